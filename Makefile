@@ -1,0 +1,83 @@
+# Everything a developer runs. Each target sets up .venv and whatever is missing in it by itself.
+# Another interpreter: make PYTHON=python3.13 test. Fewer test processes: make WORKERS=1 test.
+
+PYTHON ?= python3
+WORKERS ?= auto
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test test-full bench lint format clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.package ## Run the demo of the embedded engine
+	@$(BIN)/python -m topics.demo
+
+test: lint ## Lint, check types, run the tests
+	@$(PYTEST)
+
+test-full: lint ## The same with the slow sweeps, all of them in full
+	@TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
+
+bench: $(VENV)/.bench ## Measure speed and size on this machine
+	@$(BIN)/topics bench
+
+lint: $(VENV)/.tools ## Check style, format and types
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo 'lint: run `make format` to fix the format' >&2; exit 1; }
+	@$(BIN)/mypy
+
+format: $(VENV)/.tools ## Format the code and fix what can be fixed safely
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+clean: ## Remove caches and build products; keeps .venv and data
+	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps below .venv say what is installed there; a change of pyproject.toml makes them stale.
+
+$(VENV)/.package: pyproject.toml | $(VENV)/.pip
+	@echo "installing topics into $(VENV)"
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.package
+	@echo "installing the test and lint tools into $(VENV)"
+	@$(PIP_INSTALL) --group test --group lint
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.package
+	@echo "installing the bench tools into $(VENV)"
+	@$(PIP_INSTALL) --group bench
+	@touch $@
+
+# Dependency groups came with pip 25.1; a fresh environment brings whatever the interpreter was built with.
+$(VENV)/.pip: | $(BIN)/python
+	@$(PIP_INSTALL) "pip>=25.1"
+	@touch $@
+
+# Debian ships `ensurepip` in a package of its own, without which `python3 -m venv` leaves a broken folder behind.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "make: $(PYTHON) not found; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python" >&2; \
+	    exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "make: topics needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V 2>&1);" \
+	         "name a newer one: make PYTHON=python3.13" >&2; \
+	    exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        echo "installing $$package"; \
+	        apt-get -qq update && apt-get -qq -y install --no-install-recommends $$package >/dev/null; \
+	    else \
+	        echo "make: $(PYTHON) cannot make virtual environments; on Debian: sudo apt-get install $$package" >&2; \
+	        exit 1; \
+	    fi; }
+	@$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,62 @@
+"""Time as a value: whatever asks for the time asks a `Clock`.
+
+A wall clock may jump. Records must not expire by the million because of one bad NTP answer, so
+`SystemClock` believes a forward step of more than an hour (against the boot clock, which nobody sets)
+only after it has lasted ten minutes. Steps back are passed on; topics never let `ts` decrease.
+"""
+
+import logging
+import time
+from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+FORWARD_STEP_MS_MAX: Final = 3_600_000
+FORWARD_STEP_BELIEVED_AFTER_MS: Final = 600_000
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the Unix epoch."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Never steps; for deadlines and ages inside one process."""
+        ...
+
+
+def _boot_ms() -> int:
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
+class SystemClock:
+    """The machine's clock, guarded against one large forward step."""
+
+    def __init__(self) -> None:
+        self._offset_ms = time.time_ns() // 1_000_000 - _boot_ms()
+        self._doubted_since_ms: int | None = None
+
+    def now_ms(self) -> int:
+        wall_ms = time.time_ns() // 1_000_000
+        boot_ms = _boot_ms()
+        step_ms = wall_ms - boot_ms - self._offset_ms
+        if step_ms <= FORWARD_STEP_MS_MAX:
+            # Small drift and steps back become the new normal.
+            self._offset_ms += step_ms
+            self._doubted_since_ms = None
+            return wall_ms
+        return self._doubt(wall_ms, boot_ms, step_ms)
+
+    def _doubt(self, wall_ms: int, boot_ms: int, step_ms: int) -> int:
+        if self._doubted_since_ms is None:
+            self._doubted_since_ms = boot_ms
+            logger.warning("the wall clock jumped %d ms ahead; ignored for ten minutes", step_ms)
+        if boot_ms - self._doubted_since_ms >= FORWARD_STEP_BELIEVED_AFTER_MS:
+            self._offset_ms = wall_ms - boot_ms
+            self._doubted_since_ms = None
+            return wall_ms
+        return boot_ms + self._offset_ms
+
+    def monotonic_ms(self) -> int:
+        return _boot_ms()

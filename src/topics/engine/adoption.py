@@ -1,0 +1,207 @@
+"""Segments on disk against what a snapshot says of them.
+
+A checkpoint that was cut short leaves frames behind the noted length, or whole files that no snapshot lists.
+They were made from synced frames of published records, so what continues the noted ones is taken in, and the
+replay skips those seqs. What is neither listed nor a continuation is left alone and reported.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from topics.errors import FormatError
+from topics.formats import envelope, segment as codec, segment_index
+from topics.formats.snapshot import SegmentState, TopicState
+from topics.storage import layout
+from topics.storage.fs import Fs, read_file, write_atomic
+from topics.storage.segments import rebuild_index, walk_entries
+
+Warn = Callable[[str], None]
+
+
+def segment_files(fs: Fs, directory: str) -> dict[int, set[str]]:
+    """First seq -> kinds of files found."""
+    found: dict[int, set[str]] = {}
+    if fs.exists(directory):
+        for name in fs.listdir(directory):
+            parsed = layout.segment_of(name)
+            if parsed is not None:
+                found.setdefault(parsed[0], set()).add(parsed[1])
+    return found
+
+
+def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Warn) -> None:
+    """Brings the noted segments of one topic in line with its files."""
+    directory = layout.topic_directory(root, state.id)
+    found = segment_files(fs, directory)
+    for segment in state.segments:
+        kinds = found.pop(segment.first_seq, set())
+        if segment.tier == "cold" and "data" in kinds:
+            # Both copies: the hot one is used, and moved again later.
+            segment.tier = "hot"
+        if "data" in kinds:
+            _check_segment(fs, f"{directory}/{layout.segment_stem(segment.first_seq)}", segment, kinds, warn)
+    _adopt_active(fs, directory, state, warn)
+    for first_seq in sorted(found):
+        _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn)
+
+
+def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], warn: Warn) -> None:
+    size = fs.size(f"{stem}.data")
+    if size < segment.data_bytes:
+        warn(f"{stem}.data has {size} of {segment.data_bytes} bytes: records at its end are damaged")
+        segment.sealed = True
+    index_bytes = segment.entry_count * segment_index.ENTRY_BYTES
+    if "idx" not in kinds or fs.size(f"{stem}.idx") < index_bytes:
+        warn(f"{stem}.idx is missing or short: built again from the frames")
+        rebuild_index(fs, stem, segment)
+
+
+def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Warn) -> None:
+    """Whole frames behind the noted length of the active segment."""
+    if not state.segments or state.segments[-1].sealed or state.segments[-1].tier != "hot":
+        return
+    segment = state.segments[-1]
+    stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
+    path = f"{stem}.data"
+    if not fs.exists(path) or fs.size(path) == segment.data_bytes:
+        return
+    data = read_file(fs, path)
+    before = segment.entry_count
+    _extend(segment, data)
+    if segment.data_bytes < len(data):
+        _cut(fs, path, segment.data_bytes)
+    if segment.entry_count > before:
+        warn(f"{path}: took in {segment.entry_count - before} records of an unfinished checkpoint")
+        write_atomic(
+            fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], segment.first_seq, None))
+        )
+        fs.sync_dir(directory)
+        _sync(fs, path)
+        state.checkpointed_seq = max(state.checkpointed_seq, segment.last_seq)
+
+
+def _adopt_unlisted(fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Warn) -> None:
+    stem = f"{directory}/{layout.segment_stem(first_seq)}"
+    floor = max(state.cap_floor, state.ttl_floor, state.trim_floor, state.delete_below - 1) + 1
+    if "data" not in kinds:
+        warn(f"{stem}.*: index or tags without their data; left alone")
+        return
+    data = read_file(fs, f"{stem}.data")
+    segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
+    _extend(segment, data)
+    last_seq = segment.last_seq
+    if segment.entry_count == 0 or first_seq <= state.checkpointed_seq:
+        if last_seq < floor:
+            for kind in sorted(kinds):
+                fs.unlink(f"{stem}.{kind}")
+            fs.sync_dir(directory)
+        elif segment.entry_count:
+            warn(f"{stem}.data: seqs {first_seq} to {last_seq} are in no snapshot and continue nothing; left alone")
+        return
+    if state.segments and not state.segments[-1].sealed:
+        state.segments[-1].sealed = True
+    if segment.data_bytes < len(data):
+        _cut(fs, f"{stem}.data", segment.data_bytes)
+    write_atomic(fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], first_seq, None)))
+    fs.sync_dir(directory)
+    _sync(fs, f"{stem}.data")
+    warn(f"{stem}.data: took in {segment.entry_count} records of an unfinished checkpoint")
+    state.segments.append(segment)
+    state.checkpointed_seq = last_seq
+
+
+def _cut(fs: Fs, path: str, size: int) -> None:
+    file = fs.open(path, "write")
+    try:
+        file.truncate(size)
+        file.fsync()
+    finally:
+        file.close()
+
+
+def _sync(fs: Fs, path: str) -> None:
+    file = fs.open(path, "write")
+    try:
+        file.fsync()
+    finally:
+        file.close()
+
+
+def _extend(segment: SegmentState, data: bytes) -> None:
+    """Takes in the whole valid frames behind the noted length."""
+    try:
+        for frame in codec.walk(data, segment.data_bytes, len(data)):
+            if frame.seq <= segment.last_seq:
+                return
+            if segment.entry_count == 0 and segment.first_ts == 0:
+                segment.first_ts = segment.created_ts = frame.ts
+            segment.entry_count = frame.seq - segment.first_seq + 1
+            segment.data_bytes = frame.end
+            segment.last_ts = max(segment.last_ts, frame.ts)
+            if frame.flags & codec.FLAG_TAG:
+                segment.tagged_count += 1
+            if not frame.deleted:
+                start = frame.end - codec.TRAILER_BYTES - frame.data_len
+                segment.live_count += 1
+                segment.live_bytes += envelope.accounted_bytes(data[start : start + frame.data_len])
+    except FormatError:
+        return
+
+
+def rebuild_states(fs: Fs, root: str, warn: Warn) -> tuple[list[TopicState], int]:
+    """Topic states from segments and topic.json alone, and a next topic id that was surely never used."""
+    states: list[TopicState] = []
+    highest_id = 0
+    topics = layout.topics_directory(root)
+    for name in fs.listdir(topics):
+        topic_id = layout.topic_of(name.removesuffix(layout.DELETED))
+        if topic_id is None:
+            continue
+        highest_id = max(highest_id, topic_id)
+        if not name.endswith(layout.DELETED):
+            states.append(_rebuild_state(fs, f"{topics}/{name}", topic_id, warn))
+    # Ids of topics that were removed leave no trace: skip far ahead.
+    return states, (highest_id | 0xFFFF) + 1
+
+
+def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Warn) -> TopicState:
+    described = _read_topic_json(fs, directory, topic_id, warn)
+    state = TopicState(described["name"], topic_id, described["epoch"], described["config"])
+    for floor in ("cap_floor", "ttl_floor", "trim_floor", "delete_below"):
+        setattr(state, floor, described.get(floor, 0))
+    for first_seq in sorted(segment_files(fs, directory)):
+        stem = f"{directory}/{layout.segment_stem(first_seq)}"
+        if not fs.exists(f"{stem}.data") or first_seq <= state.checkpointed_seq:
+            continue
+        segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
+        _extend(segment, read_file(fs, f"{stem}.data"))
+        if segment.entry_count == 0:
+            continue
+        if state.segments:
+            state.segments[-1].sealed = True
+        state.segments.append(segment)
+        state.checkpointed_seq = state.head_seq = segment.last_seq
+        state.last_ts = max(state.last_ts, segment.last_ts)
+        rebuild_index(fs, stem, segment)
+    if state.segments:
+        # Whatever stood before the oldest record is gone: readers must be told.
+        state.cap_floor = max(state.cap_floor, state.segments[0].first_seq - 1)
+        state.segments[-1].sealed = True
+        state.first_live = state.segments[0].first_seq
+    warn(f'topic "{state.name}" was rebuilt from {len(state.segments)} segments')
+    return state
+
+
+def _read_topic_json(fs: Fs, directory: str, topic_id: int, warn: Warn) -> dict[str, Any]:
+    path = f"{directory}/{layout.TOPIC_JSON}"
+    if fs.exists(path):
+        try:
+            described: dict[str, Any] = msgspec.json.decode(read_file(fs, path), type=dict[str, Any])
+            if isinstance(described.get("name"), str) and isinstance(described.get("config"), dict):
+                return {"epoch": 1, **described}
+        except msgspec.DecodeError:
+            pass
+        warn(f"{path} is damaged")
+    return {"name": f"recovered-{topic_id}", "epoch": 1, "config": {}}

@@ -1,0 +1,86 @@
+"""Topic config: what a topic keeps, for how long, and what its acks mean."""
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from topics.errors import InvalidRequest
+from topics.limits import U64_MAX
+
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+Discard = Literal["old", "reject"]
+TopicType = Literal["log", "queue"]
+
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
+
+LEASE_MS_MIN = 100
+LEASE_MS_MAX = 86_400_000
+CLAIM_JITTER_MS_MAX = 5000
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of the wire contract, resolved: `durable` follows from `durability`."""
+
+    type: TopicType = "log"
+    ttl_ms: int = 0
+    cap_records: int = 0
+    cap_bytes: int = 0
+    discard: Discard = "old"
+    durability: Durability = "disk"
+    priority: int | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: int = 120_000
+    dedupe_node: bool = True
+    lease_ms: int = 30_000
+    claim_jitter_ms: int = 0
+    max_deliveries: int = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+    @property
+    def durable(self) -> bool:
+        return self.durability == "fsync"
+
+
+_UNSIGNED = (
+    "ttl_ms",
+    "cap_records",
+    "cap_bytes",
+    "idempotency_window_ms",
+    "lease_ms",
+    "claim_jitter_ms",
+    "max_deliveries",
+)
+
+
+def checked_config(members: dict[str, Any]) -> TopicConfig:
+    """A config from named members: types and ranges checked, clamps applied."""
+    try:
+        config = msgspec.convert(members, TopicConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"bad topic config: {error}") from error
+    unknown = sorted(members.keys() - set(TopicConfig.__struct_fields__))
+    if unknown:
+        raise InvalidRequest(f"unknown topic config member: {unknown[0]}")
+    for name in _UNSIGNED:
+        if not 0 <= getattr(config, name) <= U64_MAX:
+            raise InvalidRequest(f"bad topic config: {name} is out of range")
+    return msgspec.structs.replace(
+        config,
+        lease_ms=min(max(config.lease_ms, LEASE_MS_MIN), LEASE_MS_MAX),
+        claim_jitter_ms=min(config.claim_jitter_ms, CLAIM_JITTER_MS_MAX),
+    )
+
+
+def stored_config(members: dict[str, Any]) -> TopicConfig:
+    """A config read back from disk. Members of a newer minor version are ignored."""
+    return msgspec.convert(members, TopicConfig)
+
+
+def config_members(config: TopicConfig) -> dict[str, Any]:
+    """What is stored: only what differs from the default."""
+    return {name: value for name, value in msgspec.structs.asdict(config).items() if value != getattr(_DEFAULT, name)}
+
+
+_DEFAULT = TopicConfig()

@@ -1,0 +1,586 @@
+"""The engine: topics by name, and what can be done to them.
+
+Owner only: no method may be called by two threads at a time (`runtime` says who the owner is). Nothing here
+waits. What needs the disk is queued on a WAL shard and answered through a `done` callback, which is called
+exactly once, with the result or with the error, never before the call returned its own errors by raising.
+
+The life of a write: *stage* (seqs reserved, frames queued on the shard, both in one step), *commit* (the
+shard wrote or synced them, as the class asks), *publish* (visible to readers), in that order per topic.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from topics.clock import Clock
+from topics.engine.config import TopicConfig, config_members
+from topics.engine.page import Page
+from topics.engine.runtime import Runtime
+from topics.engine.segment_set import SegmentSet
+from topics.engine.settings import EngineSettings
+from topics.engine.staged import AppendDone, Appended, Staged
+from topics.engine.topic import Topic
+from topics.errors import (
+    BatchTooLarge,
+    Closed,
+    InvalidRequest,
+    RecordTooLarge,
+    Throttled,
+    TopicExistsIncompatible,
+    TopicFull,
+    TopicNotEmpty,
+    TopicNotFound,
+    TopicsError,
+)
+from topics.formats import control, wal_frame
+from topics.formats.records import RecordBatch
+from topics.formats.snapshot import KeyState
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
+from topics.limits import (
+    BATCH_RECORDS_MAX,
+    READ_BYTES_DEFAULT,
+    READ_BYTES_MAX,
+    READ_LIMIT_DEFAULT,
+    READ_LIMIT_MAX,
+    RESERVE_SEQS_MAX,
+    RESERVE_SEQS_MIN,
+    TOPIC_NAME_BYTES_MAX,
+)
+from topics.storage.directory import DataDirectory
+from topics.storage.segments import SegmentCache
+from topics.storage.stores import SegmentStore
+from topics.storage.wal import Wal
+
+logger = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+assert TOPIC_NAME_BYTES_MAX == 255
+
+Done = Callable[[Any], None]
+
+
+class Deleted:
+    """What a delete removed, and the topic's numbers after it."""
+
+    __slots__ = ("count", "deleted", "earliest_seq", "head_seq", "size_bytes", "topic")
+
+    def __init__(self, topic: Topic, deleted: int) -> None:
+        self.topic = topic.name
+        self.deleted = deleted
+        self.earliest_seq = topic.earliest_seq
+        self.head_seq = topic.head_seq
+        self.count = topic.count
+        self.size_bytes = topic.size_bytes
+
+
+class Engine:
+    """Made by `recovery.open_engine`."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        settings: EngineSettings,
+        runtime: Runtime,
+        clock: Clock,
+        cache: SegmentCache,
+        cold: SegmentStore | None,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.runtime = runtime
+        self.clock = clock
+        self.cache = cache
+        self.cold = cold
+        self.topics: dict[str, Topic] = {}
+        # Created but not yet synced: writers see them, readers do not.
+        self._creating: dict[str, Topic] = {}
+        self.next_topic_id = 1
+        # Time never runs behind what is stored.
+        self.newest_ts = 0
+        self.lost_seqs_total = 0
+        self.closed = False
+        self.wal: Wal
+
+    def now_ms(self) -> int:
+        now_ms = self.clock.now_ms()
+        return now_ms if now_ms > self.newest_ts else self.newest_ts
+
+    def flush(self) -> None:
+        self.wal.flush()
+
+    def _flush_soon(self) -> None:
+        self.runtime.flush_soon(self.flush)
+
+    # Topics.
+
+    def topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return topic
+
+    def new_topic(self, name: str, topic_id: int, epoch: int, config: TopicConfig) -> Topic:
+        return Topic(name, topic_id, epoch, config, SegmentSet(self.cache, topic_id, []))
+
+    def put_topic(self, name: str, config: TopicConfig, done: Done) -> None:
+        """Creates or reconfigures. `done(created: bool)` once that is synced and in effect."""
+        self._check_open()
+        topic = self.topics.get(name) or self._creating.get(name)
+        if topic is None:
+            self._create(name, config, lambda result: done(result if isinstance(result, TopicsError) else True))
+        elif topic.closing:
+            topic.on_closed.append(lambda: self._again(lambda: self.put_topic(name, config, done), done))
+        else:
+            self._reconfigure(topic, config, done)
+
+    def _again(self, call: Callable[[], None], done: Done) -> None:
+        """A call that waited: what it raises now goes to its callback."""
+        try:
+            call()
+        except TopicsError as error:
+            done(error)
+
+    def _create(self, name: str, config: TopicConfig, done: Done) -> Topic:
+        check_topic_name(name)
+        maximum = self.settings.topics_max
+        if maximum and len(self.topics) + len(self._creating) >= maximum:
+            raise Throttled(f"there are {maximum} topics already", {"limit": "max_topics", "max": maximum})
+        topic = self.new_topic(name, self.next_topic_id, 1, config)
+        frame = wal_frame.encode_control(
+            FrameType.TOPIC_CREATE,
+            topic.id,
+            self.now_ms(),
+            control.encode(control.TopicCreate(name, topic.epoch, config_members(config))),
+        )
+
+        def created(error: TopicsError | None) -> None:
+            del self._creating[name]
+            if error is not None:
+                done(error)
+                return
+            topic.created = True
+            self.topics[name] = topic
+            done(topic)
+            self._publish_ready(topic)
+
+        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=created)
+        self.next_topic_id += 1
+        self._creating[name] = topic
+        self._flush_soon()
+        return topic
+
+    def _reconfigure(self, topic: Topic, config: TopicConfig, done: Done) -> None:
+        if config.type != topic.config.type:
+            raise TopicExistsIncompatible(
+                f'topic "{topic.name}" is a {topic.config.type}',
+                {"topic": topic.name, "existing_type": topic.config.type, "requested_type": config.type},
+            )
+        topic.refresh(self.now_ms())
+        becomes_stored = topic.config.durability == "ephemeral" and config.durability != "ephemeral"
+        unlogged_last_seq = topic.next_seq - 1 if becomes_stored else 0
+        update = control.ConfigUpdate(config_members(config), topic.cap_floor, topic.ttl_floor, unlogged_last_seq)
+        frame = wal_frame.encode_control(FrameType.CONFIG, topic.id, self.now_ms(), control.encode(update))
+
+        def updated(error: TopicsError | None) -> None:
+            if error is not None:
+                done(error)
+                return
+            # Writes staged as ephemeral while this was on its way are in no frame either.
+            if becomes_stored:
+                topic.unlogged_last_seq = topic.next_seq - 1
+            topic.config = config
+            topic.encoded = None
+            topic.refresh(self.now_ms())
+            topic.apply_caps()
+            done(False)
+
+        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=updated)
+        self._flush_soon()
+
+    def delete_topic(self, name: str, *, if_empty: bool, done: Done) -> None:
+        """Ends the instance. `done(deleted: bool)` once that is synced."""
+        self._check_open()
+        topic = self.topics.get(name) or self._creating.get(name)
+        if topic is None:
+            done(False)
+            return
+        if topic.closing:
+            topic.on_closed.append(
+                lambda: self._again(lambda: self.delete_topic(name, if_empty=if_empty, done=done), done)
+            )
+            return
+        topic.refresh(self.now_ms())
+        if if_empty and topic.count + topic.staged_count:
+            raise TopicNotEmpty(f'topic "{name}" is not empty', {"topic": name, "count": topic.count})
+        frame = wal_frame.encode_control(FrameType.TOPIC_DELETE, topic.id, self.now_ms(), control.encode({}))
+
+        def deleted(error: TopicsError | None) -> None:
+            topic.closing = False
+            if error is None:
+                del self.topics[name]
+                self.on_topic_removed(topic)
+            waiting, topic.on_closed = topic.on_closed, []
+            done(error if error is not None else True)
+            for call in waiting:
+                call()
+
+        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=deleted)
+        # Writes that come now wait: behind this frame the instance takes no more.
+        topic.closing = True
+        self._flush_soon()
+
+    def on_topic_removed(self, topic: Topic) -> None:
+        """Set by the checkpointer, which owns the files."""
+
+    # Writing.
+
+    def append(
+        self,
+        name: str,
+        batch: RecordBatch,
+        done: AppendDone,
+        *,
+        key: str | None = None,
+        create: bool | None = None,
+        config: TopicConfig | None = None,
+    ) -> None:
+        """Appends the batch: all of it or nothing, seqs in order. `done` once the class's promise is kept.
+
+        Raises at once what can be told at once; then `done` is not called.
+        """
+        topic = self.topics.get(name)
+        if topic is None or topic.closing or self.closed:
+            topic = self._topic_to_append(name, batch, done, key, create, config)
+            if topic is None:
+                return
+        count = len(batch)
+        if count > BATCH_RECORDS_MAX:
+            raise BatchTooLarge(f"a write has at most {BATCH_RECORDS_MAX} records")
+        settings = topic.config
+        now_ms = self.now_ms()
+        if key is not None and self._deduped(topic, key, now_ms, done):
+            return
+        if settings.ttl_ms:
+            topic.refresh(now_ms)
+        if settings.discard == "reject":
+            _check_room(topic, batch)
+        if self.settings.total_bytes_max:
+            self._check_quota(batch)
+        ts = now_ms if now_ms > topic.last_ts else topic.last_ts
+        self._stage(topic, batch, ts, key, done)
+
+    def _topic_to_append(
+        self,
+        name: str,
+        batch: RecordBatch,
+        done: AppendDone,
+        key: str | None,
+        create: bool | None,
+        config: TopicConfig | None,
+    ) -> Topic | None:
+        """The topic, created or being created; None when the write waits for a deletion to end."""
+        self._check_open()
+        topic = self.topics.get(name) or self._creating.get(name)
+        if topic is not None and topic.closing:
+            topic.on_closed.append(
+                lambda: self._again(lambda: self.append(name, batch, done, key=key, create=create, config=config), done)
+            )
+            return None
+        if topic is None:
+            wanted = config or TopicConfig()
+            if not (wanted.auto_create if create is None else create):
+                raise TopicNotFound(name)
+            if len(batch) > BATCH_RECORDS_MAX:
+                raise BatchTooLarge(f"a write has at most {BATCH_RECORDS_MAX} records")
+            if wanted.discard == "reject":
+                _check_fits(name, wanted, batch)
+            topic = self._create(name, wanted, _ignore)
+        return topic
+
+    def _stage(self, topic: Topic, batch: RecordBatch, ts: int, key: str | None, done: AppendDone) -> None:
+        first_seq = topic.next_seq
+        count = len(batch)
+        config = topic.config
+        durability = config.durability
+        is_ephemeral = durability == "ephemeral"
+        floor = evicted = 0
+        if config.cap_bytes and config.discard == "old":
+            floor, evicted = topic.byte_cap_floor(first_seq, batch.sizes, batch.size_bytes)
+        logs_floor = floor > topic.staged_floor and not is_ephemeral
+        buffer, bodies = wal_frame.encode_appends(
+            topic.id,
+            first_seq,
+            ts,
+            batch,
+            durable=durability == "fsync",
+            opens=key is None or is_ephemeral,
+            closes=not logs_floor,
+        )
+        staged = Staged(topic, first_seq, bodies, batch.sizes, batch.size_bytes, ts, done)
+        staged.tags = batch.tags
+        staged.key = key
+        staged.cap_floor = floor
+        staged.evict_bytes = evicted
+        staged.created = not topic.created and not topic.staged
+        if is_ephemeral:
+            staged.is_unlogged = staged.committed = True
+        else:
+            frames = count
+            if key is not None:
+                note = control.encode(control.Note(key=key))
+                buffer = (
+                    wal_frame.encode_control(FrameType.NOTE, topic.id, ts, note, flags=FLAG_FIRST | FLAG_MORE) + buffer
+                )
+                frames += 1
+            if logs_floor:
+                data = control.encode(control.Evict(cap_floor=floor))
+                buffer += wal_frame.encode_control(FrameType.EVICT, topic.id, ts, data, flags=0)
+                frames += 1
+            shard = self.wal.shard_for(topic.id)
+            if durability == "disk":
+                staged.reserved = True
+                if first_seq + count + (topic.reserve >> 1) > topic.ceiling_asked:
+                    self._reserve(topic, first_seq + count, ts)
+            shard.submit(
+                buffer,
+                frames,
+                durable=durability == "fsync",
+                done=lambda error: self._committed(staged, error),
+            )
+        topic.next_seq = first_seq + count
+        topic.staged.append(staged)
+        topic.staged_count += count
+        topic.staged_bytes += batch.size_bytes
+        topic.staged_evict_bytes += evicted
+        if floor > topic.staged_floor:
+            topic.staged_floor = floor
+        if is_ephemeral:
+            self._publish_ready(topic)
+        else:
+            self._flush_soon()
+
+    def _reserve(self, topic: Topic, next_seq: int, ts: int) -> None:
+        """Syncs a new head ceiling, ahead of need: twice the last one while the topic stays busy."""
+        reserve = min(max(topic.reserve * 2, RESERVE_SEQS_MIN), RESERVE_SEQS_MAX)
+        ceiling = next_seq + reserve
+        before = topic.ceiling_asked
+
+        def reserved(error: TopicsError | None) -> None:
+            if error is None:
+                topic.ceiling = max(topic.ceiling, ceiling)
+                self._publish_ready(topic)
+            elif topic.ceiling_asked == ceiling:
+                topic.ceiling_asked = before
+
+        frame = wal_frame.encode_control(FrameType.HEAD, topic.id, ts, control.encode(control.Head(ceiling)))
+        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=reserved)
+        topic.reserve = reserve
+        topic.ceiling_asked = ceiling
+
+    def _committed(self, staged: Staged, error: TopicsError | None) -> None:
+        topic = staged.topic
+        if error is None:
+            staged.committed = True
+            self._publish_ready(topic)
+            return
+        # Everything staged behind it on this shard fails with it, so its seqs are free again.
+        topic.next_seq = min(topic.next_seq, staged.first_seq)
+        topic.staged.remove(staged)
+        self._unstage(topic, staged)
+        topic.staged_floor = topic.staged[-1].cap_floor if topic.staged else topic.cap_floor
+        staged.done(error)
+
+    def _unstage(self, topic: Topic, staged: Staged) -> None:
+        topic.staged_count -= len(staged.bodies)
+        topic.staged_bytes -= staged.size_bytes
+        topic.staged_evict_bytes -= staged.evict_bytes
+
+    def _publish_ready(self, topic: Topic) -> None:
+        """Publishes, in order, what is committed."""
+        if not topic.created:
+            return
+        queue = topic.staged
+        while queue:
+            staged = queue[0]
+            if not staged.committed or (staged.reserved and staged.last_seq >= topic.ceiling):
+                return
+            queue.popleft()
+            self._unstage(topic, staged)
+            topic.publish(staged)
+            if staged.ts > self.newest_ts:
+                self.newest_ts = staged.ts
+            count = len(staged.bodies)
+            if staged.key is not None:
+                topic.keys[staged.key] = KeyState(staged.key, staged.ts, staged.first_seq, count, topic.head_seq)
+            staged.done(
+                Appended(
+                    topic.name,
+                    staged.first_seq,
+                    staged.last_seq,
+                    topic.head_seq,
+                    count,
+                    staged.ts,
+                    staged.created,
+                    False,
+                )
+            )
+
+    def _deduped(self, topic: Topic, key: str, now_ms: int, done: AppendDone) -> bool:
+        """Whether a write with this key was made, or is being made, within the window. Answers it then."""
+        window_ms = topic.config.idempotency_window_ms
+        keys = topic.keys
+        while keys:
+            oldest = next(iter(keys.values()))
+            if now_ms - oldest.ts < window_ms:
+                break
+            del keys[oldest.key]
+        known = keys.get(key)
+        if known is not None:
+            done(_deduped_answer(topic, known))
+            return True
+        for staged in topic.staged:
+            if staged.key == key:
+                _share_answer(staged, topic, done)
+                return True
+        return False
+
+    def _check_quota(self, batch: RecordBatch) -> None:
+        maximum = self.settings.total_bytes_max
+        total = sum(topic.size_bytes + topic.staged_bytes for topic in self.topics.values())
+        if total + batch.size_bytes > maximum:
+            raise Throttled("the server's byte quota is used up", {"limit": "max_total_bytes", "max": maximum})
+
+    # Deleting records.
+
+    def delete_records(
+        self,
+        name: str,
+        done: Done,
+        *,
+        before_seq: int | None = None,
+        tag: str | None = None,
+        tag_prefix: str | None = None,
+        seqs: list[int] | None = None,
+    ) -> None:
+        """Removes what is live now and matches, for good. `done(Deleted)` once that is logged."""
+        self._check_open()
+        if before_seq is None and tag is None and tag_prefix is None and seqs is None:
+            raise InvalidRequest("say what to delete: before_seq, a tag, or both")
+        topic = self.topic(name)
+        topic.refresh(self.now_ms())
+        delete = control.Delete(topic.head_seq + 1, before_seq, tag, tag_prefix, seqs)
+
+        def committed(error: TopicsError | None) -> None:
+            if error is not None:
+                done(error)
+                return
+            topic.refresh(self.now_ms())
+            done(Deleted(topic, apply_delete(topic, delete)))
+
+        durability = topic.config.durability
+        if durability == "ephemeral":
+            committed(None)
+            return
+        frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self.now_ms(), control.encode(delete))
+        self.wal.shard_for(topic.id).submit(frame, 1, durable=durability == "fsync", done=committed)
+        self._flush_soon()
+
+    # Reading.
+
+    def read(
+        self,
+        name: str,
+        from_seq: int = 0,
+        *,
+        limit: int = READ_LIMIT_DEFAULT,
+        bytes_max: int = READ_BYTES_DEFAULT,
+        nodes: frozenset[bytes] | None = None,
+    ) -> Page:
+        topic = self.topic(name)
+        now_ms = self.now_ms()
+        topic.refresh(now_ms)
+        topic.last_read_ts = now_ms
+        limit = min(limit or READ_LIMIT_DEFAULT, READ_LIMIT_MAX)
+        bytes_max = min(bytes_max or READ_BYTES_DEFAULT, READ_BYTES_MAX)
+        return topic.read(from_seq, limit, bytes_max, nodes)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed
+
+
+def check_topic_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name!r} is not a topic name: 1 to 255 letters, digits and . _ : - with a letter or digit first"
+        )
+
+
+def apply_delete(topic: Topic, delete: control.Delete) -> int:
+    """Carries out a logged delete; how many live records went."""
+    if delete.seqs is not None:
+        return topic.delete_seqs(sorted(seq for seq in set(delete.seqs) if seq < delete.bound))[0]
+    bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
+    if delete.tag is not None:
+        return topic.delete_seqs(topic.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound))[0]
+    if delete.tag_prefix is not None:
+        return topic.delete_seqs(topic.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound))[0]
+    return topic.delete_before(bound)[0]
+
+
+def _check_fits(name: str, config: TopicConfig, batch: RecordBatch) -> None:
+    """A write that is larger than the whole cap never fits."""
+    too_many = config.cap_records and len(batch) > config.cap_records
+    too_large = config.cap_bytes and batch.size_bytes > config.cap_bytes
+    if too_many or too_large:
+        raise RecordTooLarge(f'the write is larger than the whole cap of topic "{name}"')
+
+
+def _check_room(topic: Topic, batch: RecordBatch) -> None:
+    config = topic.config
+    _check_fits(topic.name, config, batch)
+    count = topic.count + topic.staged_count + len(batch)
+    size = topic.size_bytes + topic.staged_bytes + batch.size_bytes
+    if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
+        raise TopicFull(
+            f'topic "{topic.name}" is full',
+            {
+                "topic": topic.name,
+                "cap_records": config.cap_records,
+                "cap_bytes": config.cap_bytes,
+                "head_seq": topic.head_seq,
+                "earliest_seq": topic.earliest_seq,
+            },
+        )
+
+
+def _deduped_answer(topic: Topic, known: KeyState) -> Appended:
+    return Appended(
+        topic.name,
+        known.first_seq,
+        known.first_seq + known.count - 1,
+        known.head_seq,
+        known.count,
+        known.ts,
+        False,
+        True,
+    )
+
+
+def _share_answer(staged: Staged, topic: Topic, done: AppendDone) -> None:
+    """A write with the same key is on its way: both get its answer, one of them as a repeat."""
+    first_done = staged.done
+
+    def both(result: Appended | TopicsError) -> None:
+        first_done(result)
+        if isinstance(result, TopicsError):
+            done(result)
+        else:
+            done(_deduped_answer(topic, topic.keys[staged.key or ""]))
+
+    staged.done = both
+
+
+def _ignore(result: object) -> None:
+    pass

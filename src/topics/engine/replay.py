@@ -1,0 +1,247 @@
+"""Replaying WAL frames into topics. Idempotent: what the segments or the replay already hold is skipped.
+
+A write comes back whole or not at all: its frames count once the last of them is seen, and are taken back when
+the topic's next frame begins another write, or the log ends. Counting is left to the end (`recovery`): while
+frames are replayed only places, floors and marks are kept.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from topics.engine.config import TopicConfig, stored_config
+from topics.engine.engine import Engine
+from topics.engine.replayed import Replayed, WalFiles
+from topics.engine.topic import Topic
+from topics.errors import BadFrame, Damaged
+from topics.formats import control, envelope
+from topics.formats.snapshot import KeyState
+from topics.formats.wal_frame import (
+    FLAG_FIRST,
+    FLAG_MORE,
+    FLAG_TAG,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    Frame,
+    FrameType,
+)
+from topics.storage.wal_recovery import ShardReader, WalFile
+
+logger = logging.getLogger(__name__)
+
+_APPEND: Final = int(FrameType.APPEND)
+_META: Final = envelope.META
+
+
+class TopicReplay:
+    """One topic while the log is read."""
+
+    __slots__ = ("evict", "key", "next_seq", "open_seq", "open_tags", "replayed", "topic", "touched")
+
+    def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
+        self.topic = topic
+        self.next_seq = topic.checkpointed_seq + 1
+        self.replayed = topic.replayed = Replayed(wal_files, self.next_seq)
+        # First seq of the write whose last frame is still to come, None when none is open.
+        self.open_seq: int | None = None
+        self.open_tags: list[tuple[bytes, int]] = []
+        self.key: str | None = None
+        self.evict = 0
+        # Whether delete marks of files were changed: their numbers must be counted again.
+        self.touched = False
+
+    def begin(self, seq: int) -> None:
+        self.drop_open()
+        self.open_seq = max(seq, self.next_seq) if seq else self.next_seq
+
+    def drop_open(self) -> None:
+        """Takes back a write that was not finished."""
+        if self.open_seq is not None and self.open_seq < self.next_seq:
+            self.replayed.truncate(self.open_seq)
+            self.next_seq = self.open_seq
+        self.open_seq = None
+        self.open_tags.clear()
+        self.key = None
+        self.evict = 0
+
+    def finish(self, ts: int, first_seq: int) -> None:
+        """The write is whole: it counts."""
+        topic = self.topic
+        last_seq = self.next_seq - 1
+        if last_seq > topic.head_seq:
+            topic.head_seq = last_seq
+            topic.logged_last_seq = last_seq
+        if ts > topic.last_ts:
+            topic.last_ts = ts
+        for tag, seq in self.open_tags:
+            topic.tags.add(tag, seq)
+        if self.key is not None and last_seq >= first_seq:
+            topic.keys[self.key] = KeyState(self.key, ts, first_seq, last_seq - first_seq + 1, last_seq)
+        if self.evict > topic.cap_floor:
+            topic.cap_floor = self.evict
+        self.open_seq = None
+        if self.open_tags:
+            self.open_tags = []
+        self.key = None
+        self.evict = 0
+
+
+class Replay:
+    """All topics while the log is read. Frames of one topic stand in one shard, in order."""
+
+    def __init__(self, engine: Engine, wal_files: WalFiles, known_below_id: int) -> None:
+        self._engine = engine
+        self._wal_files = wal_files
+        # Ids below this that are not in the snapshot were removed before it was taken.
+        self._known_below_id = known_below_id
+        self._removed: set[int] = set()
+        self.topics: dict[int, TopicReplay] = {
+            topic.id: TopicReplay(topic, wal_files) for topic in engine.topics.values()
+        }
+        self.newest_ts = 0
+        self.warnings: list[str] = []
+
+    def run(self, reader: ShardReader, *, on_file: Callable[[WalFile], None] | None = None) -> None:
+        """Applies every frame of a shard."""
+        topics = self.topics
+        current_file: WalFile | None = None
+        for file, buffer, base, frame in reader:
+            if file is not current_file:
+                if current_file is not None and on_file is not None:
+                    on_file(file)
+                current_file = file
+            offset, end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = frame
+            if ts > self.newest_ts:
+                self.newest_ts = ts
+            if kind != _APPEND:
+                self._control(file, buffer, base, frame)
+                continue
+            replay = topics.get(topic_id)
+            if replay is None:
+                replay = self._unknown(topic_id)
+                if replay is None:
+                    continue
+            if flags & FLAG_FIRST:
+                replay.begin(seq)
+            expected = replay.next_seq
+            if seq >= expected:
+                if seq > expected:
+                    replay.replayed.append_holes(seq - expected)
+                data_at = end - 8 - data_len
+                if buffer.find(_META, data_at, end - 8) < 0:
+                    size = data_len - 6
+                else:
+                    size = envelope.accounted_bytes(buffer[data_at : end - 8])
+                replay.replayed.append(file.path, base + offset, end - offset, size, ts)
+                replay.next_seq = seq + 1
+                if flags & FLAG_TAG:
+                    tag_at = offset + HEADER_BYTES + node_len
+                    replay.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
+            if not flags & FLAG_MORE:
+                # A key's answer counts from the write's first seq, also when segments hold it already.
+                first_seq = replay.open_seq if replay.open_seq is not None else seq
+                replay.finish(ts, first_seq)
+
+    def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:
+        try:
+            kind = FrameType(frame.type)
+            data = buffer[frame.end - 8 - frame.data_len : frame.end - 8]
+            if kind == FrameType.TOPIC_CREATE:
+                self._create(frame.topic_id, control.decode(control.TopicCreate, data))
+            elif kind in (FrameType.SYNC, FrameType.CHECKPOINT):
+                return
+            elif kind == FrameType.TOPIC_DELETE:
+                self._remove(frame.topic_id)
+            else:
+                replay = self.topics.get(frame.topic_id) or self._unknown(frame.topic_id)
+                if replay is not None:
+                    self._apply(replay, kind, frame, data)
+        except BadFrame as error:
+            raise Damaged(file.path, base + frame.offset, "a control frame that can be read", error.message) from error
+
+    def _create(self, topic_id: int, create: control.TopicCreate) -> None:
+        self._engine.next_topic_id = max(self._engine.next_topic_id, topic_id + 1)
+        if topic_id in self.topics or topic_id in self._removed:
+            return
+        self._add(self._engine.new_topic(create.name, topic_id, create.epoch, stored_config(create.config)))
+
+    def _add(self, topic: Topic) -> TopicReplay:
+        topic.created = True
+        replay = self.topics[topic.id] = TopicReplay(topic, self._wal_files)
+        return replay
+
+    def _remove(self, topic_id: int) -> None:
+        self.topics.pop(topic_id, None)
+        self._removed.add(topic_id)
+
+    def _unknown(self, topic_id: int) -> TopicReplay | None:
+        """Frames of a topic that nothing tells of: removed long ago, or its creation is lost."""
+        if topic_id in self._removed or topic_id < self._known_below_id:
+            return None
+        name = f"recovered-{topic_id}"
+        self.warnings.append(f"frames of topic id {topic_id} without its creation: kept in topic {name}")
+        self._engine.next_topic_id = max(self._engine.next_topic_id, topic_id + 1)
+        return self._add(self._engine.new_topic(name, topic_id, 1, TopicConfig()))
+
+    def _apply(self, replay: TopicReplay, kind: FrameType, frame: Frame, data: bytes) -> None:
+        topic = replay.topic
+        if frame.flags & FLAG_FIRST:
+            replay.begin(0)
+        if kind == FrameType.NOTE:
+            replay.key = control.decode(control.Note, data).key
+        elif kind == FrameType.EVICT:
+            replay.evict = control.decode(control.Evict, data).cap_floor
+        elif kind == FrameType.CONFIG:
+            self._configure(replay, control.decode(control.ConfigUpdate, data))
+        elif kind == FrameType.DELETE:
+            replay_delete(replay, control.decode(control.Delete, data))
+        elif kind == FrameType.HEAD:
+            self._head(replay, control.decode(control.Head, data))
+        else:
+            self.warnings.append(f"frame kind {kind.name} of topic {topic.name} has no meaning here; passed over")
+        if not frame.flags & FLAG_MORE and replay.open_seq is not None:
+            replay.finish(frame.ts, replay.open_seq)
+
+    def _configure(self, replay: TopicReplay, update: control.ConfigUpdate) -> None:
+        topic = replay.topic
+        topic.config = stored_config(update.config)
+        topic.cap_floor = max(topic.cap_floor, update.cap_floor)
+        topic.ttl_floor = max(topic.ttl_floor, update.ttl_floor)
+        if update.unlogged_last_seq >= replay.next_seq:
+            # Written while the topic was ephemeral: they went with the process.
+            topic.lost.append((replay.next_seq, update.unlogged_last_seq))
+            self._jump(replay, update.unlogged_last_seq)
+
+    def _head(self, replay: TopicReplay, head: control.Head) -> None:
+        topic = replay.topic
+        topic.ceiling = max(topic.ceiling, head.ceiling)
+        if head.lost_first and head.ceiling > replay.next_seq:
+            topic.lost.append((max(head.lost_first, replay.next_seq), head.ceiling - 1))
+            self._jump(replay, head.ceiling - 1)
+
+    def _jump(self, replay: TopicReplay, head_seq: int) -> None:
+        replay.replayed.append_holes(head_seq + 1 - replay.next_seq)
+        replay.next_seq = head_seq + 1
+        replay.topic.head_seq = max(replay.topic.head_seq, head_seq)
+
+
+def replay_delete(replay: TopicReplay, delete: control.Delete) -> None:
+    """Marks what a logged delete removed. Which of it was live is counted at the end."""
+    topic, replayed = replay.topic, replay.replayed
+    bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
+    if delete.seqs is not None:
+        seqs = [seq for seq in sorted(delete.seqs) if seq < delete.bound]
+    elif delete.tag is not None:
+        seqs = topic.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound)
+    elif delete.tag_prefix is not None:
+        seqs = topic.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound)
+    else:
+        topic.delete_below = max(topic.delete_below, min(bound, replay.next_seq))
+        return
+    for seq in seqs:
+        if replayed.first_seq <= seq < replayed.end_seq:
+            replayed.kill(seq)
+    filed = [seq for seq in seqs if seq <= topic.checkpointed_seq]
+    if filed:
+        topic.segments.mark_pending(filed)
+        replay.touched = True

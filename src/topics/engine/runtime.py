@@ -1,0 +1,83 @@
+"""How an engine meets the program around it: who owns its state, and how background work comes back.
+
+`InlineRuntime` does everything on the caller, so that a test can count and interrupt every step.
+`LockRuntime` is for embedded use: the owner is whoever holds the lock. `LoopRuntime` is for asyncio: the
+owner is the loop's thread.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from topics.storage.background import Background, InlineBackground, ThreadBackground
+
+
+class Runtime(Protocol):
+    def background(self, name: str) -> Background:
+        """A new line of background work; what is done comes back on the owner."""
+        ...
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        """Something was queued: `flush` must run before the owner's turn ends."""
+        ...
+
+
+class InlineRuntime:
+    """Everything at once, on the caller. The caller flushes."""
+
+    def background(self, name: str) -> Background:
+        return InlineBackground()
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        pass
+
+
+class LockRuntime:
+    """The owner is whoever holds `lock`. Background work takes it to come back."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._flush: Callable[[], None] | None = None
+
+    def background(self, name: str) -> Background:
+        return ThreadBackground(f"topics-{name}", self._post)
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        with self.lock:
+            callback()
+            if self._flush is not None:
+                self._flush()
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        # Whoever holds the lock flushes before letting go: see `_post` and `topics.embedded`.
+        self._flush = flush
+
+
+class LoopRuntime:
+    """The owner is the thread of a running asyncio loop: one flush per turn, all writes of it in one group."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._flush: Callable[[], None] | None = None
+
+    def background(self, name: str) -> Background:
+        return ThreadBackground(f"topics-{name}", self._post)
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            if not self._loop.is_closed():
+                raise
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        if self._flush is None:
+            self._flush = flush
+            self._loop.call_soon(self._run_flush)
+
+    def _run_flush(self) -> None:
+        flush, self._flush = self._flush, None
+        if flush is not None:
+            flush()

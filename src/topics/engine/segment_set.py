@@ -1,0 +1,303 @@
+"""The segments of one topic: numbers per file in memory, everything else in the files.
+
+Deletes of records in files are *pending* until a checkpoint has set their delete bytes: one bit per slot of
+the segments concerned. Sizes and times of single slots are loaded only for the segment at the front, where
+retention works, and let go at the next checkpoint.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+from topics.errors import FormatError
+from topics.formats.snapshot import SegmentState
+from topics.formats.tag_sidecar import TagSidecar
+from topics.storage.segments import SegmentCache, SegmentColumns, build_tags
+
+
+class SegmentSet:
+    """Ascending, without overlap; seqs between two segments never got a record. Owner only."""
+
+    __slots__ = ("_cache", "_columns", "_columns_of", "_pending", "_topic_id", "dropped", "segments")
+
+    def __init__(self, cache: SegmentCache, topic_id: int, segments: list[SegmentState]) -> None:
+        self._cache = cache
+        self._topic_id = topic_id
+        self.segments = segments
+        self._pending: dict[int, bytearray] = {}
+        self._columns: SegmentColumns | None = None
+        self._columns_of = 0
+        # Segments whose records are all dead: their files go once no kept snapshot lists them.
+        self.dropped: list[SegmentState] = []
+
+    @property
+    def first_seq(self) -> int:
+        return self.segments[0].first_seq if self.segments else 0
+
+    @property
+    def end_seq(self) -> int:
+        return self.segments[-1].last_seq + 1 if self.segments else 0
+
+    def _index(self, seq: int) -> int:
+        """Index of the segment that holds `seq`, or of the first one behind it."""
+        return bisect_left(self.segments, seq, key=_last_seq)
+
+    def segment_of(self, seq: int) -> SegmentState | None:
+        index = self._index(seq)
+        if index < len(self.segments) and self.segments[index].first_seq <= seq:
+            return self.segments[index]
+        return None
+
+    # Reading.
+
+    def read_chunk(self, first_seq: int, last_seq: int) -> tuple[int, list[bytes | FormatError | None]]:
+        """(last seq covered, slots) from `first_seq` on, within one segment or one gap."""
+        index = self._index(first_seq)
+        if index == len(self.segments):
+            return last_seq, [None] * (last_seq - first_seq + 1)
+        state = self.segments[index]
+        if state.first_seq > first_seq:
+            last_seq = min(last_seq, state.first_seq - 1)
+            return last_seq, [None] * (last_seq - first_seq + 1)
+        last_seq = min(last_seq, state.last_seq)
+        slots = self._cache.reader(self._topic_id, state).read(first_seq, last_seq)
+        pending = self._pending.get(state.first_seq)
+        if pending is not None:
+            place = first_seq - state.first_seq
+            for index, slot in enumerate(slots):
+                if slot is not None and _bit(pending, place + index):
+                    slots[index] = None
+        return last_seq, slots
+
+    # Liveness.
+
+    def _columns_for(self, state: SegmentState) -> SegmentColumns:
+        if self._columns is None or self._columns_of != state.first_seq:
+            columns = self._cache.reader(self._topic_id, state).columns()
+            pending = self._pending.get(state.first_seq)
+            if pending is not None:
+                for place in range(state.entry_count):
+                    if _bit(pending, place):
+                        columns.live[place] = 0
+            self._columns, self._columns_of = columns, state.first_seq
+        return self._columns
+
+    def release_columns(self) -> None:
+        self._columns = None
+
+    def kill_many(self, seqs: list[int]) -> tuple[int, int, list[int]]:
+        """Marks live ones among these (ascending) as deleted; (count, bytes, the seqs that were live)."""
+        count, total, killed = 0, 0, []
+        for state, inside in self._by_segment(seqs):
+            slots = self._cache.reader(self._topic_id, state)
+            columns = self._columns_for(state) if len(inside) * 8 > state.entry_count else None
+            pending = self._pending.setdefault(state.first_seq, bytearray(state.entry_count // 8 + 1))
+            for seq in inside:
+                place = seq - state.first_seq
+                if _bit(pending, place):
+                    continue
+                if columns is None:
+                    numbers = _single(slots.single(seq))
+                else:
+                    numbers = columns.sizes[place] if columns.live[place] else None
+                if numbers is None:
+                    continue
+                _set_bit(pending, place)
+                if self._columns is not None and self._columns_of == state.first_seq:
+                    self._columns.live[place] = 0
+                count += 1
+                total += numbers
+                state.live_count -= 1
+                state.live_bytes -= numbers
+                killed.append(seq)
+        return count, total, killed
+
+    def _by_segment(self, seqs: list[int]) -> Iterator[tuple[SegmentState, list[int]]]:
+        start = 0
+        while start < len(seqs):
+            state = self.segment_of(seqs[start])
+            if state is None:
+                start += 1
+                continue
+            end = bisect_right(seqs, state.last_seq, start)
+            yield state, seqs[start:end]
+            start = end
+
+    def kill_below(self, seq: int, first_live: int) -> tuple[int, int]:
+        """Deletes every live record below `seq`: whole segments by their numbers, the last one bit by bit."""
+        count, total = 0, 0
+        for state in self.segments:
+            if state.first_seq >= seq:
+                break
+            if state.last_seq < seq:
+                count += state.live_count
+                total += state.live_bytes
+                state.live_count = state.live_bytes = 0
+            elif state.last_seq >= first_live and state.live_count:
+                columns = self._columns_for(state)
+                inside = [
+                    place + state.first_seq
+                    for place in range(max(first_live - state.first_seq, 0), seq - state.first_seq)
+                    if columns.live[place]
+                ]
+                more = self.kill_many(inside)
+                count += more[0]
+                total += more[1]
+        return count, total
+
+    def next_live(self, seq: int) -> int | None:
+        for index in range(self._index(seq), len(self.segments)):
+            state = self.segments[index]
+            if state.live_count == 0:
+                continue
+            if state.first_seq >= seq and state.live_count == state.entry_count:
+                return state.first_seq
+            columns = self._columns_for(state)
+            place = columns.live.find(1, max(seq - state.first_seq, 0))
+            if place >= 0:
+                return state.first_seq + place
+        return None
+
+    def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
+        for index in range(self._index(seq), len(self.segments)):
+            state = self.segments[index]
+            if state.live_count:
+                columns = self._columns_for(state)
+                for place in range(max(seq - state.first_seq, 0), state.entry_count):
+                    if columns.live[place]:
+                        yield state.first_seq + place, columns.sizes[place]
+
+    def expired_last_seq(self, seq: int, cutoff_ts: int) -> int:
+        """Last seq of the run from `seq` on whose times are before `cutoff_ts`; `seq - 1` when none."""
+        for index in range(self._index(seq), len(self.segments)):
+            state = self.segments[index]
+            if state.last_ts < cutoff_ts:
+                seq = state.last_seq + 1
+                continue
+            if state.first_ts >= cutoff_ts:
+                break
+            columns = self._columns_for(state)
+            seq = max(seq, state.first_seq + bisect_left(columns.ts, cutoff_ts))
+            break
+        return seq - 1
+
+    def forget_below(self, seq: int, first_live: int) -> tuple[int, int]:
+        """Everything below `seq` is dead: whole segments are dropped, the front one loses its head part.
+
+        Nothing was live below `first_live` before.
+        """
+        count, total, gone = 0, 0, 0
+        for state in self.segments:
+            if state.last_seq < seq:
+                count += state.live_count
+                total += state.live_bytes
+                gone += 1
+                continue
+            if state.first_seq < seq and state.live_count:
+                columns = self._columns_for(state)
+                start, end = max(first_live - state.first_seq, 0), seq - state.first_seq
+                lost = [place for place in range(start, end) if columns.live[place]]
+                size = sum(columns.sizes[place] for place in lost)
+                columns.live[start:end] = bytes(end - start)
+                state.live_count -= len(lost)
+                state.live_bytes -= size
+                count += len(lost)
+                total += size
+            break
+        if gone:
+            self.drop(self.segments[:gone])
+        return count, total
+
+    def drop(self, doomed: list[SegmentState]) -> None:
+        for state in doomed:
+            self._cache.forget(self._topic_id, state.first_seq)
+            self._pending.pop(state.first_seq, None)
+        self.dropped += doomed
+        self.segments = [state for state in self.segments if state not in doomed]
+
+    def replace(self, segments: list[SegmentState]) -> None:
+        """A checkpoint's segments in place of the ones before."""
+        self.release_columns()
+        for state in self.segments:
+            if not state.sealed:
+                self._cache.forget(self._topic_id, state.first_seq)
+        self.segments = segments
+        for state in segments:
+            bits = self._pending.get(state.first_seq)
+            if bits is not None:
+                bits.extend(bytes(max(0, state.entry_count // 8 + 1 - len(bits))))
+
+    def drop_dead(self) -> None:
+        """Sealed segments in the middle whose records were all deleted go as a whole."""
+        doomed = [state for state in self.segments if state.sealed and state.live_count == 0]
+        if doomed:
+            self.drop(doomed)
+
+    def live_numbers(self) -> tuple[int, int]:
+        return sum(s.live_count for s in self.segments), sum(s.live_bytes for s in self.segments)
+
+    def recount(self, state: SegmentState, first_live: int) -> None:
+        """Numbers from the file itself, pending deletes and floor applied."""
+        self.release_columns()
+        columns = self._columns_for(state)
+        start = max(first_live - state.first_seq, 0)
+        live = [place for place in range(start, state.entry_count) if columns.live[place]]
+        state.live_count = len(live)
+        state.live_bytes = sum(columns.sizes[place] for place in live)
+        self.release_columns()
+
+    # Tags.
+
+    def tags(self, state: SegmentState) -> TagSidecar:
+        """The tag sidecar of a sealed segment."""
+        return self._cache.tags(self._topic_id, state)
+
+    def built_tags(self, state: SegmentState) -> TagSidecar:
+        """Tags of the active segment, from its frames."""
+        return TagSidecar(build_tags(self._cache.reader(self._topic_id, state)))
+
+    # Pending deletes.
+
+    def mark_pending(self, seqs: Iterable[int]) -> None:
+        """Notes deletes without counting them: a replay counts at its end, a checkpoint counted before."""
+        for seq in seqs:
+            state = self.segment_of(seq)
+            if state is not None:
+                bits = self._pending.setdefault(state.first_seq, bytearray(state.entry_count // 8 + 1))
+                _set_bit(bits, seq - state.first_seq)
+
+    def has_pending(self, state: SegmentState) -> bool:
+        return state.first_seq in self._pending
+
+    def pending_seqs(self, state: SegmentState) -> list[int]:
+        bits = self._pending.get(state.first_seq)
+        if bits is None:
+            return []
+        return [state.first_seq + place for place in range(state.entry_count) if _bit(bits, place)]
+
+    def clear_pending(self, first_seq: int, seqs: list[int]) -> None:
+        """These delete bytes are in the file now."""
+        bits = self._pending.get(first_seq)
+        if bits is None:
+            return
+        for seq in seqs:
+            place = seq - first_seq
+            bits[place >> 3] &= ~(1 << (place & 7))
+        if not any(bits):
+            del self._pending[first_seq]
+
+
+def _last_seq(state: SegmentState) -> int:
+    return state.last_seq
+
+
+def _bit(bits: bytearray, place: int) -> int:
+    return bits[place >> 3] >> (place & 7) & 1
+
+
+def _set_bit(bits: bytearray, place: int) -> None:
+    bits[place >> 3] |= 1 << (place & 7)
+
+
+def _single(numbers: tuple[int, bool] | None) -> int | None:
+    """Accounted size when live."""
+    return numbers[0] if numbers is not None and numbers[1] else None

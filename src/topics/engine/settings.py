@@ -1,0 +1,44 @@
+"""What an engine is opened with. Defaults are those of the contract."""
+
+import os
+from dataclasses import dataclass, field
+
+from topics.limits import (
+    CHECKPOINT_INTERVAL_MS,
+    CHECKPOINT_WAL_BYTES,
+    HOT_RETAIN_SEGMENTS,
+    MIB,
+    SEGMENT_AGE_MS_MAX,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_EVENTS_MAX,
+    TOPICS_MAX,
+    WAL_FILE_BYTES,
+    WAL_SHARDS_MAX,
+)
+
+
+def default_wal_shards() -> int:
+    return min(os.cpu_count() or 1, WAL_SHARDS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    wal_shards: int = field(default_factory=default_wal_shards)
+    wal_file_bytes: int = WAL_FILE_BYTES
+    segment_events_max: int = SEGMENT_EVENTS_MAX
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+    segment_age_ms_max: int = SEGMENT_AGE_MS_MAX
+    checkpoint_wal_bytes: int = CHECKPOINT_WAL_BYTES
+    checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS
+    # A path or an s3:// address; None = no cold tier.
+    cold_dir: str | None = None
+    hot_retain_segments: int = HOT_RETAIN_SEGMENTS
+    # 0 = no bound by bytes.
+    hot_retain_bytes: int = 0
+    topics_max: int = TOPICS_MAX
+    # Live bytes over all topics; 0 = unlimited.
+    total_bytes_max: int = 0
+    # Recent records kept in memory beyond the un-checkpointed tail, per topic.
+    tail_cache_bytes: int = MIB
+    # While a start replays more WAL than this, it checkpoints on the way.
+    replay_checkpoint_bytes: int = 256 * MIB

@@ -1,0 +1,149 @@
+"""The resident end of a topic: records that are not in segments yet, and a few more.
+
+Slots stand one per seq without gaps. A slot is the record's WAL body, or None when it is dead. Dead slots at
+the front are dropped lazily, in one move for many of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+COMPACT_SLOTS: Final = 1024
+# What a slot costs beyond its payload, roughly.
+SLOT_OVERHEAD_BYTES: Final = 120
+
+
+class Tail:
+    """Covers seqs `first_seq` to `end_seq - 1`. Owner only."""
+
+    __slots__ = ("_bodies", "_sizes", "_skipped", "_ts", "dead_count", "first_seq")
+
+    def __init__(self, first_seq: int) -> None:
+        self.first_seq = first_seq
+        # Slots of seqs below first_seq that still stand at the front of the lists.
+        self._skipped = 0
+        self._bodies: list[bytes | None] = []
+        self._sizes = array("I")
+        self._ts = array("Q")
+        self.dead_count = 0
+
+    @property
+    def end_seq(self) -> int:
+        return self.first_seq + len(self._bodies) - self._skipped
+
+    def extend(self, bodies: Sequence[bytes], sizes: Sequence[int], ts: int) -> None:
+        self._bodies.extend(bodies)
+        self._sizes.extend(sizes)
+        if len(bodies) == 1:
+            self._ts.append(ts)
+        else:
+            self._ts.extend([ts] * len(bodies))
+
+    def extend_holes(self, count: int, ts: int) -> None:
+        self._bodies.extend([None] * count)
+        self._sizes.extend([0] * count)
+        self._ts.extend([ts] * count)
+        self.dead_count += count
+
+    def _place(self, seq: int) -> int:
+        return seq - self.first_seq + self._skipped
+
+    def read(self, first_seq: int, last_seq: int) -> list[bytes | None]:
+        start = self._place(first_seq)
+        return self._bodies[start : start + last_seq - first_seq + 1]
+
+    def sizes(self, first_seq: int, last_seq: int) -> array[int]:
+        start = self._place(first_seq)
+        return self._sizes[start : start + last_seq - first_seq + 1]
+
+    def kill(self, seq: int) -> int | None:
+        """Releases the record; its accounted size, or None when it was dead already."""
+        place = self._place(seq)
+        if self._bodies[place] is None:
+            return None
+        self._bodies[place] = None
+        self.dead_count += 1
+        return self._sizes[place]
+
+    def next_live(self, seq: int) -> int | None:
+        """First live seq at or behind `seq`."""
+        bodies = self._bodies
+        for place in range(self._place(max(seq, self.first_seq)), len(bodies)):
+            if bodies[place] is not None:
+                return place - self._skipped + self.first_seq
+        return None
+
+    def live_numbers(self, first_seq: int, last_seq: int) -> tuple[int, int]:
+        """(count, bytes) of live records in the inclusive range, cut to what is here."""
+        first_seq = max(first_seq, self.first_seq)
+        last_seq = min(last_seq, self.end_seq - 1)
+        if last_seq < first_seq:
+            return 0, 0
+        start, end = self._place(first_seq), self._place(last_seq) + 1
+        if self.dead_count == 0:
+            return end - start, sum(self._sizes[start:end])
+        sizes = [
+            size for body, size in zip(self._bodies[start:end], self._sizes[start:end], strict=True) if body is not None
+        ]
+        return len(sizes), sum(sizes)
+
+    def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
+        """(seq, size) of live records at or behind `seq`."""
+        start = self._place(max(seq, self.first_seq))
+        for place in range(start, len(self._bodies)):
+            if self._bodies[place] is not None:
+                yield place - self._skipped + self.first_seq, self._sizes[place]
+
+    def expired_last_seq(self, cutoff_ts: int) -> int:
+        """Last seq whose time is before `cutoff_ts`; `first_seq - 1` when there is none."""
+        return bisect_left(self._ts, cutoff_ts, self._skipped) - self._skipped + self.first_seq - 1
+
+    def forget_below(self, seq: int) -> tuple[int, int]:
+        """Drops every slot below `seq`; (count, bytes) of what was live there."""
+        seq = min(seq, self.end_seq)
+        if seq <= self.first_seq:
+            return 0, 0
+        numbers = self.live_numbers(self.first_seq, seq - 1)
+        start, end = self._skipped, self._place(seq)
+        dropped = self._bodies[start:end]
+        self.dead_count -= dropped.count(None)
+        self._bodies[start:end] = [None] * (end - start)
+        self._skipped = end
+        self.first_seq = seq
+        if self._skipped >= COMPACT_SLOTS and self._skipped * 2 >= len(self._bodies):
+            del self._bodies[: self._skipped]
+            del self._sizes[: self._skipped]
+            del self._ts[: self._skipped]
+            self._skipped = 0
+        return numbers
+
+    def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
+        """[first, last] ranges of dead slots in the inclusive range."""
+        if self.dead_count == 0 or last_seq < first_seq:
+            return []
+        return runs_of(seq for seq, body in enumerate(self.read(first_seq, last_seq), first_seq) if body is None)
+
+    def cache_from(self, last_seq: int, budget_bytes: int) -> int:
+        """First seq of the newest run up to `last_seq` that fits the budget: what is worth keeping."""
+        place = self._place(last_seq)
+        total = 0
+        while place >= self._skipped:
+            total += self._sizes[place] + SLOT_OVERHEAD_BYTES
+            if total > budget_bytes:
+                break
+            place -= 1
+        return place - self._skipped + self.first_seq + 1
+
+
+def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending seqs as [first, last] ranges."""
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return runs

@@ -1,0 +1,563 @@
+"""One topic instance: its records, floors and numbers. The rules of reading, retention and deletion.
+
+Records live in three places, in seq order: segments (files), the replayed part of the WAL (after a start,
+until the next checkpoint), and the resident tail. The tail may overlap the other two: what is in memory is
+read from memory.
+
+Numbers that hold after every call of a public method:
+
+1. `head_seq` is the last published seq; `tail.end_seq == head_seq + 1`.
+2. `count` and `size_bytes` are those of live records at or above `first_live`.
+3. `first_live` is the first live seq, or `head_seq + 1`.
+4. Floors only rise, and `evict_floor <= earliest_seq`.
+5. Everything up to `checkpointed_seq` that is live is in segments; above it, in `replayed` or `tail`.
+
+Owner only. Nothing in here writes to disk.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from topics.engine.config import TopicConfig
+from topics.engine.page import Page, Reason, Tombstone, raw_node, raw_size
+from topics.engine.replayed import Replayed
+from topics.engine.segment_set import SegmentSet
+from topics.engine.staged import Staged
+from topics.engine.tag_index import TagIndex
+from topics.engine.tail import Tail
+from topics.errors import CorruptRecord, FormatError
+from topics.formats.snapshot import KeyState, SegmentState
+from topics.formats.wal_frame import BODY_CORE_OFFSET
+from topics.storage.segments import RAW_CORE_OFFSET
+
+
+class Topic:
+    __slots__ = (
+        "cap_floor",
+        "ceiling",
+        "ceiling_asked",
+        "checkpointed_seq",
+        "closing",
+        "config",
+        "count",
+        "created",
+        "delete_below",
+        "encoded",
+        "epoch",
+        "first_live",
+        "head_seq",
+        "id",
+        "keys",
+        "killed_meanwhile",
+        "last_read_ts",
+        "last_ts",
+        "last_write_ts",
+        "logged_last_seq",
+        "lost",
+        "name",
+        "next_seq",
+        "on_closed",
+        "replayed",
+        "reserve",
+        "segments",
+        "size_bytes",
+        "staged",
+        "staged_bytes",
+        "staged_count",
+        "staged_evict_bytes",
+        "staged_floor",
+        "tags",
+        "tags_missing",
+        "tail",
+        "topic_json",
+        "trim_floor",
+        "ttl_floor",
+        "unlogged_last_seq",
+    )
+
+    def __init__(self, name: str, topic_id: int, epoch: int, config: TopicConfig, segments: SegmentSet) -> None:
+        self.name = name
+        self.id = topic_id
+        self.epoch = epoch
+        self.config = config
+        self.segments = segments
+        self.replayed: Replayed | None = None
+        self.tail = Tail(1)
+        self.head_seq = 0
+        self.count = 0
+        self.size_bytes = 0
+        self.last_ts = 0
+        self.last_write_ts: int | None = None
+        self.last_read_ts: int | None = None
+        # Floors: log-semantics §4. 0 = none.
+        self.cap_floor = 0
+        self.ttl_floor = 0
+        self.trim_floor = 0
+        self.delete_below = 0
+        self.first_live = 1
+        # [first, last] seq ranges that went with a power loss, ascending.
+        self.lost: list[tuple[int, int]] = []
+        self.checkpointed_seq = 0
+        # Last seq written while the topic was ephemeral: those records are in no WAL frame.
+        self.unlogged_last_seq = 0
+        # Last seq of a stored class: what a checkpoint of an ephemeral topic still has to put away.
+        self.logged_last_seq = 0
+        self.tags = TagIndex()
+        # The active segment's tags are read from its file when somebody asks for the first time.
+        self.tags_missing = False
+        self.keys: dict[str, KeyState] = {}
+        # Writes between their reservation and their publication, in order.
+        self.staged: deque[Staged] = deque()
+        self.next_seq = 1
+        self.staged_count = 0
+        self.staged_bytes = 0
+        # Byte-cap floor once everything staged is published, and the live bytes it takes with it.
+        self.staged_floor = 0
+        self.staged_evict_bytes = 0
+        # Disk-class reservation: seqs below `ceiling` may be answered; `ceiling_asked` is on its way.
+        self.ceiling = 0
+        self.ceiling_asked = 0
+        self.reserve = 0
+        self.created = False
+        self.closing = False
+        self.on_closed: list[Callable[[], None]] = []
+        # Seqs deleted while a checkpoint was putting them into segments.
+        self.killed_meanwhile: list[int] | None = None
+        # Snapshot entry as of the last checkpoint, while nothing changed since.
+        self.encoded: bytes | None = None
+        self.topic_json = b""
+
+    # Floors.
+
+    @property
+    def evict_floor(self) -> int:
+        floor = max(self.cap_floor, self.ttl_floor, self.trim_floor) + 1
+        return min(floor, self.head_seq + 1)
+
+    @property
+    def earliest_seq(self) -> int:
+        return max(self.evict_floor, min(self.delete_below, self.head_seq + 1), self.first_live)
+
+    def raise_floors(self, *, cap_floor: int = 0, ttl_floor: int = 0, trim_floor: int = 0) -> None:
+        self.cap_floor = max(self.cap_floor, cap_floor)
+        self.ttl_floor = max(self.ttl_floor, ttl_floor)
+        self.trim_floor = max(self.trim_floor, trim_floor)
+        self._settle_first_live()
+
+    def _settle_first_live(self) -> None:
+        """Lets go of what the floors passed, then of dead slots in front."""
+        floor = max(self.evict_floor, min(self.delete_below, self.head_seq + 1))
+        if floor > self.first_live:
+            self._forget_below(floor)
+        if self.count == 0:
+            self.first_live = self.head_seq + 1
+        elif not self._is_live(self.first_live):
+            live = self.next_live(self.first_live)
+            assert live is not None, "count says that something is live"
+            self.first_live = live
+        while self.lost and self.lost[0][1] < self.evict_floor:
+            # The tombstone of the floor covers it.
+            self.lost.pop(0)
+
+    def _is_live(self, seq: int) -> bool:
+        return seq >= self.tail.first_seq and self.tail.next_live(seq) == seq
+
+    def _forget_below(self, seq: int) -> None:
+        # The tail may overlap what is in files: each record is counted by one of them.
+        counted_by_tail = max(self.checkpointed_seq, self._replayed_end - 1) + 1
+        count, size = self.segments.forget_below(seq, self.first_live)
+        if self.replayed is not None:
+            more = self.replayed.forget_below(seq)
+            count, size = count + more[0], size + more[1]
+        if seq > counted_by_tail:
+            more = self.tail.live_numbers(counted_by_tail, seq - 1)
+            count, size = count + more[0], size + more[1]
+        self.tail.forget_below(seq)
+        self.count -= count
+        self.size_bytes -= size
+        self.first_live = seq
+        assert self.count >= 0
+
+    @property
+    def _replayed_end(self) -> int:
+        return self.replayed.end_seq if self.replayed is not None else 0
+
+    def next_live(self, seq: int) -> int | None:
+        """First live seq at or behind `seq`."""
+        if seq <= self.checkpointed_seq:
+            live = self.segments.next_live(seq)
+            if live is not None:
+                return live
+            seq = self.checkpointed_seq + 1
+        if self.replayed is not None and seq < self.replayed.end_seq:
+            live = self.replayed.next_live(max(seq, self.replayed.first_seq))
+            if live is not None:
+                return live
+            seq = self.replayed.end_seq
+        return self.tail.next_live(seq)
+
+    def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
+        """(seq, size) of live records from `seq` on, in order."""
+        if seq <= self.checkpointed_seq:
+            yield from self.segments.live_sizes(seq)
+            seq = self.checkpointed_seq + 1
+        if self.replayed is not None and seq < self.replayed.end_seq:
+            yield from self.replayed.live_sizes(max(seq, self.replayed.first_seq))
+            seq = self.replayed.end_seq
+        yield from self.tail.live_sizes(seq)
+
+    def refresh(self, now_ms: int) -> None:
+        """Brings the TTL floor up to date. Called at the start of every read and around every write."""
+        ttl_ms = self.config.ttl_ms
+        if ttl_ms and self.count:
+            # Expired iff now - ts > ttl, so the first time that is still good is now - ttl.
+            expired = self._expired_last_seq(now_ms - ttl_ms)
+            if expired > self.ttl_floor:
+                self.raise_floors(ttl_floor=expired)
+
+    def _expired_last_seq(self, cutoff_ts: int) -> int:
+        if cutoff_ts <= 0:
+            return 0
+        seq = self.first_live
+        if seq <= self.checkpointed_seq:
+            expired = self.segments.expired_last_seq(seq, cutoff_ts)
+            if expired < self.segments.end_seq - 1:
+                return expired
+        if self.replayed is not None:
+            expired = self.replayed.expired_last_seq(cutoff_ts)
+            if expired < self.replayed.end_seq - 1:
+                return expired
+        if self.tail.end_seq == self.tail.first_seq:
+            return self.head_seq
+        return max(self.tail.expired_last_seq(cutoff_ts), self.first_live - 1)
+
+    def byte_cap_floor(self, first_seq: int, sizes: Sequence[int], size_bytes: int) -> tuple[int, int]:
+        """(floor, bytes evicted by it) once a write of these sizes is published behind all staged ones.
+
+        Walks from the oldest record that stays: the cost is that of the records evicted.
+        """
+        config = self.config
+        excess = self.size_bytes + self.staged_bytes - self.staged_evict_bytes + size_bytes - config.cap_bytes
+        by_count = first_seq + len(sizes) - 1 - config.cap_records if config.cap_records else 0
+        floor = self.staged_floor
+        evicted = 0
+        for seq, size in self._sizes_after(floor, first_seq, sizes):
+            if seq > by_count and excess <= 0:
+                break
+            excess -= size
+            evicted += size
+            floor = seq
+        return floor, evicted
+
+    def _sizes_after(self, floor: int, first_seq: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """(seq, size) of everything live, staged, or about to be, behind `floor`."""
+        for seq, size in self.live_sizes(max(self.first_live, floor + 1)):
+            yield seq, size
+        for staged in self.staged:
+            for seq, size in enumerate(staged.sizes, staged.first_seq):
+                if seq > floor:
+                    yield seq, size
+        yield from enumerate(sizes, first_seq)
+
+    # Publishing.
+
+    def publish(self, staged: Staged) -> None:
+        """Makes a committed write visible. In reservation order."""
+        assert staged.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
+        tail = self.tail
+        if tail.end_seq != staged.first_seq:
+            assert tail.end_seq == tail.first_seq
+            self.tail = tail = Tail(staged.first_seq)
+        if self.count == 0:
+            self.first_live = staged.first_seq
+        tail.extend(staged.bodies, staged.sizes, staged.ts)
+        count = len(staged.bodies)
+        self.head_seq += count
+        self.count += count
+        self.size_bytes += staged.size_bytes
+        self.last_ts = staged.ts
+        self.last_write_ts = staged.ts
+        if not staged.is_unlogged:
+            self.logged_last_seq = self.head_seq
+        self.encoded = None
+        if staged.tags is not None:
+            add = self.tags.add
+            for seq, tag in enumerate(staged.tags, staged.first_seq):
+                if tag is not None:
+                    add(tag, seq)
+        config = self.config
+        floor = staged.cap_floor
+        if config.cap_records and config.discard == "old":
+            floor = max(floor, self.head_seq - config.cap_records)
+        if floor > self.cap_floor:
+            self.raise_floors(cap_floor=floor)
+
+    def apply_caps(self) -> None:
+        """Evicts what a tightened config no longer allows."""
+        config = self.config
+        if config.discard != "old":
+            return
+        if config.cap_records:
+            self.raise_floors(cap_floor=self.head_seq - config.cap_records)
+        if config.cap_bytes:
+            excess = self.size_bytes - config.cap_bytes
+            floor = 0
+            for seq, size in self.live_sizes(self.first_live):
+                if excess <= 0:
+                    break
+                excess -= size
+                floor = seq
+            self.raise_floors(cap_floor=floor)
+
+    def resume_behind_lost(self, head_seq: int) -> None:
+        """The head goes on behind seqs that a power loss may have taken: never hand them out again."""
+        assert head_seq > self.head_seq
+        self.lost.append((self.head_seq + 1, head_seq))
+        self._move_head(head_seq)
+
+    def _move_head(self, head_seq: int) -> None:
+        self.head_seq = head_seq
+        self.next_seq = head_seq + 1
+        self.tail = Tail(head_seq + 1)
+        if self.count == 0:
+            self.first_live = head_seq + 1
+
+    # Reading.
+
+    def read(self, from_seq: int, limit: int, bytes_max: int, nodes: frozenset[bytes] | None) -> Page:
+        """Log-semantics §5 and §9: floors and tombstone first, then slots in order until a bound is met."""
+        head = self.head_seq
+        cursor, tombstone = self._tombstone(from_seq)
+        page = Page(self.name, cursor, head, self.earliest_seq, tombstone)
+        stop_seq = head
+        for first, last in self.lost:
+            if first > cursor:
+                stop_seq = min(stop_seq, first - 1)
+                break
+            if last > cursor:
+                # A lost range met behind another tombstone: the next read begins with it.
+                return page
+        if nodes is not None and not self.config.dedupe_node:
+            nodes = None
+        self._fill(page, stop_seq, limit, bytes_max, nodes)
+        return page
+
+    def _tombstone(self, from_seq: int) -> tuple[int, Tombstone | None]:
+        head, evict_floor, earliest = self.head_seq, self.evict_floor, self.earliest_seq
+        if from_seq > head:
+            missed = max(head - 1, 0) + 1
+            return earliest - 1, Tombstone(1, head, "recreated", missed, earliest, head)
+        if from_seq + 1 < evict_floor:
+            gap_from = from_seq + 1
+            tombstone = Tombstone(
+                gap_from, evict_floor - 1, self._reason(gap_from), evict_floor - 1 - from_seq, evict_floor, head
+            )
+            return max(earliest - 1, from_seq) if not self.lost else max(evict_floor - 1, from_seq), tombstone
+        for first, last in self.lost:
+            if first <= from_seq + 1 <= last:
+                gap_from = from_seq + 1
+                return last, Tombstone(gap_from, last, "power_loss", last - from_seq, last + 1, head)
+        if not self.lost:
+            return max(from_seq, min(earliest - 1, head)), None
+        return from_seq, None
+
+    def _reason(self, gap_from: int) -> Reason:
+        cap = self.cap_floor >= gap_from
+        ttl = self.ttl_floor >= gap_from
+        if cap and ttl:
+            return "mixed"
+        if cap:
+            return "cap"
+        return "ttl" if ttl else "source_trim"
+
+    def _fill(self, page: Page, stop_seq: int, limit: int, bytes_max: int, nodes: frozenset[bytes] | None) -> None:
+        """Slots from the cursor on, until `limit` records, the byte budget, or `stop_seq`."""
+        taken = _Taken(limit, bytes_max, nodes)
+        seq = page.next_from_seq + 1
+        while seq <= stop_seq and taken.wanted > 0:
+            offset, last_seq, slots = self._slots(seq, min(stop_seq, seq + taken.wanted - 1))
+            raws: list[bytes] = []
+            if not self._take_resident(taken, seq, last_seq, slots, raws):
+                end = self._take(taken, offset, seq, slots, raws)
+            else:
+                end = last_seq
+            if raws:
+                page.chunks.append((offset, raws))
+            page.records_scanned += end - seq + 1
+            page.next_from_seq = end
+            if end < last_seq:
+                return
+            seq = end + 1
+
+    def _slots(self, seq: int, last_seq: int) -> tuple[int, int, Sequence[bytes | FormatError | None]]:
+        """(core offset, last seq covered, slots) from one of the places that hold `seq`."""
+        if seq >= self.tail.first_seq:
+            return BODY_CORE_OFFSET, last_seq, self.tail.read(seq, last_seq)
+        last_seq = min(last_seq, self.tail.first_seq - 1)
+        if seq <= self.checkpointed_seq:
+            last_seq, slots = self.segments.read_chunk(seq, min(last_seq, self.checkpointed_seq))
+            return RAW_CORE_OFFSET, last_seq, slots
+        if self.replayed is not None and self.replayed.first_seq <= seq < self.replayed.end_seq:
+            last_seq = min(last_seq, self.replayed.end_seq - 1)
+            return BODY_CORE_OFFSET, last_seq, self.replayed.read(seq, last_seq)
+        # Never got a record: what a power loss took.
+        return BODY_CORE_OFFSET, last_seq, [None] * (last_seq - seq + 1)
+
+    def _take_resident(
+        self,
+        taken: "_Taken",
+        seq: int,
+        last_seq: int,
+        slots: Sequence[bytes | FormatError | None],
+        raws: list[bytes],
+    ) -> bool:
+        """The hot path: records in memory, none dead, none filtered, all within the budget."""
+        tail = self.tail
+        if taken.nodes is not None or seq < tail.first_seq or tail.dead_count:
+            return False
+        size = sum(tail.sizes(seq, last_seq))
+        if size > taken.budget:
+            return False
+        taken.budget -= size
+        taken.wanted -= len(slots)
+        taken.any = True
+        raws += slots  # type: ignore[arg-type]
+        return True
+
+    def _take(
+        self,
+        taken: "_Taken",
+        offset: int,
+        seq: int,
+        slots: Sequence[bytes | FormatError | None],
+        raws: list[bytes],
+    ) -> int:
+        """Last seq examined. The record that would break the budget is not, unless it is the first."""
+        first_live, nodes = self.first_live, taken.nodes
+        for slot in slots:
+            if slot is None or seq < first_live:
+                seq += 1
+                continue
+            if isinstance(slot, FormatError):
+                if taken.any:
+                    # A page ends before a damaged record; the next one names it.
+                    return seq - 1
+                raise CorruptRecord(self.name, seq, slot.message)
+            if nodes is None or (node := raw_node(slot, offset)) is None or node not in nodes:
+                size = raw_size(slot, offset)
+                if size > taken.budget and taken.any:
+                    return seq - 1
+                taken.budget -= size
+                taken.wanted -= 1
+                taken.any = True
+                raws.append(slot)
+            seq += 1
+        return seq - 1
+
+    # Deleting.
+
+    def delete_before(self, before_seq: int) -> tuple[int, int]:
+        """Every live record below `before_seq`; (count, bytes) of what that was."""
+        before_seq = min(before_seq, self.head_seq + 1)
+        if before_seq <= self.delete_below:
+            return 0, 0
+        self.delete_below = before_seq
+        before = self.count, self.size_bytes
+        if before_seq > self.first_live:
+            # Delete bytes follow at the next checkpoint, so that the files alone tell the truth too.
+            count, size = self.segments.kill_below(before_seq, self.first_live)
+            self.count -= count
+            self.size_bytes -= size
+            self._note_killed(range(self.checkpointed_seq + 1, before_seq))
+        self._settle_first_live()
+        self.encoded = None
+        return before[0] - self.count, before[1] - self.size_bytes
+
+    def delete_seqs(self, seqs: Iterable[int]) -> tuple[int, int]:
+        """The live ones among these seqs (ascending); (count, bytes) of what that was."""
+        count, size = 0, 0
+        filed: list[int] = []
+        killed: list[int] = []
+        for seq in seqs:
+            if not self.first_live <= seq <= self.head_seq:
+                continue
+            freed = self._kill_in_memory(seq)
+            if seq <= self.checkpointed_seq:
+                filed.append(seq)
+            elif freed is not None:
+                killed.append(seq)
+                count += 1
+                size += freed
+        if filed:
+            more = self.segments.kill_many(filed)
+            count, size = count + more[0], size + more[1]
+        self._note_killed(killed)
+        self.count -= count
+        self.size_bytes -= size
+        self._settle_first_live()
+        self.encoded = None
+        return count, size
+
+    def _kill_in_memory(self, seq: int) -> int | None:
+        """Releases what memory holds of the record; its size when it was live there."""
+        freed = None
+        if self.replayed is not None and self.replayed.first_seq <= seq < self.replayed.end_seq:
+            freed = self.replayed.kill(seq)
+        if seq >= self.tail.first_seq:
+            freed = self.tail.kill(seq) or freed
+        return freed
+
+    def _note_killed(self, seqs: Iterable[int]) -> None:
+        if self.killed_meanwhile is not None:
+            self.killed_meanwhile += seqs
+
+    def tagged_seqs(self, tag: bytes, *, is_prefix: bool, end_seq: int) -> list[int]:
+        """Seqs below `end_seq` whose tag matches, from the indexes alone; dead ones may be among them."""
+        found: list[int] = []
+        for state in self.segments.segments:
+            if state.sealed and state.tagged_count and state.last_seq >= self.first_live:
+                sidecar = self.segments.tags(state)
+                found += sidecar.seqs_by_prefix(tag) if is_prefix else sidecar.seqs(tag)
+        self._load_missing_tags()
+        found += self.tags.seqs_by_prefix(tag) if is_prefix else self.tags.seqs(tag)
+        return [seq for seq in found if self.first_live <= seq < end_seq]
+
+    def _load_missing_tags(self) -> None:
+        """Tags of the active segment, which a start does not read. They come before those of the tail."""
+        if not self.tags_missing:
+            return
+        self.tags_missing = False
+        loaded = TagIndex()
+        for state in self.segments.segments:
+            if not state.sealed:
+                for tag, seqs in self.segments.built_tags(state):
+                    for seq in seqs:
+                        loaded.add(tag, seq)
+        loaded.merge(self.tags)
+        self.tags = loaded
+
+    # Checkpoints.
+
+    def active_segment(self) -> SegmentState | None:
+        segments = self.segments.segments
+        return segments[-1] if segments and not segments[-1].sealed else None
+
+    def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
+        """[first, last] ranges of slots that are dead, among those that are in no segment yet."""
+        dead: list[tuple[int, int]] = []
+        if self.replayed is not None:
+            dead += self.replayed.dead_ranges(first_seq, min(last_seq, self.replayed.end_seq - 1))
+            first_seq = max(first_seq, self.replayed.end_seq)
+        return dead + self.tail.dead_ranges(max(first_seq, self.tail.first_seq), last_seq)
+
+
+class _Taken:
+    """What a page may still take."""
+
+    __slots__ = ("any", "budget", "nodes", "wanted")
+
+    def __init__(self, wanted: int, budget: int, nodes: frozenset[bytes] | None) -> None:
+        self.wanted = wanted
+        self.budget = budget
+        self.nodes = nodes
+        self.any = False

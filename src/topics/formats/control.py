@@ -1,0 +1,119 @@
+"""Data of control frames: MessagePack maps with named members, so that members can be added.
+
+| Frame | Data |
+|---|---|
+| TOPIC_CREATE | `TopicCreate` |
+| TOPIC_DELETE | empty map |
+| CONFIG | `ConfigUpdate` |
+| DELETE | `Delete` |
+| EVICT | `Evict` |
+| HEAD | `Head` |
+| NOTE | `Note` |
+| CHECKPOINT | `CheckpointMark` |
+| SYNC | not MessagePack: see `wal_frame` |
+
+Decoding accepts unknown members (a newer minor version may add them) and refuses everything else that is
+not the documented shape with `BadFrame`: a member that is missing or of another type, a negative number, an
+extension type, bytes behind the map, depth without end. Inside `config` only the outermost keys are looked
+at; who knows the settings checks their values.
+
+No length in the data sizes an allocation: a container grows with the elements that are there. The parser
+recurses: call this on a thread with a full-size stack (8 MiB, the default of Linux).
+"""
+
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from topics.errors import BadFrame
+from topics.formats.buffers import Buffer
+
+# MessagePack itself ends at 2^64 - 1.
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+
+# What the decoder raises for bytes that are not the shape it was made for.
+MALFORMED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class TopicCreate(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    epoch: U64
+    config: dict[str, Any]
+
+
+class ConfigUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A new config, with the floors the old one had reached: relaxing it brings nothing back.
+
+    `unlogged_last_seq` is the last seq written while the topic was `ephemeral`, when the class changes to
+    a stored one: those records are in no frame, and a replay must call them lost.
+    """
+
+    config: dict[str, Any]
+    cap_floor: U64 = 0
+    ttl_floor: U64 = 0
+    unlogged_last_seq: U64 = 0
+
+
+class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Live seqs below `bound` that match: all below `before_seq`, and/or a tag, or exactly `seqs`."""
+
+    bound: U64
+    before_seq: U64 | None = None
+    tag: str | None = None
+    tag_prefix: str | None = None
+    seqs: list[U64] | None = None
+
+
+class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
+    cap_floor: U64 = 0
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A disk-class reservation: seqs below `ceiling` may be answered. With `lost_first` it also says that
+    the seqs from there up to `ceiling - 1` went with a power loss."""
+
+    ceiling: U64
+    lost_first: U64 = 0
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """First frame of a write with more to say. `key` is an idempotency key; the answer follows from the
+    write's own frames."""
+
+    key: str | None = None
+
+
+class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: U64
+    seq: U64
+    cap_floor: U64 = 0
+    ttl_floor: U64 = 0
+    active_bytes: U64 = 0
+
+
+class CheckpointMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    snapshot: U64
+    topics: list[TopicMark] = []
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def refuse_extension(code: int, _data: memoryview) -> NoReturn:
+    raise msgspec.ValidationError(f"extension type {code} is not used here")
+
+
+encode: Final = msgspec.msgpack.Encoder().encode
+_decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(kind, ext_hook=refuse_extension)
+    for kind in (TopicCreate, ConfigUpdate, Delete, Evict, Head, Note, CheckpointMark)
+}
+
+
+def decode(kind: type[T], data: Buffer) -> T:
+    """Raises `BadFrame` when the data is not a `kind`."""
+    try:
+        decoded: T = _decoders[kind].decode(data)
+    except MALFORMED as error:
+        raise BadFrame(f"not a {kind.__name__}: {error}") from error
+    return decoded

@@ -1,0 +1,156 @@
+"""Snapshot file, version 1. Little-endian.
+
+    offset size  field
+    0      4     magic "TSNP"
+    4      4     version u32
+    8      4     body_len u32
+    12     4     reserved, zero
+    16     8     XXH3-64 of the body u64
+    24     …     body: MessagePack map, see `Snapshot`
+
+The version is looked at first: nobody but a newer version knows what its other bytes mean. The checksum is
+compared before anything is parsed. Topic entries are kept as raw MessagePack inside the body, so that a
+topic that did not change is not encoded again; read back they are slices of the file's bytes and keep those
+alive. The parser recurses, and no length sizes an allocation: see `control`.
+"""
+
+from struct import Struct
+from typing import Any, Final, Literal
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.errors import BadFrame, FutureVersion, Torn
+from topics.formats.buffers import Buffer
+from topics.formats.control import MALFORMED, U64, refuse_extension
+
+MAGIC: Final = b"TSNP"
+VERSION: Final = 1
+_HEADER: Final = Struct("<4sIIIQ")
+HEADER_BYTES: Final = _HEADER.size
+assert HEADER_BYTES == 24
+
+Tier = Literal["hot", "cold"]
+
+
+class WalPosition(msgspec.Struct, frozen=True, array_like=True):
+    """Everything before frame number `frame` is in segments. That frame stands, or will stand, at
+    `offset` of the WAL file named by `file_frame`."""
+
+    frame: U64
+    file_frame: U64
+    offset: U64
+
+
+class SegmentState(msgspec.Struct, omit_defaults=True):
+    """The numbers kept in memory for one segment file pair."""
+
+    first_seq: U64
+    # Index entries, holes included: the segment covers first_seq … first_seq + entry_count - 1.
+    entry_count: U64
+    data_bytes: U64
+    first_ts: U64
+    last_ts: U64
+    live_count: U64
+    live_bytes: U64
+    sealed: bool = False
+    tier: Tier = "hot"
+    created_ts: U64 = 0
+    # Records with a tag, live or not. Without any there is no sidecar.
+    tagged_count: U64 = 0
+    # XXH3-128 over the frames' stored checksums in order; set when the segment is sealed.
+    digest: bytes = b""
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.entry_count - 1
+
+
+class KeyState(msgspec.Struct, frozen=True, array_like=True):
+    """An idempotency key with the answer that was given."""
+
+    key: str
+    ts: U64
+    first_seq: U64
+    count: U64
+    head_seq: U64
+
+
+class TopicState(msgspec.Struct, omit_defaults=True):
+    name: str
+    id: U64
+    epoch: U64
+    config: dict[str, Any]
+    head_seq: U64 = 0
+    last_ts: U64 = 0
+    cap_floor: U64 = 0
+    ttl_floor: U64 = 0
+    trim_floor: U64 = 0
+    delete_below: U64 = 0
+    # First seq that may be live: leading dead slots lie below it.
+    first_live: U64 = 1
+    # Highest seq that is in segments (or was dead before it got there).
+    checkpointed_seq: U64 = 0
+    segments: list[SegmentState] = []
+    # Disk-class reservation: seqs below it may have been answered. 0 = none.
+    ceiling: U64 = 0
+    # [first, last] seq ranges that a power loss, or the end of an ephemeral process, took.
+    lost: list[tuple[U64, U64]] = []
+    keys: list[KeyState] = []
+    # [first, last] seq ranges deleted but not yet flagged in a segment file.
+    pending_deletes: list[tuple[U64, U64]] = []
+
+
+class Snapshot(msgspec.Struct, omit_defaults=True):
+    number: U64
+    next_topic_id: U64
+    # One per shard: its length is the shard count.
+    wal: list[WalPosition]
+    topics: list[msgspec.Raw] = []
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_snapshot: Final = msgspec.msgpack.Decoder(Snapshot, ext_hook=refuse_extension).decode
+_decode_topic: Final = msgspec.msgpack.Decoder(TopicState, ext_hook=refuse_extension).decode
+
+
+def encode_topic(state: TopicState) -> msgspec.Raw:
+    return msgspec.Raw(_encode(state))
+
+
+def decode_topic(entry: msgspec.Raw | bytes) -> TopicState:
+    """Raises `BadFrame` when this is not a topic entry."""
+    try:
+        return _decode_topic(entry)
+    except MALFORMED as error:
+        raise BadFrame(f"not a topic entry: {error}") from error
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    body = _encode(snapshot)
+    return _HEADER.pack(MAGIC, VERSION, len(body), 0, xxh3_64_intdigest(body)) + body
+
+
+def decode(buffer: Buffer) -> Snapshot:
+    """Raises `Torn`, `BadFrame` or `FutureVersion`. Topic entries are left to `decode_topic`."""
+    if len(buffer) < HEADER_BYTES:
+        raise Torn("the snapshot ends inside its header")
+    magic, version, body_len, reserved, stored = _HEADER.unpack_from(buffer)
+    if magic != MAGIC:
+        raise BadFrame("not a snapshot: wrong magic")
+    if version > VERSION:
+        raise FutureVersion(
+            f"snapshot version {version} is unknown (this is {VERSION}); it was written by a newer version of topics"
+        )
+    if version < VERSION or reserved != 0:
+        raise BadFrame(f"not a snapshot: version {version}, reserved {reserved}")
+    if len(buffer) != HEADER_BYTES + body_len:
+        raise Torn(f"the snapshot has {len(buffer) - HEADER_BYTES} body bytes of {body_len}")
+    body = memoryview(buffer)[HEADER_BYTES:]
+    computed = xxh3_64_intdigest(body)
+    if computed != stored:
+        raise BadFrame(f"checksum does not agree: stored {stored:016x}, computed {computed:016x}")
+    try:
+        return _decode_snapshot(body)
+    except MALFORMED as error:
+        raise BadFrame(f"the snapshot's body is not what it should be: {error}") from error

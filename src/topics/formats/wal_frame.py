@@ -1,0 +1,323 @@
+"""WAL frame, version 2. All integers little-endian.
+
+    offset size  field
+    0      4     frame_len u32, bytes after this field
+    4      1     type, see FrameType
+    5      1     flags: 1 has tag, 2 has node, 4 durable, 8 more frames of this write follow,
+                 16 first frame of a write
+    6      8     topic_id u64, 0 where no topic is meant
+    14     8     seq u64 (append, lease), else 0
+    22     8     ts u64, ms
+    30     2     node_len u16, 0 without flag 2
+    32     2     tag_len u16, 0 without flag 1
+    34     4     data_len u32
+    38     …     node, tag, data
+    …      8     XXH3-64 of everything from `type` to the end of data
+
+A frame is valid when the inner lengths add up to `frame_len`, that is within the limit and fits the bytes
+that are there, the checksum agrees, and node and tag have bytes only with their flags. Nothing is allocated
+by a length before it was checked. A frame with a right checksum but an unknown type or flag was written by
+a newer version: `FutureVersion`.
+
+Preallocated space is zeros, so zeros where a header should begin are the clean end of the frames. They do
+not say that nothing follows: after a crash, sectors behind them may hold frames. The caller looks.
+
+The *body* of a frame (type to data, without length and checksum) is also how a record rests in memory:
+it is cut once, hashed, written, kept, and read from without another copy.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from topics.errors import BadFrame, FormatError, FutureVersion, Torn
+from topics.formats.buffers import Buffer
+from topics.formats.records import RecordBatch
+
+VERSION: Final = 2
+
+
+class FrameType(IntEnum):
+    APPEND = 1
+    TOPIC_CREATE = 2
+    TOPIC_DELETE = 3
+    ROUTER_CREATE = 4
+    ROUTER_DELETE = 5
+    DELETE = 6
+    EVICT = 7
+    CHECKPOINT = 8
+    CONFIG = 9
+    LEASE = 10
+    HEAD = 11
+    NOTE = 12
+    SYNC = 13
+
+
+FLAG_TAG: Final = 1
+FLAG_NODE: Final = 2
+FLAG_DURABLE: Final = 4
+FLAG_MORE: Final = 8
+FLAG_FIRST: Final = 16
+_FLAGS_KNOWN: Final = 31
+_TYPE_LAST: Final = int(max(FrameType))
+
+_HEADER: Final = Struct("<IBBQQQHHI")
+_BODY: Final = Struct("<BBQQQHHI")
+_U32: Final = Struct("<I")
+_U64: Final = Struct("<Q")
+
+HEADER_BYTES: Final = _HEADER.size
+BODY_HEADER_BYTES: Final = _BODY.size
+CHECKSUM_BYTES: Final = 8
+# `frame_len` of a frame without node, tag and data.
+FRAME_LEN_MIN: Final = BODY_HEADER_BYTES + CHECKSUM_BYTES
+# Bytes of a frame beyond node, tag and data.
+OVERHEAD_BYTES: Final = HEADER_BYTES + CHECKSUM_BYTES
+# Where in a body the part begins that a segment frame shares: seq, ts, lengths, node, tag, data.
+BODY_CORE_OFFSET: Final = 10
+
+assert HEADER_BYTES == 38
+assert BODY_HEADER_BYTES == HEADER_BYTES - 4
+assert list(FrameType) == list(range(1, _TYPE_LAST + 1)), "`walk` takes the known types for one range"
+assert _FLAGS_KNOWN == FLAG_TAG | FLAG_NODE | FLAG_DURABLE | FLAG_MORE | FLAG_FIRST
+
+# A sync mark is found behind a bad frame by this string. It is not UTF-8 and appears in no JSON, tag or
+# name, so no client can write one.
+SYNC_MAGIC: Final = bytes.fromhex("f10674f3c75dd6dc8e1b3a5fa4095ee2")
+SYNC_DATA_BYTES: Final = len(SYNC_MAGIC) + 8
+SYNC_FRAME_BYTES: Final = OVERHEAD_BYTES + SYNC_DATA_BYTES
+
+# A pattern searches any buffer in place. 64 MiB take 25 ms; copied out for `bytes.find` they take 53 ms.
+_find_sync_magic: Final = re.compile(re.escape(SYNC_MAGIC)).finditer
+
+
+class Frame(NamedTuple):
+    """Where a valid frame stands and what its header says. The body is `buffer[offset+4:end-8]`."""
+
+    offset: int
+    end: int
+    type: int
+    flags: int
+    topic_id: int
+    seq: int
+    ts: int
+    node_len: int
+    tag_len: int
+    data_len: int
+
+
+def encode_appends(
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    batch: RecordBatch,
+    *,
+    durable: bool,
+    opens: bool = True,
+    closes: bool = True,
+) -> tuple[bytes, list[bytes]]:
+    """One frame a record: the bytes to write, and the bodies to keep.
+
+    `opens` and `closes` say whether the first and last frame of the write are among them (a note goes
+    before, a floor behind). 100 records of 100 bytes: about 45 µs.
+    """
+    assert topic_id > 0
+    assert first_seq > 0
+    base = FLAG_MORE | (FLAG_DURABLE if durable else 0)
+    if batch.tags is None and batch.nodes is None:
+        bodies = _plain_bodies(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
+    else:
+        bodies = _labelled_bodies(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
+    return seal_bodies(bodies), bodies
+
+
+def _plain_bodies(
+    topic_id: int, first_seq: int, ts: int, batch: RecordBatch, base: int, *, opens: bool, closes: bool
+) -> list[bytes]:
+    pack = _BODY.pack
+    bodies: list[bytes] = []
+    keep = bodies.append
+    seq = first_seq
+    last_seq = first_seq + len(batch) - 1
+    flags = base | FLAG_FIRST if opens else base
+    for envelope in batch.envelopes:
+        if seq == last_seq and closes:
+            flags &= ~FLAG_MORE
+        keep(pack(1, flags, topic_id, seq, ts, 0, 0, len(envelope)) + envelope)
+        flags = base
+        seq += 1
+    return bodies
+
+
+def _labelled_bodies(
+    topic_id: int, first_seq: int, ts: int, batch: RecordBatch, base: int, *, opens: bool, closes: bool
+) -> list[bytes]:
+    pack = _BODY.pack
+    absent = (None,) * len(batch)
+    bodies: list[bytes] = []
+    keep = bodies.append
+    seq = first_seq
+    last_seq = first_seq + len(batch) - 1
+    flags = base | FLAG_FIRST if opens else base
+    for envelope, tag, node in zip(batch.envelopes, batch.tags or absent, batch.nodes or absent, strict=True):
+        if seq == last_seq and closes:
+            flags &= ~FLAG_MORE
+        if tag is None:
+            tag = b""
+        else:
+            flags |= FLAG_TAG
+        if node is None:
+            node = b""
+        else:
+            flags |= FLAG_NODE
+        header = pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(envelope))
+        keep(b"".join((header, node, tag, envelope)))
+        flags = base
+        seq += 1
+    return bodies
+
+
+def seal_bodies(bodies: list[bytes]) -> bytes:
+    """Length and checksum around each body, all in one buffer."""
+    parts: list[bytes] = []
+    extend = parts.extend
+    length, checksum, digest = _U32.pack, _U64.pack, xxh3_64_intdigest
+    for body in bodies:
+        extend((length(len(body) + CHECKSUM_BYTES), body, checksum(digest(body))))
+    return b"".join(parts)
+
+
+def encode_control(
+    frame_type: FrameType,
+    topic_id: int,
+    ts: int,
+    data: bytes,
+    *,
+    seq: int = 0,
+    flags: int = FLAG_FIRST,
+) -> bytes:
+    """One frame that is not an append, without tag and node. By default a whole write of its own."""
+    assert frame_type != FrameType.APPEND
+    assert flags & ~(FLAG_DURABLE | FLAG_MORE | FLAG_FIRST) == 0
+    body = _BODY.pack(frame_type, flags, topic_id, seq, ts, 0, 0, len(data)) + data
+    return seal_bodies([body])
+
+
+def encode_sync_mark(synced_frame: int, ts: int) -> bytes:
+    """Says that every frame numbered up to `synced_frame` is known to be on disk."""
+    return encode_control(FrameType.SYNC, 0, ts, SYNC_MAGIC + _U64.pack(synced_frame))
+
+
+def decode_sync_mark(data: Buffer) -> int:
+    """The frame number in the data of a sync mark. Raises `BadFrame` when that is something else."""
+    if len(data) != SYNC_DATA_BYTES or data[: len(SYNC_MAGIC)] != SYNC_MAGIC:
+        raise BadFrame("a sync mark without its magic")
+    (frame,) = _U64.unpack_from(data, len(SYNC_MAGIC))
+    return int(frame)
+
+
+def walk(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Iterator[Frame]:
+    """Valid frames of `buffer[offset:end]`, one after the other.
+
+    Ends without an error exactly at `end`, or where zeros stand instead of a header (or of the part of one
+    that fits before `end`). Raises `Torn` when the bytes end inside a frame, `BadFrame` when a frame is
+    wrong or `frame_len` is over `frame_bytes_max`, `FutureVersion` when it is valid but unknown. The
+    error's `offset` is where that frame begins (of `FutureVersion`: in its `detail`).
+
+    A million frames of 150 bytes take about 0.9 s. So the loop only finds out whether a frame is valid;
+    why one is not is found out once, behind it.
+    """
+    assert offset >= 0
+    unpack, digest, stored, new = _HEADER.unpack_from, xxh3_64_intdigest, _U64.unpack_from, tuple.__new__
+    with memoryview(buffer) as view:
+        end = min(end, len(view))
+        last_start = end - HEADER_BYTES
+        while offset <= last_start:
+            frame_len, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = unpack(view, offset)
+            frame_end = offset + 4 + frame_len
+            checksum_at = frame_end - CHECKSUM_BYTES
+            if (
+                frame_len != node_len + tag_len + data_len + FRAME_LEN_MIN
+                or frame_len > frame_bytes_max
+                or frame_end > end
+                or digest(view[offset + 4 : checksum_at]) != stored(view, checksum_at)[0]
+                or not 0 < kind <= _TYPE_LAST
+                or flags > _FLAGS_KNOWN
+                or (tag_len and not flags & FLAG_TAG)
+                or (node_len and not flags & FLAG_NODE)
+            ):
+                break
+            # A quarter of a microsecond cheaper than `Frame._make`.
+            yield new(Frame, (offset, frame_end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len))
+            offset = frame_end
+        _explain_end(view, offset, end, frame_bytes_max)
+
+
+def _explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) -> None:
+    """Raises the reason why no valid frame stands at `offset`; returns at a clean end."""
+    if not any(view[offset : min(end, offset + HEADER_BYTES)]):
+        return
+    if end - offset < HEADER_BYTES:
+        raise Torn("the bytes end inside a frame header", offset)
+    frame_len, kind, flags, _, _, _, node_len, tag_len, data_len = _HEADER.unpack_from(view, offset)
+    if frame_len != node_len + tag_len + data_len + FRAME_LEN_MIN:
+        raise BadFrame(
+            f"frame length {frame_len} does not fit its parts (node {node_len}, tag {tag_len}, data {data_len})", offset
+        )
+    if frame_len > frame_bytes_max:
+        raise BadFrame(f"frame length {frame_len} is over the limit of {frame_bytes_max}", offset)
+    frame_end = offset + 4 + frame_len
+    if frame_end > end:
+        raise Torn(f"a frame of {frame_len} bytes does not fit the {end - offset - 4} that are left", offset)
+    checksum_at = frame_end - CHECKSUM_BYTES
+    (stored,) = _U64.unpack_from(view, checksum_at)
+    computed = xxh3_64_intdigest(view[offset + 4 : checksum_at])
+    if computed != stored:
+        raise BadFrame(f"checksum does not agree: stored {stored:016x}, computed {computed:016x}", offset)
+    if not 0 < kind <= _TYPE_LAST or flags > _FLAGS_KNOWN:
+        raise FutureVersion(
+            f"frame type {kind} with flags {flags} at offset {offset} is unknown to WAL version {VERSION}; "
+            "it was written by a newer version of topics",
+            {"offset": offset},
+        )
+    raise BadFrame(f"a frame has tag or node bytes, but flags {flags}", offset)
+
+
+def find_sync_marks(buffer: Buffer, offset: int, end: int) -> Iterator[tuple[int, int]]:
+    """(offset, synced frame number) of every valid sync mark inside `buffer[offset:end]`, wherever it stands."""
+    assert offset >= 0
+    end = min(end, len(buffer))
+    for match in _find_sync_magic(buffer, offset, end):
+        start = match.start() - HEADER_BYTES
+        mark_end = start + SYNC_FRAME_BYTES
+        if start < offset or mark_end > end:
+            continue
+        try:
+            frame = next(walk(buffer, start, mark_end, SYNC_FRAME_BYTES), None)
+        except (FormatError, FutureVersion):
+            continue
+        # All of these bytes are one frame, and its data begins with the magic.
+        if frame is not None and frame.type == FrameType.SYNC and frame.data_len == SYNC_DATA_BYTES:
+            yield start, decode_sync_mark(buffer[start + HEADER_BYTES : mark_end - CHECKSUM_BYTES])
+
+
+class BodyHeader(NamedTuple):
+    type: int
+    flags: int
+    topic_id: int
+    seq: int
+    ts: int
+    node_len: int
+    tag_len: int
+    data_len: int
+
+
+def body_header(body: Buffer) -> BodyHeader:
+    """Header of a body that this process encoded or verified. Raises `Torn` when it is shorter than that."""
+    if len(body) < BODY_HEADER_BYTES:
+        raise Torn("the bytes end inside a frame header")
+    return BodyHeader._make(_BODY.unpack_from(body))

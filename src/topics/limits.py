@@ -1,0 +1,55 @@
+"""Every named bound, with its unit in the name. Values that users may set are defaults here."""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# Records and writes (http-api.md §18.1).
+BATCH_RECORDS_MAX: Final = 10_000
+RECORD_BYTES_MAX: Final = MIB
+META_BYTES_MAX: Final = 16 * KIB
+META_MEMBERS_MAX: Final = 64
+TAG_BYTES_MAX: Final = 256
+NODE_BYTES_MAX: Final = 128
+IDEMPOTENCY_KEY_BYTES_MAX: Final = 256
+JSON_DEPTH_MAX: Final = 127
+TOPIC_NAME_BYTES_MAX: Final = 255
+
+# Reads.
+READ_LIMIT_DEFAULT: Final = 256
+READ_LIMIT_MAX: Final = 1000
+READ_BYTES_DEFAULT: Final = MIB
+READ_BYTES_MAX: Final = 8 * MIB
+
+# Topics.
+TOPICS_MAX: Final = 100_000
+U64_MAX: Final = 2**64 - 1
+
+# WAL.
+WAL_FILE_BYTES: Final = 64 * MIB
+WAL_QUEUE_SUBMISSIONS_MAX: Final = 4096
+WAL_SHARDS_MAX: Final = 8
+# The largest body of any frame: a record at its limits with tag, node and envelope is far below.
+FRAME_BYTES_MAX: Final = 32 * MIB
+SYNC_MARK_DELAY_MS: Final = 1000
+# Unsynced data is synced in the background at the first tick after this long; together they bound the loss
+# window of `memory` and `disk` by 100 ms.
+BACKGROUND_SYNC_MS: Final = 50
+TICK_MS: Final = 50
+
+# Disk-class head reservations, in seqs.
+RESERVE_SEQS_MIN: Final = 256
+RESERVE_SEQS_MAX: Final = 65_536
+
+# Checkpoints and segments.
+CHECKPOINT_WAL_BYTES: Final = 64 * MIB
+CHECKPOINT_INTERVAL_MS: Final = 60_000
+SEGMENT_EVENTS_MAX: Final = 10_000
+SEGMENT_BYTES_MAX: Final = 64 * MIB
+SEGMENT_AGE_MS_MAX: Final = 3_600_000
+HOT_RETAIN_SEGMENTS: Final = 4
+SNAPSHOTS_KEPT: Final = 2
+
+# How long a start waits for a dead holder's worker to let go of the lock.
+LOCK_WAIT_MS: Final = 5000

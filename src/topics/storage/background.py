@@ -1,0 +1,87 @@
+"""Work that may block, away from the owner of the state.
+
+One owner (the event loop, or whoever holds the lock of an embedded log) changes state; everything that can
+wait for a disk goes through a `Background` and comes back to the owner as a call of `done`. Work handed to
+one background runs in order, one piece at a time.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+Post = Callable[[Callable[[], None]], None]
+"""Runs a callback on the owner, soon. May be called from any thread."""
+
+
+class Background(Protocol):
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Runs `work`; then `done` on the owner, with the result or with what `work` raised."""
+        ...
+
+    def close(self) -> None:
+        """Finishes what was handed over, then stops."""
+        ...
+
+
+class ThreadBackground:
+    """One thread of its own. `fdatasync` and file reads release the interpreter while they wait."""
+
+    def __init__(self, name: str, post: Post) -> None:
+        self._post = post
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        def task() -> None:
+            result: T | BaseException
+            try:
+                result = work()
+            except BaseException as error:  # The owner decides what an error means.
+                result = error
+            self._post(lambda: done(result))
+
+        self._queue.put(task)
+
+    def _loop(self) -> None:
+        while (task := self._queue.get()) is not None:
+            task()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+class InlineBackground:
+    """Runs work at once on the caller: for tests that count every file-system call, and for recovery."""
+
+    def __init__(self) -> None:
+        self._pending: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        def task() -> None:
+            result: T | BaseException
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            done(result)
+
+        self._pending.append(task)
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._pending:
+                self._pending.popleft()()
+        finally:
+            self._running = False
+
+    def close(self) -> None:
+        assert not self._pending

@@ -1,0 +1,46 @@
+"""The checkpoint worker: `python -m topics.storage.checkpoint_worker`, jobs in on stdin, results on stdout."""
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+import msgspec
+
+from topics.errors import TopicsError
+from topics.storage.checkpoint_job import Job, run_job
+from topics.storage.fs import RealFs
+from topics.storage.job_runner import receive, send
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _die_with_parent() -> None:
+    """Where the system offers it. The end of stdin does the same, a little later."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            sys.exit(1)
+
+
+def main() -> None:
+    _die_with_parent()
+    fs = RealFs()
+    decode = msgspec.msgpack.Decoder(Job).decode
+    encode = msgspec.msgpack.Encoder().encode
+    while True:
+        try:
+            message = receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            reply = b"=" + encode(run_job(fs, decode(message)))
+        except (OSError, TopicsError) as error:
+            reply = b"!" + str(error).encode()
+        send(sys.stdout.buffer, reply)
+
+
+if __name__ == "__main__":
+    main()

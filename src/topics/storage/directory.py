@@ -1,0 +1,155 @@
+"""The data directory as a whole: lock, store id, what must be there, what must go.
+
+The lock file also notes the boot id of the last start that finished its recovery. Another boot id (or none)
+means the machine went down meanwhile, so that what was written but not synced may be gone. It is noted only
+after recovery has made its conclusions durable: a kill in between must not make the next start believe that
+only the process died.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+
+import msgspec
+
+from topics.clock import Clock
+from topics.errors import ColdUnavailable, DirectoryLocked, StartRefused, StorageFull
+from topics.limits import LOCK_WAIT_MS
+from topics.storage import layout
+from topics.storage.fs import Fs, Lock, read_file, write_all
+from topics.storage.stores import FolderStore, ensure_store_id, read_store_id
+
+logger = logging.getLogger(__name__)
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Content of the lock file."""
+
+    pid: int = 0
+    host: str = ""
+    boot_id: str = ""
+
+
+class DataDirectory:
+    """An exclusively locked data directory."""
+
+    def __init__(self, fs: Fs, root: str, lock: Lock, before: Holder, store_id: str) -> None:
+        self.fs = fs
+        self.root = root
+        self.lock = lock
+        self.store_id = store_id
+        self._before = before
+
+    @property
+    def power_was_lost(self) -> bool:
+        """Whether the machine may have gone down since the last start that finished its recovery."""
+        boot_id = self.fs.boot_id()
+        return not boot_id or boot_id != self._before.boot_id
+
+    def note_recovered(self) -> None:
+        """From now on a kill of this process is only that."""
+        _write_holder(self.fs, self.lock.path, Holder(os.getpid(), socket.gethostname(), self.fs.boot_id()))
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
+    """Creates what is missing and takes the lock. Raises `StartRefused` with the reason."""
+    lock_path = f"{root}/{layout.LOCK}"
+    try:
+        fs.makedirs(root)
+        lock = _take_lock(fs, lock_path, clock)
+        before = _read_holder(fs, lock_path)
+        for directory in (layout.meta_directory(root), layout.wal_directory(root), layout.topics_directory(root)):
+            fs.makedirs(directory)
+        store_id = _store_id(fs, root)
+    except OSError as error:
+        raise StartRefused(f"cannot use the data directory {root}: {error.strerror or error}") from error
+    except (ColdUnavailable, StorageFull) as error:
+        raise StartRefused(f"cannot use the data directory {root}: {error.message}") from error
+    # The pid is for whoever meets the lock; the boot id stays that of the last finished recovery.
+    _note_pid(fs, lock_path, before)
+    _remove_temporaries(fs, root)
+    return DataDirectory(fs, root, lock, before, store_id)
+
+
+def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
+    deadline_ms = clock.monotonic_ms() + LOCK_WAIT_MS
+    pause = threading.Event()
+    while True:
+        lock = fs.lock(path)
+        if lock is not None:
+            return lock
+        holder = _read_holder(fs, path)
+        if holder.pid and _is_alive(holder) or clock.monotonic_ms() > deadline_ms:
+            raise DirectoryLocked(
+                f"{path.rpartition('/')[0]} is in use by process {holder.pid} on {holder.host or 'this machine'}; "
+                "stop it first, or choose another data directory"
+            )
+        # A killed server's worker is still ending.
+        pause.wait(0.02)
+
+
+def _is_alive(holder: Holder) -> bool:
+    if holder.host and holder.host != socket.gethostname():
+        return True
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _read_holder(fs: Fs, path: str) -> Holder:
+    try:
+        return msgspec.json.decode(read_file(fs, path), type=Holder)
+    except (msgspec.DecodeError, FileNotFoundError):
+        return Holder()
+
+
+def _write_holder(fs: Fs, path: str, holder: Holder) -> None:
+    """In place: the lock is on the file, so it cannot be replaced. A torn one reads as unknown."""
+    file = fs.open(path, "write")
+    try:
+        content = msgspec.json.encode(holder)
+        write_all(file, content.ljust(max(file.size(), len(content))), 0)
+        file.fsync()
+    finally:
+        file.close()
+
+
+def _note_pid(fs: Fs, path: str, before: Holder) -> None:
+    try:
+        _write_holder(fs, path, Holder(os.getpid(), socket.gethostname(), before.boot_id))
+    except OSError as error:
+        logger.warning("%s: cannot note the holder: %s", path, error.strerror)
+
+
+def _store_id(fs: Fs, root: str) -> str:
+    store = FolderStore(fs, root)
+    found = read_store_id(store)
+    if found is not None:
+        return found
+    store_id = secrets.token_hex(16)
+    ensure_store_id(store, store_id)
+    return store_id
+
+
+def _remove_temporaries(fs: Fs, root: str) -> None:
+    """Nothing half-written is ever loaded."""
+    directories = [root, layout.meta_directory(root), layout.wal_directory(root)]
+    for name in fs.listdir(layout.wal_directory(root)):
+        if layout.shard_of(name) is not None:
+            directories.append(f"{layout.wal_directory(root)}/{name}")
+    for name in fs.listdir(layout.topics_directory(root)):
+        if layout.topic_of(name) is not None:
+            directories.append(f"{layout.topics_directory(root)}/{name}")
+    for directory in directories:
+        for name in fs.listdir(directory):
+            if name.endswith(layout.TEMPORARY):
+                fs.unlink(f"{directory}/{name}")

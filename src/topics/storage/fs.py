@@ -1,0 +1,393 @@
+"""The file-system seam: every byte of disk I/O of this package goes through `Fs` and `File`.
+
+Three kinds answer to it: `RealFs` here, and in `topics.testing` a fake disk that keeps pending and
+durable bytes apart, plus wrappers that inject faults and watch the order of calls. All of them raise
+plain `OSError` with an `errno`; `storage/` decides what an `errno` means (never by its text).
+
+Rules that callers keep, and that the order monitor checks in every test:
+
+1. A file is fsynced before it is renamed to its final name.
+2. A directory is synced after a create, rename or unlink that somebody relies on.
+3. What replaces a file is durable before the old one is unlinked.
+
+Paths are absolute strings. Positions are byte offsets. Not thread-safe per file unless noted:
+`pread` and `fdatasync` may run beside `pwrite`.
+"""
+
+import errno
+import fcntl
+import logging
+import mmap
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+logger = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+
+# "read": must exist, read only. "write": must exist, read and write.
+# "create": must not exist, read and write, mode 0600.
+OpenMode = Literal["read", "write", "create"]
+
+
+class File(Protocol):
+    """An open file. `path` is the name it was opened by."""
+
+    path: str
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, data: Buffer, offset: int) -> int:
+        """Writes at `offset` and says how much it wrote, which may be less than asked."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def preallocate(self, size: int) -> None:
+        """Makes the file `size` bytes long, the new part zeros with room reserved for it."""
+        ...
+
+    def seek_data(self, offset: int) -> int | None:
+        """First position >= `offset` that may hold non-zero bytes, None when there is none."""
+        ...
+
+    def map(self) -> Buffer:
+        """The whole file as it is now, for reading; in-place writes show through."""
+        ...
+
+    def fdatasync(self) -> None:
+        """Makes data, and the size needed to read it back, durable."""
+        ...
+
+    def fsync(self) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Fs(Protocol):
+    def open(self, path: str, mode: OpenMode) -> File: ...
+
+    def exists(self, path: str) -> bool:
+        """False only when there is surely nothing; any other trouble raises."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names, sorted."""
+        ...
+
+    def makedirs(self, path: str) -> None:
+        """Creates what is missing, mode 0700, and syncs each parent it adds to."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically; replaces `target`."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes the directory's entries durable. A file system that cannot is tolerated, with a warning."""
+        ...
+
+    def lock(self, path: str) -> "Lock | None":
+        """An exclusive advisory lock on the file (created when missing), or None when it is held."""
+        ...
+
+    def boot_id(self) -> str:
+        """Changes when the machine restarts; empty when the system does not tell."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock. The file's content is for the holder to write, through the ordinary calls."""
+
+    path: str
+
+    def fileno(self) -> int:
+        """A descriptor a child process can inherit to hold the lock too; -1 where there is none."""
+        ...
+
+    def release(self) -> None: ...
+
+
+def read_file(fs: Fs, path: str) -> bytes:
+    file = fs.open(path, "read")
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def write_all(file: File, buffers: Sequence[Buffer] | Buffer, offset: int) -> int:
+    """Writes everything, however short each write falls; returns the end position."""
+    parts = [buffers] if isinstance(buffers, bytes | bytearray | memoryview) else buffers
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            count = file.pwrite(view, offset)
+            offset += count
+            view = view[count:]
+    return offset
+
+
+def write_atomic(fs: Fs, path: str, data: Buffer) -> None:
+    """Replaces `path` so that a crash leaves the old or the new content, never neither."""
+    temporary = path + ".tmp"
+    if fs.exists(temporary):
+        fs.unlink(temporary)
+    file = fs.open(temporary, "create")
+    try:
+        write_all(file, data, 0)
+        file.fsync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_dir(path.rpartition("/")[0])
+
+
+# The answers of a file system that has no such operation, as opposed to one that failed at it.
+_UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
+
+# No descriptor has this number, so the system answers EBADF. Python's fsync takes -1 for a wrong argument.
+_CLOSED_FD: Final = 2**31 - 1
+
+_OPEN_FLAGS: Final[dict[OpenMode, int]] = {
+    "read": os.O_RDONLY | os.O_CLOEXEC,
+    "write": os.O_RDWR | os.O_CLOEXEC,
+    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+}
+
+if sys.platform == "darwin":
+
+    def _fsync(fd: int) -> None:
+        # An ordinary fsync on macOS only reaches the drive's cache, which a power cut empties.
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            os.fsync(fd)
+
+    _fdatasync = _fsync
+else:
+    _fsync = os.fsync
+    _fdatasync = os.fdatasync
+
+
+class RealFile:
+    """A file descriptor. Errors come from the system as they are; a closed file answers EBADF."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        return self._pread_rest(data, size, offset)
+
+    def _pread_rest(self, data: bytes, size: int, offset: int) -> bytes:
+        # A short answer is no proof of the end: one call moves 2 GiB at most, and network file
+        # systems stop where they like. Only an empty answer is the end.
+        parts = [data]
+        have = len(data)
+        while have < size and (data := os.pread(self._fd, size - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: Buffer, offset: int) -> int:
+        return os.pwrite(self._fd, data, offset)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def preallocate(self, size: int) -> None:
+        if size and hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(self._fd, 0, size)
+                return
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        # No room can be reserved here. The length alone still gives the zeros that readers expect.
+        if self.size() < size:
+            os.ftruncate(self._fd, size)
+
+    def seek_data(self, offset: int) -> int | None:
+        try:
+            # The descriptor's own position is moved by this, which no other call here looks at.
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            if error.errno not in _UNSUPPORTED:
+                raise
+            return offset if offset < self.size() else None
+
+    def map(self) -> Buffer:
+        size = self.size()
+        if size == 0:
+            return b""
+        # The view keeps the map alive, and the map does not need the descriptor to stay open.
+        if sys.version_info >= (3, 13):
+            return memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ, trackfd=False))
+        else:
+            return memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
+
+    def fdatasync(self) -> None:
+        _fdatasync(self._fd)
+
+    def fsync(self) -> None:
+        _fsync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, _CLOSED_FD
+        if fd != _CLOSED_FD:
+            os.close(fd)
+
+
+class RealLock:
+    """Held while any process has the descriptor open, so it outlives its maker in a child that inherited it."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def release(self) -> None:
+        # By closing, not by LOCK_UN: that would take the lock from a child that inherited it, too.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFs:
+    """The machine's file system."""
+
+    def __init__(self) -> None:
+        self._warned_about_sync_dir = False
+
+    def open(self, path: str, mode: OpenMode) -> RealFile:
+        fd = os.open(path, _OPEN_FLAGS[mode], 0o600)
+        if mode == "read" and stat.S_ISDIR(os.fstat(fd).st_mode):
+            # The system opens a directory for reading without complaint and fails at the first pread.
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return RealFile(path, fd)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            if os.path.islink(path):
+                # A link into nowhere, such as a disk that is not mounted, is not an empty place.
+                raise
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return status.st_size
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def makedirs(self, path: str) -> None:
+        missing = []
+        while not self.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        for directory in reversed(missing):
+            try:
+                os.mkdir(directory, 0o700)
+            except FileExistsError:
+                # Somebody else was faster, which is as good if it is a directory.
+                if not os.path.isdir(directory):
+                    raise
+            self.sync_dir(os.path.dirname(directory))
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _fsync(fd)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            self._warn_about_sync_dir(path)
+        finally:
+            os.close(fd)
+
+    def _warn_about_sync_dir(self, path: str) -> None:
+        if not self._warned_about_sync_dir:
+            self._warned_about_sync_dir = True
+            logger.warning("%s: this file system cannot sync directories; a power cut may undo renames", path)
+
+    def lock(self, path: str) -> RealLock | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        return RealLock(path, fd)
+
+    def boot_id(self) -> str:
+        return _boot_id()
+
+
+if sys.platform == "darwin":
+
+    def _boot_id() -> str:
+        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return answer.stdout.strip()
+else:
+
+    def _boot_id() -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""

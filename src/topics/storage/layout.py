@@ -1,0 +1,91 @@
+"""Names in the data directory. The only place that spells or parses them.
+
+    .topics.lock   STORE   meta/snapshot.0001.bin   wal/CURRENT   wal/wal-0000000000000001.log
+    topics/00000001/topic.json, seg-0000000000000001.data, .idx, .tags   staging/
+
+With more than one WAL shard the files of each stand in wal/shard-NN/. Names of topics never reach the
+file system: directories are numbered by topic id, 8 or more upper-case hex digits.
+"""
+
+import re
+from typing import Final
+
+LOCK: Final = ".topics.lock"
+STORE: Final = "STORE"
+CURRENT: Final = "CURRENT"
+TOPIC_JSON: Final = "topic.json"
+TEMPORARY: Final = ".tmp"
+TORN: Final = ".torn"
+DELETED: Final = ".deleted"
+
+_WAL_FILE: Final = re.compile(r"wal-(\d{16})\.log")
+_SHARD: Final = re.compile(r"shard-(\d{2})")
+_SNAPSHOT: Final = re.compile(r"snapshot\.(\d{4,})\.bin")
+_SEGMENT: Final = re.compile(r"seg-(\d{16,20})\.(data|idx|tags)")
+_TOPIC_DIR: Final = re.compile(r"([0-9A-F]{8,16})")
+
+
+def wal_directory(root: str) -> str:
+    return f"{root}/wal"
+
+
+def shard_directory(root: str, shard: int, shard_count: int) -> str:
+    return wal_directory(root) if shard_count == 1 else f"{wal_directory(root)}/shard-{shard:02d}"
+
+
+def shard_of(name: str) -> int | None:
+    match = _SHARD.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def wal_name(first_frame: int) -> str:
+    return f"wal-{first_frame:016d}.log"
+
+
+def wal_first_frame(name: str) -> int | None:
+    match = _WAL_FILE.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def meta_directory(root: str) -> str:
+    return f"{root}/meta"
+
+
+def snapshot_path(root: str, number: int) -> str:
+    return f"{root}/meta/snapshot.{number:04d}.bin"
+
+
+def snapshot_number(name: str) -> int | None:
+    match = _SNAPSHOT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def topics_directory(root: str) -> str:
+    return f"{root}/topics"
+
+
+def topic_name(topic_id: int) -> str:
+    return f"{topic_id:08X}"
+
+
+def topic_directory(root: str, topic_id: int) -> str:
+    return f"{root}/topics/{topic_name(topic_id)}"
+
+
+def topic_of(name: str) -> int | None:
+    return int(name, 16) if _TOPIC_DIR.fullmatch(name) else None
+
+
+def segment_stem(first_seq: int) -> str:
+    return f"seg-{first_seq:016d}"
+
+
+def segment_of(name: str) -> tuple[int, str] | None:
+    """(first seq, kind) of a segment file's name; kind is `data`, `idx` or `tags`."""
+    match = _SEGMENT.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def segment_object(topic_id: int, first_seq: int, kind: str) -> str:
+    """Name of a segment file inside a tier's root."""
+    return f"topics/{topic_name(topic_id)}/{segment_stem(first_seq)}.{kind}"

@@ -1,0 +1,79 @@
+"""Taking files away: only what the caller knows to be needed by nobody."""
+
+from topics.errors import ColdUnavailable
+from topics.formats.snapshot import SegmentState, WalPosition
+from topics.storage import layout
+from topics.storage.fs import Fs
+from topics.storage.stores import SegmentStore
+from topics.storage.wal_recovery import list_wal_files
+
+SEGMENT_KINDS = ("idx", "tags", "data")
+
+
+def remove_wal_files(fs: Fs, root: str, positions: list[WalPosition]) -> None:
+    """Files whose frames all come before the given positions, oldest first."""
+    for shard, position in enumerate(positions):
+        directory = layout.shard_directory(root, shard, len(positions))
+        files = list_wal_files(fs, directory)
+        removed = False
+        for file, following in zip(files, files[1:], strict=False):
+            if following.first_frame > position.frame:
+                break
+            fs.unlink(file.path)
+            removed = True
+        if removed:
+            fs.sync_dir(directory)
+
+
+def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, segment: SegmentState) -> None:
+    """The files of one segment, in whichever tier."""
+    directory = layout.topic_directory(root, topic_id)
+    stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
+    removed = False
+    for kind in SEGMENT_KINDS:
+        if fs.exists(f"{stem}.{kind}"):
+            fs.unlink(f"{stem}.{kind}")
+            removed = True
+    if removed:
+        fs.sync_dir(directory)
+    if segment.tier == "cold" and cold is not None:
+        for kind in SEGMENT_KINDS:
+            cold.delete(layout.segment_object(topic_id, segment.first_seq, kind))
+
+
+def remove_topic_directory(
+    fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, segments: list[SegmentState]
+) -> None:
+    """Renamed first, so that a start finishes what is left of it."""
+    directory = layout.topic_directory(root, topic_id)
+    doomed = directory + layout.DELETED
+    if fs.exists(directory):
+        fs.rename(directory, doomed)
+        fs.sync_dir(layout.topics_directory(root))
+    remove_deleted_directory(fs, doomed)
+    if cold is not None:
+        for segment in segments:
+            if segment.tier == "cold":
+                for kind in SEGMENT_KINDS:
+                    cold.delete(layout.segment_object(topic_id, segment.first_seq, kind))
+
+
+def remove_deleted_directory(fs: Fs, path: str) -> None:
+    if not fs.exists(path):
+        return
+    for name in fs.listdir(path):
+        fs.unlink(f"{path}/{name}")
+    fs.rmdir(path)
+    fs.sync_dir(path.rpartition("/")[0])
+
+
+def remove_hot_copy(fs: Fs, root: str, cold: SegmentStore, topic_id: int, first_seq: int) -> None:
+    """The hot files of a segment whose cold copy is complete and recorded."""
+    if not cold.exists(layout.segment_object(topic_id, first_seq, "data")):
+        raise ColdUnavailable(f"{cold.address} lost a segment that was moved there; the hot copy stays")
+    directory = layout.topic_directory(root, topic_id)
+    for kind in SEGMENT_KINDS:
+        path = f"{directory}/{layout.segment_stem(first_seq)}.{kind}"
+        if fs.exists(path):
+            fs.unlink(path)
+    fs.sync_dir(directory)

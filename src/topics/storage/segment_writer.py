@@ -1,0 +1,198 @@
+"""Writing segments: frames in, sealed files out. Used by the checkpoint job only.
+
+Order: `.data` is written and synced before `.idx` is touched, `.idx` is synced before anybody is told. A
+crash in between leaves frames behind the noted length, which a start keeps where they are whole, and cuts
+where they are not; the log still has them either way.
+"""
+
+from struct import Struct
+from typing import Final
+
+from xxhash import xxh3_128
+
+from topics.errors import FormatError
+from topics.formats import envelope, segment, segment_index, tag_sidecar
+from topics.formats.segment_index import ENTRY
+from topics.formats.snapshot import SegmentState
+from topics.formats.wal_frame import BODY_CORE_OFFSET, BODY_HEADER_BYTES
+from topics.limits import MIB
+from topics.storage import layout
+from topics.storage.fs import Fs, read_file, write_all, write_atomic
+
+_BODY: Final = Struct("<BBQQQHHI")
+FLUSH_BYTES: Final = 4 * MIB
+# `.idx` holds 32-bit offsets.
+DATA_BYTES_MAX: Final = 2**32 - 1
+
+assert BODY_CORE_OFFSET == 10
+
+
+class SegmentLimits:
+    __slots__ = ("age_ms_max", "bytes_max", "events_max")
+
+    def __init__(self, events_max: int, bytes_max: int, age_ms_max: int) -> None:
+        self.events_max = events_max
+        self.bytes_max = bytes_max
+        self.age_ms_max = age_ms_max
+
+
+class SegmentAppender:
+    """Appends the records of one topic, in seq order, to its active segment and the ones that follow."""
+
+    def __init__(self, fs: Fs, directory: str, active: SegmentState | None, limits: SegmentLimits, now_ms: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._limits = limits
+        self._now_ms = now_ms
+        self._active = active
+        # Segments that this run changed, in order.
+        self.touched: list[SegmentState] = []
+        self._frames: list[bytes] = []
+        self._entries: list[bytes] = []
+        self._frames_bytes = 0
+        # Bytes and entries of the active segment that are in the files already.
+        self._flushed_bytes = active.data_bytes if active is not None else 0
+        self._flushed_entries = active.entry_count if active is not None else 0
+
+    def add(self, body: bytes) -> None:
+        """A live record, as a verified WAL body."""
+        _, flags, _, seq, ts, _, tag_len, data_len = _BODY.unpack_from(body)
+        frame = segment.from_wal_body(body)
+        active = self._room_for(seq, len(frame), ts)
+        self._entries.append(ENTRY.pack(active.data_bytes, len(frame), ts, flags & 3))
+        self._frames.append(frame)
+        self._frames_bytes += len(frame)
+        active.entry_count += 1
+        active.data_bytes += len(frame)
+        active.last_ts = ts
+        active.live_count += 1
+        active.live_bytes += _accounted(body, data_len)
+        if flags & segment.FLAG_TAG:
+            active.tagged_count += 1
+        if self._frames_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def _room_for(self, seq: int, frame_bytes: int, ts: int) -> SegmentState:
+        active = self._active
+        if active is not None:
+            gap = seq - active.last_seq - 1
+            assert gap >= 0, "a seq goes into segments once"
+            full = (
+                active.entry_count + gap >= self._limits.events_max
+                or active.data_bytes + frame_bytes > min(self._limits.bytes_max, DATA_BYTES_MAX)
+            ) and active.entry_count > 0
+            if not full:
+                if gap:
+                    self._entries += [ENTRY.pack(active.data_bytes, 0, active.last_ts, 0)] * gap
+                    active.entry_count += gap
+                return active
+            self._seal()
+        self._active = active = SegmentState(
+            first_seq=seq,
+            entry_count=0,
+            data_bytes=0,
+            first_ts=ts,
+            last_ts=ts,
+            live_count=0,
+            live_bytes=0,
+            created_ts=self._now_ms,
+        )
+        self._flushed_bytes = self._flushed_entries = 0
+        return active
+
+    @property
+    def _stem(self) -> str:
+        assert self._active is not None
+        return f"{self._directory}/{layout.segment_stem(self._active.first_seq)}"
+
+    def _flush(self) -> None:
+        """Buffered frames into the files, durably, `.data` first."""
+        if not self._entries:
+            return
+        assert self._active is not None
+        stem = self._stem
+        is_new = self._flushed_entries == 0
+        if is_new:
+            self._fs.makedirs(self._directory)
+        self._append(f"{stem}.data", b"".join(self._frames), self._flushed_bytes)
+        self._append(f"{stem}.idx", b"".join(self._entries), self._flushed_entries * segment_index.ENTRY_BYTES)
+        if is_new:
+            self._fs.sync_dir(self._directory)
+        self._flushed_bytes = self._active.data_bytes
+        self._flushed_entries = self._active.entry_count
+        self._frames, self._entries, self._frames_bytes = [], [], 0
+        if not self.touched or self.touched[-1] is not self._active:
+            self.touched.append(self._active)
+
+    def _append(self, path: str, data: bytes, offset: int) -> None:
+        file = self._fs.open(path, "write" if self._fs.exists(path) else "create")
+        try:
+            end = write_all(file, data, offset)
+            if file.size() > end:
+                # What an interrupted run left there.
+                file.truncate(end)
+            file.fsync()
+        finally:
+            file.close()
+
+    def _seal(self) -> None:
+        assert self._active is not None
+        self._flush()
+        seal_segment(self._fs, self._stem, self._active)
+        if not self.touched or self.touched[-1] is not self._active:
+            self.touched.append(self._active)
+        self._active = None
+
+    def finish(self) -> None:
+        """Everything durable; the active segment sealed if it is full or old enough."""
+        active = self._active
+        if active is None:
+            return
+        self._flush()
+        limits = self._limits
+        is_old = limits.age_ms_max > 0 and self._now_ms - active.created_ts >= limits.age_ms_max
+        if active.entry_count >= limits.events_max or active.data_bytes >= limits.bytes_max or is_old:
+            self._seal()
+
+
+def _accounted(body: bytes, data_len: int) -> int:
+    data = body[len(body) - data_len :]
+    try:
+        return envelope.accounted_bytes(data)
+    except FormatError:
+        # The engine wrote this body; a foreign one counts whole.
+        return len(data)
+
+
+def seal_segment(fs: Fs, stem: str, state: SegmentState) -> None:
+    """Notes digest and tags of a finished segment. The files themselves stay as they are."""
+    data = read_file(fs, f"{stem}.data")
+    digest = xxh3_128()
+    tags: dict[bytes, list[int]] = {}
+    for offset, length, _, flags in ENTRY.iter_unpack(
+        read_file(fs, f"{stem}.idx")[: state.entry_count * segment_index.ENTRY_BYTES]
+    ):
+        if length == 0:
+            continue
+        digest.update(data[offset + length - 9 : offset + length - 1])
+        if flags & segment.FLAG_TAG:
+            frame = segment.check(data, offset, offset + length)
+            tag_at = offset + segment.HEADER_BYTES + frame.node_len
+            tags.setdefault(data[tag_at : tag_at + frame.tag_len], []).append(frame.seq)
+    if tags:
+        write_atomic(fs, f"{stem}.tags", tag_sidecar.encode(state.first_seq, tags))
+    state.tagged_count = sum(map(len, tags.values()))
+    state.digest = digest.digest()
+    state.sealed = True
+
+
+def flag_deleted(fs: Fs, stem: str, positions: list[tuple[int, int]]) -> None:
+    """Sets the delete byte of each frame, in place, durably. An interrupted run is simply run again."""
+    file = fs.open(f"{stem}.data", "write")
+    try:
+        for offset, length in positions:
+            if length:
+                file.pwrite(b"\xd5", offset + length - 1)
+        file.fdatasync()
+    finally:
+        file.close()

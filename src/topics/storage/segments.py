@@ -1,0 +1,391 @@
+"""Reading segments: hot sealed ones through a map, the active one by `pread`, cold ones through a store.
+
+A segment is addressed by its `.idx` (entry arithmetic), but the index is only derived: every frame that is
+handed out was checked against its own checksum and its own seq. When an entry leads nowhere the frames are
+walked from the front instead. A frame that is bad itself is reported for its seq alone; its neighbours stay
+readable.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+from struct import Struct, error as struct_error
+from typing import Final, Protocol
+
+from xxhash import xxh3_64_intdigest
+
+from topics.errors import BadFrame, ColdUnavailable, FormatError
+from topics.formats import envelope, segment, segment_index, tag_sidecar
+from topics.formats.segment_index import ENTRY, ENTRY_BYTES
+from topics.formats.snapshot import SegmentState
+from topics.formats.tag_sidecar import TagSidecar
+from topics.storage import layout
+from topics.storage.fs import Buffer, File, Fs, read_file, write_atomic
+from topics.storage.stores import SegmentStore
+
+_LEAD: Final = Struct("<IBQ")
+_U64: Final = Struct("<Q")
+_LENGTHS: Final = Struct("<HHI")
+
+# Where the flags and lengths stand in what `SegmentReader.read` hands out: flags, then the core.
+RAW_CORE_OFFSET: Final = 1
+
+Slot = bytes | FormatError | None
+"""Flags and core of a live record; None for a hole or a deleted one; the error of a bad one."""
+
+
+class ByteSource(Protocol):
+    def index(self, offset: int, size: int) -> Buffer: ...
+
+    def data(self, offset: int, size: int) -> Buffer: ...
+
+    def close(self) -> None: ...
+
+
+class _MappedSource:
+    """A sealed file pair in the hot tier. Sealed files are never cut, so a map of one stays valid."""
+
+    def __init__(self, fs: Fs, stem: str) -> None:
+        self._files = [fs.open(f"{stem}.idx", "read"), fs.open(f"{stem}.data", "read")]
+        self._index, self._data = (file.map() for file in self._files)
+
+    def index(self, offset: int, size: int) -> Buffer:
+        return self._index[offset : offset + size]
+
+    def data(self, offset: int, size: int) -> Buffer:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+class FileSource:
+    """The active segment: it grows, so it is never mapped."""
+
+    def __init__(self, fs: Fs, stem: str) -> None:
+        self._index: File = fs.open(f"{stem}.idx", "read")
+        self._data: File = fs.open(f"{stem}.data", "read")
+
+    def index(self, offset: int, size: int) -> Buffer:
+        return self._index.pread(size, offset)
+
+    def data(self, offset: int, size: int) -> Buffer:
+        return self._data.pread(size, offset)
+
+    def close(self) -> None:
+        self._index.close()
+        self._data.close()
+
+
+class _StoreSource:
+    """A cold segment. Every call may wait for a network."""
+
+    def __init__(self, store: SegmentStore, topic_id: int, first_seq: int) -> None:
+        self._store = store
+        self._index_name = layout.segment_object(topic_id, first_seq, "idx")
+        self._data_name = layout.segment_object(topic_id, first_seq, "data")
+
+    def index(self, offset: int, size: int) -> Buffer:
+        return self._store.read_range(self._index_name, offset, size)
+
+    def data(self, offset: int, size: int) -> Buffer:
+        return self._store.read_range(self._data_name, offset, size)
+
+    def close(self) -> None:
+        pass
+
+
+class SegmentColumns:
+    """Accounted sizes, times and liveness of every slot of one segment."""
+
+    __slots__ = ("live", "sizes", "ts")
+
+    def __init__(self, sizes: array[int], ts: array[int], live: bytearray) -> None:
+        self.sizes = sizes
+        self.ts = ts
+        self.live = live
+
+
+class SegmentReader:
+    def __init__(self, source: ByteSource, state: SegmentState) -> None:
+        self._source = source
+        self.state = state
+        self._walked: list[tuple[int, int, int, int]] | None = None
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _entries(self, first_seq: int, count: int) -> list[tuple[int, int, int, int]]:
+        place = first_seq - self.state.first_seq
+        if self._walked is not None:
+            return self._walked[place : place + count]
+        raw = self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)
+        if len(raw) != count * ENTRY_BYTES:
+            return self._walk()[place : place + count]
+        return list(ENTRY.iter_unpack(raw))
+
+    def _walk(self) -> list[tuple[int, int, int, int]]:
+        """Entries found by walking frame lengths: what the index should have said."""
+        if self._walked is None:
+            data = self._source.data(0, self.state.data_bytes)
+            self._walked = walk_entries(data, self.state.first_seq, self.state.entry_count)
+        return self._walked
+
+    def read(self, first_seq: int, last_seq: int) -> list[Slot]:
+        """Slots of an inclusive seq range inside the segment, each frame verified."""
+        assert self.state.first_seq <= first_seq <= last_seq <= self.state.last_seq
+        entries = self._entries(first_seq, last_seq - first_seq + 1)
+        base, end = _span(entries, self.state.data_bytes)
+        data = self._source.data(base, end - base)
+        slots: list[Slot] = []
+        keep = slots.append
+        lead, stored, digest = _LEAD.unpack_from, _U64.unpack_from, xxh3_64_intdigest
+        seq = first_seq
+        for offset, length, _, _ in entries:
+            if length == 0:
+                keep(None)
+            else:
+                at = offset - base
+                try:
+                    frame_len, _, frame_seq = lead(data, at)
+                    body = bytes(data[at + 4 : at + length - 9])
+                    good = (
+                        frame_len == length - 4
+                        and frame_seq == seq
+                        and digest(body) == stored(data, at + length - 9)[0]
+                    )
+                except struct_error:
+                    good = False
+                if not good:
+                    keep(self._read_walked(seq))
+                elif data[at + length - 1] == segment.DELETED:
+                    keep(None)
+                else:
+                    keep(body)
+            seq += 1
+        return slots
+
+    def _read_walked(self, seq: int) -> Slot:
+        """The entry led to no good frame: trust the frames instead, or name what is wrong with this one."""
+        state = self.state
+        offset, length, _, _ = self._walk()[seq - state.first_seq]
+        if length == 0:
+            return BadFrame(f"no frame for seq {seq} is found in the segment", offset)
+        data = bytes(self._source.data(offset, length))
+        try:
+            frame = segment.check(data, 0, len(data))
+        except FormatError as error:
+            error.offset += offset
+            return error
+        if frame.seq != seq:
+            return BadFrame(f"the frame holds seq {frame.seq}, not {seq}", offset)
+        return None if frame.deleted else data[4:-9]
+
+    def columns(self) -> SegmentColumns:
+        state = self.state
+        entries = self._entries(state.first_seq, state.entry_count)
+        data = self._source.data(0, state.data_bytes)
+        sizes, ts, live = array("I"), array("Q"), bytearray()
+        for offset, length, when, _ in entries:
+            ts.append(when)
+            size = _accounted(data, offset, length)
+            sizes.append(size or 0)
+            live.append(size is not None and data[offset + length - 1] != segment.DELETED)
+        return SegmentColumns(sizes, ts, live)
+
+    def single(self, seq: int) -> tuple[int, bool] | None:
+        """(accounted size, live) of one slot; None for a hole or a frame that makes no sense."""
+        offset, length, _, _ = self._entries(seq, 1)[0]
+        data = self._source.data(offset, length)
+        size = _accounted(data, 0, length)
+        return None if size is None else (size, data[length - 1] != segment.DELETED)
+
+    def positions(self, seqs: list[int]) -> list[tuple[int, int]]:
+        """(offset, length) of each of the seqs; length 0 where there is no frame."""
+        first_seq = self.state.first_seq
+        entries = self._entries(first_seq, self.state.entry_count)
+        return [entries[seq - first_seq][:2] for seq in seqs]
+
+
+def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[int, int]:
+    """The byte range that holds these frames, kept inside the file whatever the entries claim."""
+    framed = [(offset, offset + length) for offset, length, _, _ in entries if length]
+    if not framed:
+        return 0, 0
+    base = min(framed)[0]
+    end = max(end for _, end in framed)
+    return min(base, data_bytes), min(end, data_bytes)
+
+
+def _accounted(data: Buffer, offset: int, length: int) -> int | None:
+    """Accounted bytes of the frame there; None for a hole or a frame that makes no sense."""
+    if length == 0:
+        return None
+    try:
+        node_len, tag_len, data_len = _LENGTHS.unpack_from(data, offset + 21)
+        if segment.OVERHEAD_BYTES + node_len + tag_len + data_len != length:
+            return None
+        start = offset + segment.HEADER_BYTES + node_len + tag_len
+        return envelope.accounted_bytes(bytes(data[start : start + data_len]))
+    except (struct_error, FormatError):
+        return None
+
+
+def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[tuple[int, int, int, int]]:
+    """Index entries of `.data`, by walking frame lengths without trusting anything else.
+
+    Seqs that are skipped become holes. A frame whose length makes no sense ends the walk; behind it the
+    frames are looked for again by their next expected seqs.
+    """
+    entries: list[tuple[int, int, int, int]] = []
+    offset, end, last_ts = 0, len(data), 0
+    while offset < end:
+        try:
+            frame_len, flags, seq = _LEAD.unpack_from(data, offset)
+            (ts,) = _U64.unpack_from(data, offset + 13)
+            node_len, tag_len, data_len = _LENGTHS.unpack_from(data, offset + 21)
+        except struct_error:
+            break
+        expected = first_seq + len(entries)
+        fits = frame_len + 4 == segment.OVERHEAD_BYTES + node_len + tag_len + data_len
+        if (
+            not fits
+            or offset + 4 + frame_len > end
+            or seq < expected
+            or (entry_count and seq >= first_seq + entry_count)
+        ):
+            found = _resync(data, offset + 1, expected, first_seq + (entry_count or len(entries) + 10_000))
+            if found is None:
+                break
+            offset = found
+            continue
+        entries += [(offset, 0, last_ts, 0)] * (seq - expected)
+        entries.append((offset, frame_len + 4, ts, flags & 3))
+        last_ts = ts
+        offset += frame_len + 4
+    if entry_count is not None:
+        entries += [(offset, 0, last_ts, 0)] * (entry_count - len(entries))
+    return entries
+
+
+def _resync(data: Buffer, offset: int, expected: int, end_seq: int) -> int | None:
+    """The next place where a whole valid frame of a later seq begins."""
+    end = len(data)
+    while offset + segment.OVERHEAD_BYTES <= end:
+        frame_len, _, seq = _LEAD.unpack_from(data, offset)
+        if expected <= seq < end_seq and offset + 4 + frame_len <= end:
+            try:
+                segment.check(memoryview(data), offset, end)
+            except FormatError:
+                pass
+            else:
+                return offset
+        offset += 1
+    return None
+
+
+def rebuild_index(fs: Fs, stem: str, state: SegmentState) -> None:
+    """Writes `.idx` again from `.data`, through a temporary file."""
+    data = read_file(fs, f"{stem}.data")[: state.data_bytes]
+    entries = walk_entries(data, state.first_seq, state.entry_count)
+    write_atomic(fs, f"{stem}.idx", segment_index.encode(entries))
+
+
+def load_tags(fs: Fs, stem: str) -> TagSidecar | None:
+    """The sidecar of a hot segment, None when it is missing or bad."""
+    path = f"{stem}.tags"
+    if not fs.exists(path):
+        return None
+    try:
+        return TagSidecar(read_file(fs, path))
+    except FormatError:
+        return None
+
+
+class SegmentCache:
+    """Open readers, a bounded number of them: each map keeps a file descriptor."""
+
+    def __init__(self, fs: Fs, root: str, cold: SegmentStore | None, *, readers_max: int = 256) -> None:
+        self._fs = fs
+        self._root = root
+        self._cold = cold
+        self._readers_max = readers_max
+        self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
+
+    def stem(self, topic_id: int, first_seq: int) -> str:
+        return f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(first_seq)}"
+
+    def reader(self, topic_id: int, state: SegmentState) -> SegmentReader:
+        key = (topic_id, state.first_seq)
+        reader = self._readers.get(key)
+        if reader is not None:
+            if reader.state is state:
+                self._readers.move_to_end(key)
+                return reader
+            self.forget(topic_id, state.first_seq)
+        reader = SegmentReader(self._source(topic_id, state), state)
+        self._readers[key] = reader
+        if len(self._readers) > self._readers_max:
+            self._readers.popitem(last=False)[1].close()
+        return reader
+
+    def _source(self, topic_id: int, state: SegmentState) -> ByteSource:
+        if state.tier == "cold":
+            if self._cold is None:
+                raise ColdUnavailable("this segment is in a cold tier, and none is configured")
+            return _StoreSource(self._cold, topic_id, state.first_seq)
+        stem = self.stem(topic_id, state.first_seq)
+        return _open_local(self._fs, stem, state)
+
+    def tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
+        """The tag sidecar; built again from the frames when it is missing or bad."""
+        if state.tier == "cold":
+            assert self._cold is not None
+            name = layout.segment_object(topic_id, state.first_seq, "tags")
+            try:
+                return TagSidecar(self._cold.read_range(name, 0, self._cold.size(name)))
+            except (FileNotFoundError, FormatError):
+                return TagSidecar(build_tags(self.reader(topic_id, state)))
+        stem = self.stem(topic_id, state.first_seq)
+        sidecar = load_tags(self._fs, stem)
+        if sidecar is None:
+            built = build_tags(self.reader(topic_id, state))
+            write_atomic(self._fs, f"{stem}.tags", built)
+            sidecar = TagSidecar(built)
+        return sidecar
+
+    def forget(self, topic_id: int, first_seq: int) -> None:
+        reader = self._readers.pop((topic_id, first_seq), None)
+        if reader is not None:
+            reader.close()
+
+    def forget_topic(self, topic_id: int) -> None:
+        for key in [key for key in self._readers if key[0] == topic_id]:
+            self._readers.pop(key).close()
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+
+def _open_local(fs: Fs, stem: str, state: SegmentState) -> ByteSource:
+    if not fs.exists(f"{stem}.idx") and fs.exists(f"{stem}.data"):
+        rebuild_index(fs, stem, state)
+    make: Callable[[Fs, str], ByteSource] = _MappedSource if state.sealed else FileSource
+    return make(fs, stem)
+
+
+def build_tags(reader: SegmentReader) -> bytes:
+    """Sidecar bytes of a segment, from its frames. Deleted and bad ones are left out."""
+    state = reader.state
+    tags: dict[bytes, list[int]] = {}
+    if state.entry_count:
+        for seq, slot in enumerate(reader.read(state.first_seq, state.last_seq), state.first_seq):
+            if isinstance(slot, bytes) and slot[0] & segment.FLAG_TAG:
+                node_len, tag_len, _ = _LENGTHS.unpack_from(slot, 17)
+                tags.setdefault(slot[25 + node_len : 25 + node_len + tag_len], []).append(seq)
+    return tag_sidecar.encode(state.first_seq, tags)

@@ -1,0 +1,584 @@
+"""One WAL shard: preallocated files, group commit, rotation. `Wal` is the set of them.
+
+Owner only: every method here runs on the owner of the state. What blocks (sync, rotation) runs on the
+shard's background, one piece at a time, and comes back as a call.
+
+Rules of this file:
+
+1. A group is everything queued when `flush` runs: one write. Entries that need no sync are done when the
+   write returns, the others when a sync returns that was *called* after it.
+2. A sync covers what was written before it was called. Its position is noted first.
+3. A new file takes its first frame only after the old one is synced, its own name is durable, and CURRENT
+   says so. It is made ahead of time under a temporary name, because its name is its first frame number.
+4. A failed write or sync is final: the shard fails everything that waits and takes no more. No room is not
+   a failure of the disk: the group is refused, its bytes are cut back durably, and the next one may try.
+5. The first group after each sync begins with a sync mark, so that a start can tell a torn tail from
+   damage. If no group follows within a second the mark is written alone.
+
+A crash between the write and the sync of a group may leave any part of it on disk. That is why frames
+carry "first" and "more" flags: a start drops a write whose last frame is missing.
+"""
+
+import errno
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Final
+
+from topics.clock import Clock
+from topics.errors import StorageFull, Throttled, TopicsError, WalFailed
+from topics.formats import wal_frame
+from topics.formats.snapshot import WalPosition
+from topics.limits import BACKGROUND_SYNC_MS, SYNC_MARK_DELAY_MS, WAL_FILE_BYTES, WAL_QUEUE_SUBMISSIONS_MAX
+from topics.storage import layout
+from topics.storage.background import Background
+from topics.storage.fs import File, Fs, write_all, write_atomic
+
+logger = logging.getLogger(__name__)
+
+Done = Callable[[TopicsError | None], None]
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+FSYNC_BUCKETS_US: Final = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
+_NEXT_FILE: Final = "wal-next" + layout.TEMPORARY
+
+
+class WalStats:
+    """Plain integers, summed over the shards when somebody asks."""
+
+    __slots__ = (
+        "batches",
+        "bytes_written",
+        "frames",
+        "fsync_buckets",
+        "fsync_us_total",
+        "fsyncs",
+        "queue_depth_peak",
+        "rotations",
+        "submit_full",
+    )
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.batches = 0
+        self.bytes_written = 0
+        self.fsyncs = 0
+        self.fsync_us_total = 0
+        self.fsync_buckets = [0] * (len(FSYNC_BUCKETS_US) + 1)
+        self.rotations = 0
+        self.queue_depth_peak = 0
+        self.submit_full = 0
+
+    def note_fsync(self, micros: int) -> None:
+        self.fsyncs += 1
+        self.fsync_us_total += micros
+        for place, bound in enumerate(FSYNC_BUCKETS_US):
+            if micros <= bound:
+                self.fsync_buckets[place] += 1
+                return
+        self.fsync_buckets[-1] += 1
+
+
+class _Entry:
+    """One submission: whole in the file or not at all."""
+
+    __slots__ = ("buffer", "done", "durable", "end_frame", "frame_count")
+
+    def __init__(self, buffer: bytes, frame_count: int, durable: bool, done: Done) -> None:
+        self.buffer = buffer
+        self.frame_count = frame_count
+        self.durable = durable
+        self.done = done
+        # Number of its last frame, known once it is written.
+        self.end_frame = 0
+
+
+class _SyncFailed(Exception):
+    """The sync that ends a file failed."""
+
+
+class WalShard:
+    """See the module's rules. Made by `create` (a new directory) or by recovery (at the end it found)."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: str,
+        index: int,
+        background: Background,
+        clock: Clock,
+        file: File,
+        position: WalPosition,
+        *,
+        file_bytes: int = WAL_FILE_BYTES,
+        complete_cut: Callable[[], None] | None = None,
+    ) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.index = index
+        self.stats = WalStats()
+        self._background = background
+        self._clock = clock
+        self._file = file
+        self._file_bytes = file_bytes
+        self._capacity = max(file.size(), file_bytes)
+        self._file_frame = position.file_frame
+        self._offset = position.offset
+        self._next_frame = position.frame
+        # Everything a shard starts with was synced by recovery.
+        self._synced_frame = position.frame - 1
+        self._synced_offset = position.offset
+        self._queue: list[_Entry] = []
+        self._waiting: deque[_Entry] = deque()
+        self._syncing = False
+        self._rotating = False
+        self._held = False
+        self._on_quiet: Callable[[], None] | None = None
+        self._failed: WalFailed | None = None
+        self._mark_due = True
+        self._synced_at_ms = clock.monotonic_ms()
+        self._unsynced_since_ms: int | None = None
+        self._next_file: File | None = None
+        self._preparing = False
+        self._rotation_bytes = file_bytes
+        # A torn tail that could not be kept aside for want of room: no write before that is done.
+        self._complete_cut = complete_cut
+
+    # What is there.
+
+    @property
+    def position(self) -> WalPosition:
+        return WalPosition(self._next_frame, self._file_frame, self._offset)
+
+    @property
+    def failed(self) -> WalFailed | None:
+        return self._failed
+
+    @property
+    def queue_depth(self) -> int:
+        return len(self._queue)
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._offset - self._synced_offset
+
+    @property
+    def unsynced_ms(self) -> int:
+        """Age of the oldest byte that a power loss would take: the live loss window."""
+        if self._unsynced_since_ms is None:
+            return 0
+        return self._clock.monotonic_ms() - self._unsynced_since_ms
+
+    # Writing.
+
+    def submit(self, buffer: bytes, frame_count: int, *, durable: bool, done: Done) -> None:
+        """Queues one write. `done` is called once: with None when it is committed, else with the error.
+
+        Raises when nothing was queued: the shard has failed, or its queue is full.
+        """
+        if self._failed is not None:
+            raise self._failed
+        depth = len(self._queue) + 1
+        if depth > WAL_QUEUE_SUBMISSIONS_MAX:
+            self.stats.submit_full += 1
+            raise Throttled(f"the commit queue of WAL shard {self.index} is full; try again")
+        if depth > self.stats.queue_depth_peak:
+            self.stats.queue_depth_peak = depth
+        self._queue.append(_Entry(buffer, frame_count, durable, done))
+
+    def flush(self) -> None:
+        """Writes what is queued as one group. Called once per turn of the owner."""
+        if not self._queue or self._rotating or self._held or self._failed is not None:
+            return
+        if self._complete_cut is not None and not self._finish_cut():
+            return
+        queue = self._queue
+        buffers = [entry.buffer for entry in queue]
+        if self._mark_due:
+            buffers.insert(0, wal_frame.encode_sync_mark(self._synced_frame, self._clock.now_ms()))
+        group = b"".join(buffers) if len(buffers) > 1 else buffers[0]
+        if self._offset + len(group) > self._capacity:
+            self._rotate(len(group))
+            return
+        self._queue = []
+        try:
+            write_all(self._file, group, self._offset)
+        except OSError as error:
+            self._write_failed(queue, error)
+            return
+        self._written(queue, len(group), marked=len(buffers) > len(queue))
+
+    def _written(self, queue: list[_Entry], size: int, *, marked: bool) -> None:
+        frame = self._next_frame - 1
+        if marked:
+            self._mark_due = False
+            frame += 1
+        waits = False
+        for entry in queue:
+            frame += entry.frame_count
+            entry.end_frame = frame
+            if entry.durable:
+                waits = True
+        stats = self.stats
+        stats.frames += frame + 1 - self._next_frame
+        stats.batches += 1
+        stats.bytes_written += size
+        self._offset += size
+        self._next_frame = frame + 1
+        if self._unsynced_since_ms is None:
+            self._unsynced_since_ms = self._clock.monotonic_ms()
+        if self._next_file is None and not self._preparing and self._offset * 2 > self._capacity:
+            self._prepare_next()
+        if not waits:
+            for entry in queue:
+                entry.done(None)
+            return
+        for entry in queue:
+            if entry.durable:
+                self._waiting.append(entry)
+            else:
+                entry.done(None)
+        self._sync()
+
+    def _write_failed(self, queue: list[_Entry], error: OSError) -> None:
+        """The group never happened. Its bytes must not come back to life behind the next one."""
+        queue += self._queue
+        self._queue = []
+        try:
+            self._file.truncate(self._offset)
+            self._file.fsync()
+            if error.errno in NO_SPACE:
+                self._try_preallocate()
+        except OSError as cut_error:
+            logger.error("WAL shard %d: cannot cut back a failed write: %s", self.index, cut_error)
+            self._fail("write", error, queue)
+            return
+        if error.errno in NO_SPACE:
+            self._refuse(queue)
+        else:
+            self._fail("write", error, queue)
+
+    def _try_preallocate(self) -> None:
+        try:
+            self._file.preallocate(self._capacity)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+
+    def _refuse(self, queue: list[_Entry]) -> None:
+        refusal = StorageFull()
+        for entry in queue:
+            entry.done(refusal)
+
+    def _fail(self, what: str, error: BaseException, queue: list[_Entry]) -> None:
+        """Turns the shard read-only. Everything unanswered is answered with the failure."""
+        logger.error("WAL shard %d: %s failed (%s); read-only until a restart", self.index, what, error)
+        self._failed = failure = WalFailed(self.index, what)
+        entries = [*self._waiting, *queue, *self._queue]
+        self._waiting.clear()
+        self._queue = []
+        for entry in entries:
+            entry.done(failure)
+        self._maybe_quiet()
+
+    def _finish_cut(self) -> bool:
+        assert self._complete_cut is not None
+        try:
+            self._complete_cut()
+        except OSError as error:
+            queue, self._queue = self._queue, []
+            if error.errno in NO_SPACE:
+                self._refuse(queue)
+            else:
+                self._fail("repair of the torn tail", error, queue)
+            return False
+        self._complete_cut = None
+        return True
+
+    # Syncing.
+
+    def sync(self) -> None:
+        """Starts a sync of what is written, unless all of it is synced or a sync already runs."""
+        if self._failed is None and self._synced_frame < self._next_frame - 1:
+            self._sync()
+
+    def _sync(self) -> None:
+        if self._syncing or self._rotating:
+            return
+        self._syncing = True
+        frame, offset = self._next_frame - 1, self._offset
+        started_ns = perf_counter_ns()
+        self._background.run(self._file.fdatasync, lambda result: self._synced(frame, offset, started_ns, result))
+
+    def _synced(self, frame: int, offset: int, started_ns: int, result: object) -> None:
+        self._syncing = False
+        if self._failed is not None:
+            return
+        if isinstance(result, BaseException):
+            # Never tried again: the kernel may have dropped the pages and call the next one a success.
+            self._fail("sync", result, [])
+            return
+        self.stats.note_fsync((perf_counter_ns() - started_ns) // 1000)
+        self._note_synced(frame, offset)
+        if self._waiting:
+            self._sync()
+        else:
+            self._maybe_quiet()
+
+    def _note_synced(self, frame: int, offset: int) -> None:
+        if frame > self._synced_frame:
+            self._mark_due = True
+        self._synced_frame = frame
+        self._synced_offset = offset
+        now_ms = self._clock.monotonic_ms()
+        self._synced_at_ms = now_ms
+        self._unsynced_since_ms = now_ms if frame < self._next_frame - 1 else None
+        waiting = self._waiting
+        ready: list[_Entry] = []
+        while waiting and waiting[0].end_frame <= frame:
+            ready.append(waiting.popleft())
+        for entry in ready:
+            entry.done(None)
+
+    def tick(self) -> None:
+        """Bounds the loss window, and marks the last sync. Called a few times per `BACKGROUND_SYNC_MS`."""
+        if self._failed is not None or self._rotating or self._syncing:
+            return
+        now_ms = self._clock.monotonic_ms()
+        since_ms = self._unsynced_since_ms
+        if since_ms is not None and now_ms - since_ms >= BACKGROUND_SYNC_MS:
+            self._sync()
+        elif (
+            self._mark_due
+            and since_ms is None
+            and not self._queue
+            and not self._held
+            and self._complete_cut is None
+            and now_ms - self._synced_at_ms >= SYNC_MARK_DELAY_MS
+            and self._synced_frame > 0
+        ):
+            self._write_mark()
+
+    def _write_mark(self) -> None:
+        """The mark alone. It needs no sync: losing it only makes a later start more lenient."""
+        mark = wal_frame.encode_sync_mark(self._synced_frame, self._clock.now_ms())
+        if self._offset + len(mark) > self._capacity:
+            return
+        try:
+            write_all(self._file, mark, self._offset)
+        except OSError as error:
+            self._write_failed([], error)
+            return
+        self._mark_due = False
+        self.stats.frames += 1
+        self._offset += len(mark)
+        self._next_frame += 1
+        self._synced_frame += 1
+        self._synced_offset = self._offset
+
+    # Rotation.
+
+    def _prepare_next(self) -> None:
+        self._preparing = True
+        self._background.run(lambda: self._make_file(self._file_bytes), self._prepared)
+
+    def _make_file(self, size: int) -> File:
+        path = f"{self.directory}/{_NEXT_FILE}"
+        if self.fs.exists(path):
+            self.fs.unlink(path)
+        file = self.fs.open(path, "create")
+        try:
+            file.preallocate(size)
+            file.fsync()
+        except OSError:
+            file.close()
+            self.fs.unlink(path)
+            raise
+        return file
+
+    def _prepared(self, result: File | BaseException) -> None:
+        self._preparing = False
+        if isinstance(result, BaseException):
+            # Not needed yet; the rotation tries again and says what is wrong.
+            logger.warning("WAL shard %d: cannot prepare the next file: %s", self.index, result)
+        else:
+            self._next_file = result
+        if self._rotating:
+            self._start_rotation()
+
+    def _rotate(self, needed: int) -> None:
+        """Moves to a new file with room for at least `needed` bytes, then flushes."""
+        self._rotating = True
+        self._rotation_bytes = max(needed, self._file_bytes)
+        if not self._preparing:
+            self._start_rotation()
+
+    def _start_rotation(self) -> None:
+        old, prepared, size = self._file, self._next_file, self._rotation_bytes
+        self._next_file = None
+        frame = self._next_frame
+
+        def work() -> File:
+            try:
+                old.fdatasync()
+            except OSError as error:
+                # Also when it says "no space": what it could not place was already written.
+                raise _SyncFailed from error
+            file = prepared
+            if file is not None and file.size() < size:
+                file.close()
+                file = None
+            if file is None:
+                file = self._make_file(size)
+            name = layout.wal_name(frame)
+            self.fs.rename(f"{self.directory}/{_NEXT_FILE}", f"{self.directory}/{name}")
+            self.fs.sync_dir(self.directory)
+            write_atomic(self.fs, f"{self.directory}/{layout.CURRENT}", name.encode())
+            return file
+
+        self._background.run(work, self._rotated)
+
+    def _rotated(self, result: File | BaseException) -> None:
+        self._rotating = False
+        if self._failed is not None:
+            return
+        if isinstance(result, OSError) and result.errno in NO_SPACE:
+            self._rotation_refused()
+            return
+        if isinstance(result, BaseException):
+            self._fail("rotation", result, [])
+            return
+        self._file.close()
+        self.stats.rotations += 1
+        self._file = result
+        self._capacity = result.size()
+        self._file_frame = self._next_frame
+        self._offset = 0
+        self._note_synced(self._next_frame - 1, 0)
+        if self._held:
+            self._maybe_quiet()
+        else:
+            self.flush()
+
+    def _rotation_refused(self) -> None:
+        """The old file is intact and was synced before room was asked for."""
+        queue, self._queue = self._queue, []
+        self._refuse(queue)
+        if self._waiting:
+            self._sync()
+        else:
+            self._maybe_quiet()
+
+    # Holding still for a checkpoint.
+
+    def hold(self, quiet: Callable[[], None]) -> None:
+        """Writes nothing more until `release`; calls `quiet` when all that is written is synced."""
+        assert not self._held
+        self._held = True
+        self._on_quiet = quiet
+        if self._syncing or self._rotating:
+            return
+        if self._failed is None and self._synced_frame < self._next_frame - 1:
+            self._sync()
+        else:
+            self._maybe_quiet()
+
+    def _maybe_quiet(self) -> None:
+        quiet = self._on_quiet
+        if quiet is None or self._syncing or self._rotating:
+            return
+        if self._failed is None and self._synced_frame < self._next_frame - 1:
+            self._sync()
+            return
+        self._on_quiet = None
+        quiet()
+
+    def release(self) -> None:
+        self._held = False
+        self.flush()
+
+    def use_background(self, background: Background) -> None:
+        """While nothing runs: recovery works on the caller, whatever the engine is opened for."""
+        assert not self._syncing
+        assert not self._rotating
+        self._background.close()
+        self._background = background
+
+    def close(self) -> None:
+        """After everything is flushed and synced."""
+        self._background.close()
+        if self._next_file is not None:
+            self._next_file.close()
+        self._file.close()
+
+
+def create_shard_files(fs: Fs, directory: str, first_frame: int, file_bytes: int) -> File:
+    """The first file of a shard: durable, and named by CURRENT."""
+    fs.makedirs(directory)
+    name = layout.wal_name(first_frame)
+    temporary = f"{directory}/{_NEXT_FILE}"
+    if fs.exists(temporary):
+        fs.unlink(temporary)
+    file = fs.open(temporary, "create")
+    file.preallocate(file_bytes)
+    file.fsync()
+    fs.rename(temporary, f"{directory}/{name}")
+    fs.sync_dir(directory)
+    write_atomic(fs, f"{directory}/{layout.CURRENT}", name.encode())
+    return file
+
+
+class Wal:
+    """All shards. A topic's frames are all in one of them."""
+
+    def __init__(self, shards: list[WalShard]) -> None:
+        assert shards
+        self.shards = shards
+
+    def shard_for(self, topic_id: int) -> WalShard:
+        shards = self.shards
+        if len(shards) == 1:
+            return shards[0]
+        return shards[shard_index(topic_id, len(shards))]
+
+    def flush(self) -> None:
+        for shard in self.shards:
+            shard.flush()
+
+    def tick(self) -> None:
+        for shard in self.shards:
+            shard.tick()
+
+    @property
+    def positions(self) -> list[WalPosition]:
+        return [shard.position for shard in self.shards]
+
+    def failure(self) -> WalFailed | None:
+        return next((shard.failed for shard in self.shards if shard.failed is not None), None)
+
+    def hold(self, quiet: Callable[[], None]) -> None:
+        """Calls `quiet` once all shards hold still, with everything written also synced (or failed)."""
+        missing = len(self.shards)
+
+        def one_quiet() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                quiet()
+
+        for shard in self.shards:
+            shard.hold(one_quiet)
+
+    def release(self) -> None:
+        for shard in self.shards:
+            shard.release()
+
+    def close(self) -> None:
+        for shard in self.shards:
+            shard.close()
+
+
+def shard_index(topic_id: int, shard_count: int) -> int:
+    """Stable: part of the on-disk layout. Fibonacci hashing spreads consecutive ids."""
+    return ((topic_id * 0x9E3779B97F4A7C15) & (2**64 - 1)) * shard_count >> 64

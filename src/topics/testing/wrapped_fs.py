@@ -1,0 +1,79 @@
+"""An `Fs` and a `File` that hand every call on, for wrappers to change the few that they are about."""
+
+from topics.storage.fs import Buffer, File, Fs, Lock, OpenMode
+
+
+class WrappedFile:
+    __slots__ = ("inner", "path")
+
+    def __init__(self, inner: File) -> None:
+        self.inner = inner
+        self.path = inner.path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return self.inner.pread(size, offset)
+
+    def pwrite(self, data: Buffer, offset: int) -> int:
+        return self.inner.pwrite(data, offset)
+
+    def truncate(self, size: int) -> None:
+        self.inner.truncate(size)
+
+    def preallocate(self, size: int) -> None:
+        self.inner.preallocate(size)
+
+    def seek_data(self, offset: int) -> int | None:
+        return self.inner.seek_data(offset)
+
+    def map(self) -> Buffer:
+        return self.inner.map()
+
+    def fdatasync(self) -> None:
+        self.inner.fdatasync()
+
+    def fsync(self) -> None:
+        self.inner.fsync()
+
+    def size(self) -> int:
+        return self.inner.size()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class WrappedFs:
+    def __init__(self, inner: Fs) -> None:
+        self.inner = inner
+
+    def open(self, path: str, mode: OpenMode) -> File:
+        return self.inner.open(path, mode)
+
+    def exists(self, path: str) -> bool:
+        return self.inner.exists(path)
+
+    def size(self, path: str) -> int:
+        return self.inner.size(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return self.inner.listdir(path)
+
+    def makedirs(self, path: str) -> None:
+        self.inner.makedirs(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.inner.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self.inner.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        self.inner.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        self.inner.sync_dir(path)
+
+    def lock(self, path: str) -> Lock | None:
+        return self.inner.lock(path)
+
+    def boot_id(self) -> str:
+        return self.inner.boot_id()

@@ -1,0 +1,54 @@
+"""What every test may use: hypothesis profiles, `FULL`, the golden files beside the repository."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+
+# Set by `make test-full`. Sweeps that sample otherwise visit every point. For use at import time, as in
+# `pytest.mark.parametrize`: `from tests.conftest import FULL`; inside a test take the fixture `full`.
+FULL: Final = os.environ.get("TOPICS_TEST_FULL") == "1"
+
+
+def load_hypothesis_profile() -> None:
+    # Deadlines and "too slow" depend on what else the machine does, and pytest-timeout bounds each test anyway.
+    settings.register_profile(
+        "default",
+        deadline=None,
+        derandomize=False,
+        max_examples=100,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile("ci", settings.get_profile("default"), max_examples=50)
+    settings.register_profile("full", settings.get_profile("default"), max_examples=1000)
+    if FULL:
+        settings.load_profile("full")
+    elif os.environ.get("CI") == "true":
+        settings.load_profile("ci")
+    else:
+        settings.load_profile("default")
+
+
+load_hypothesis_profile()
+
+
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """True when sweeps are to visit every point (`make test-full`)."""
+    return FULL
+
+
+@pytest.fixture(scope="session")
+def shared_fixtures() -> Path:
+    """Golden files that other programs wrote. Read only: copy what a test opens for writing."""
+    path = REPOSITORY.parent / "shared" / "fixtures"
+    if not path.is_dir():
+        pytest.skip(
+            "the golden files of other programs are missing: no folder ../shared/fixtures beside the repository"
+        )
+    return path

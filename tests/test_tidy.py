@@ -1,0 +1,497 @@
+"""The rules of the house that a parser can check: layers, file access, dead modules, leftovers, names.
+
+The tables come first and are data; think hard about the layering before editing them. Each rule is a function
+from modules to findings, so that it can be shown to fail on a made-up module as well as to pass on ours.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+SOURCE: Final = REPOSITORY / "src"
+TESTS: Final = REPOSITORY / "tests"
+
+# --- the tables ---------------------------------------------------------------------------------------------
+
+# From top to bottom. A layer may import itself and the rows below its own, never a neighbour on its row.
+# A row that has no code yet is fine; a module without a row is not.
+ROWS: Final[tuple[tuple[str, ...], ...]] = (
+    ("cli", "console"),
+    ("programs",),
+    ("topics",),
+    ("spark",),
+    ("server",),
+    ("client",),
+    ("embedded",),
+    ("engine", "streams"),
+    ("storage",),
+    ("protocol",),
+    ("formats",),
+    ("clock", "limits", "errors"),
+)
+
+# The layer of everything directly below `topics` whose layer is not simply its own name.
+LAYER_BY_NAME: Final[dict[str, str]] = {
+    "": "topics",  # topics/__init__.py: re-exports the public names.
+    "async_log": "embedded",
+    "bench": "programs",
+    "demo": "programs",
+}
+
+# What a layer may not import although it lies below.
+KNOWS_NOTHING_OF: Final[dict[str, frozenset[str]]] = {
+    "cli": frozenset({"formats"}),  # `topics dump` asks storage.
+    "console": frozenset({"formats"}),
+    "spark": frozenset({"server", "embedded", "engine", "streams"}),
+    "server": frozenset({"storage", "formats"}),
+    "client": frozenset({"embedded", "engine", "streams"}),
+    "formats": frozenset({"clock"}),
+}
+
+# Beside the rows: may import any of them, and nothing in the package imports it.
+FAKES: Final = "testing"
+
+FILE_MODULES: Final = frozenset({"fcntl", "glob", "mmap", "pathlib", "shutil", "sqlite3", "tempfile"})
+SOCKET_MODULES: Final = frozenset({"select", "selectors", "socket", "socketserver", "ssl"})
+TIME_MODULES: Final = frozenset({"datetime", "sched", "time"})
+
+# Foreign modules that a layer knows nothing of.
+FOREIGN_MODULES_BARRED: Final[dict[str, frozenset[str]]] = {
+    "formats": FILE_MODULES | SOCKET_MODULES | TIME_MODULES | {"asyncio", "io", "os", "subprocess", "threading"},
+    "protocol": FILE_MODULES | SOCKET_MODULES | TIME_MODULES | {"asyncio", "io", "os", "subprocess", "threading"},
+    "storage": TIME_MODULES,
+    "engine": SOCKET_MODULES | TIME_MODULES | {"http", "json", "urllib"},
+    "streams": SOCKET_MODULES | TIME_MODULES | {"http", "json", "urllib"},
+}
+
+# What the layers that take their time from clock.py may still import: it measures, and decides nothing.
+STOPWATCH: Final = frozenset({"time.perf_counter", "time.perf_counter_ns"})
+STOPWATCH_LAYERS: Final = frozenset({"storage", "engine", "streams"})
+
+# Modules, or folders of them, that touch files themselves; everything else asks storage/fs.py.
+TOUCHES_FILES: Final[dict[str, str]] = {
+    "topics.storage.fs": "the seam itself",
+    "topics.testing": "contract fakes that wrap real files",
+    "topics.cli": "files that a user names, pipes, the shell's completion",
+    "topics.bench": "measures the disk without us in between",
+    "topics.demo": "works in a temporary folder",
+}
+
+# `os.close`, `os.read` and `os.write` are absent: pipes need them, and a file needs `os.open` first.
+FILE_CALLS: Final = frozenset({"open", "io.open", "io.open_code", "io.FileIO"}) | {
+    f"os.{name}"
+    for name in (
+        *("open", "fdopen", "pread", "preadv", "pwrite", "pwritev", "writev", "sendfile", "copy_file_range"),
+        *("fsync", "fdatasync", "sync", "truncate", "ftruncate", "posix_fallocate", "posix_fadvise", "lockf"),
+        *("rename", "renames", "replace", "link", "symlink", "unlink", "remove"),
+        *("mkdir", "makedirs", "rmdir", "removedirs", "listdir", "scandir", "walk", "fwalk"),
+        *("stat", "lstat", "fstat", "statvfs", "access", "chmod", "utime"),
+        *("path.exists", "path.lexists", "path.isfile", "path.isdir", "path.getsize", "path.getmtime"),
+    )
+}
+
+# Where the program starts. What is not reachable from here is dead. A module that is started by its name
+# (`python -m`) or imported by it is found through that string and needs no entry.
+ENTRY_POINTS: Final[dict[str, str]] = {
+    "topics": "what users import",
+    "topics.cli.main": "the command `topics`",
+    "topics.demo": "`make run`",
+}
+
+NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
+
+# Folders of tests that follow no module of ours.
+TEST_FOLDERS_FREE: Final = frozenset({"cli", "crash", "golden", "process"})
+
+# Test files that are about several modules at once, and why.
+TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
+    "test_tidy.py": "the rules of the house",
+}
+
+# Spelled so that this file does not find itself.
+LEFTOVER: Final = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|NotImplemented" r"Error)\b")
+
+
+# --- modules and their imports ------------------------------------------------------------------------------
+
+
+class Module(NamedTuple):
+    name: str
+    path: str
+    tree: ast.Module
+
+    @property
+    def layer(self) -> str:
+        return layer_of(self.name)
+
+
+class Use(NamedTuple):
+    """A dotted name that a module imports or calls, and the line."""
+
+    name: str
+    line: int
+
+
+def parse_module(name: str, source: str, path: str = "") -> Module:
+    return Module(name, path or name.replace(".", "/") + ".py", ast.parse(source))
+
+
+def load_modules(root: Path) -> dict[str, Module]:
+    """All modules below `root`, by dotted name; a package goes by the name of its folder."""
+    modules = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        modules[name] = parse_module(name, path.read_text("utf-8"), str(path.relative_to(REPOSITORY)))
+    return modules
+
+
+def layer_of(name: str) -> str:
+    below = name.split(".")[1] if "." in name else ""
+    return LAYER_BY_NAME.get(below, below)
+
+
+def is_ours(name: str) -> bool:
+    return name == "topics" or name.startswith("topics.")
+
+
+def imported_names(module: Module) -> Iterator[Use]:
+    """Every import, also inside functions and under TYPE_CHECKING: a type is a dependency, too.
+
+    `from a import b` gives `a.b`, whether `b` is a module or not.
+    """
+    is_package = module.path.endswith("__init__.py")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (Use(alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                parents = module.name.split(".")
+                package = parents[: len(parents) - node.level + is_package]
+                origin = ".".join([*package, origin] if origin else package)
+            yield from (Use(f"{origin}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def imported_layer(name: str) -> str:
+    """The layer an imported name belongs to; `from topics import open` is the root, not a layer `open`."""
+    layer = layer_of(name)
+    return layer if layer == FAKES or layer in RANK_BY_LAYER else "topics"
+
+
+# --- rules: modules in, findings out ------------------------------------------------------------------------
+
+RANK_BY_LAYER: Final[dict[str, int]] = {layer: rank for rank, row in enumerate(ROWS) for layer in row}
+
+
+def may_import(layer: str, other: str) -> bool:
+    if layer == other:
+        return True
+    if other == FAKES:
+        return False
+    if layer == FAKES:
+        return True
+    return RANK_BY_LAYER[other] > RANK_BY_LAYER[layer] and other not in KNOWS_NOTHING_OF.get(layer, frozenset())
+
+
+def find_forbidden_imports(modules: Mapping[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        layer = module.layer
+        if layer != FAKES and layer not in RANK_BY_LAYER:
+            yield f"{module.path}: no row for `{layer}`; give it one in LAYER_BY_NAME or ROWS"
+            continue
+        for name, line in imported_names(module):
+            if is_ours(name):
+                other = imported_layer(name)
+                if not may_import(layer, other):
+                    yield f"{module.path}:{line}: {layer} may not import {other} ({name})"
+            elif name in STOPWATCH and layer in STOPWATCH_LAYERS:
+                continue
+            elif name.split(".")[0] in FOREIGN_MODULES_BARRED.get(layer, ()):
+                yield f"{module.path}:{line}: {layer} knows nothing of `{name.split('.')[0]}`"
+
+
+def touches_files(name: str) -> bool:
+    return any(name == owner or name.startswith(owner + ".") for owner in TOUCHES_FILES)
+
+
+def used_names(module: Module) -> Iterator[Use]:
+    """Imported names, and every dotted expression with its first part replaced by what it was imported as."""
+    meaning = {"open": "open"}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                name = alias.name if alias.asname else alias.name.split(".")[0]
+                meaning[alias.asname or name] = name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                meaning[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for statement in module.tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            meaning.pop(statement.name, None)  # An `open` of our own, such as the public one, is not the builtin.
+    for node in ast.walk(module.tree):
+        parts: list[str] = []
+        base: ast.AST = node
+        while isinstance(base, ast.Attribute):
+            parts.append(base.attr)
+            base = base.value
+        if isinstance(base, ast.Name) and base.id in meaning:
+            yield Use(".".join([meaning[base.id], *reversed(parts)]), base.lineno)
+    yield from imported_names(module)
+
+
+def find_file_access(modules: Mapping[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        if touches_files(module.name):
+            continue
+        for name, line in sorted(set(used_names(module)), key=lambda use: (use.line, use.name)):
+            if name in FILE_CALLS or name.split(".")[0] in FILE_MODULES:
+                yield f"{module.path}:{line}: `{name}` outside storage/fs.py"
+
+
+def referred_modules(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    """Modules that this one imports, or names in a string of its own."""
+    strings = (
+        node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    for name in [*(use.name for use in imported_names(module)), *strings]:
+        for candidate in (name, name.rpartition(".")[0]):
+            if candidate in modules and candidate != module.name:
+                yield candidate
+                break
+
+
+def find_dead_modules(modules: Mapping[str, Module], *, users: Iterable[Module] = ()) -> Iterator[str]:
+    """Modules that no entry point reaches. The fakes are reached from `users`, the tests, as well."""
+    pending = [name for name in modules if name in ENTRY_POINTS or name.endswith(".__main__")]
+    for user in users:
+        pending += [name for name in referred_modules(user, modules) if layer_of(name) == FAKES]
+    alive: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in alive:
+            alive.add(name)
+            pending += referred_modules(modules[name], modules)
+            if (package := name.rpartition(".")[0]) in modules:
+                pending.append(package)
+    for name in sorted(modules.keys() - alive):
+        yield f"{modules[name].path}: nothing imports it; delete it, or name it in ENTRY_POINTS"
+
+
+def find_leftovers(sources: Mapping[str, str]) -> Iterator[str]:
+    for path, source in sources.items():
+        for number, line in enumerate(source.splitlines(), 1):
+            if match := LEFTOVER.search(line):
+                yield f"{path}:{number}: {match[0]}: finish it, or open an issue instead"
+
+
+def find_names_without_a_subject(paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        words = {part.removeprefix("test_").strip("_") for part in Path(path).with_suffix("").parts}
+        if vague := words & NAMES_WITHOUT_A_SUBJECT:
+            yield f"{path}: `{min(vague)}` names no subject; say what it is about"
+
+
+def find_stray_tests(tests: Iterable[str], modules: Iterable[str]) -> Iterator[str]:
+    """Test files that mirror no module. `storage/test_wal_rotation.py` is as good as `storage/test_wal.py`."""
+    modules = list(modules)
+    for test in tests:
+        path = Path(test)
+        if test in TESTS_CROSS_CUTTING or path.parts[0] in TEST_FOLDERS_FREE:
+            continue
+        folder = ".".join(["topics", *path.parent.parts, ""])
+        siblings = {name.removeprefix(folder).split(".")[0] for name in modules if name.startswith(folder)}
+        subject = path.stem.removeprefix("test_")
+        if not any(subject == sibling or subject.startswith(sibling + "_") for sibling in siblings):
+            yield f"tests/{test}: mirrors no module of {folder[:-1]}; rename it or list it in TESTS_CROSS_CUTTING"
+
+
+def expect_none(findings: Iterable[str]) -> None:
+    if lines := list(findings):
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+# --- the rules hold for us ----------------------------------------------------------------------------------
+
+
+def test_imports_only_point_downwards() -> None:
+    expect_none(find_forbidden_imports(load_modules(SOURCE)))
+
+
+def test_only_the_file_system_seam_touches_files() -> None:
+    expect_none(find_file_access(load_modules(SOURCE)))
+
+
+def test_no_module_is_dead() -> None:
+    expect_none(find_dead_modules(load_modules(SOURCE), users=load_modules(TESTS).values()))
+
+
+def test_nothing_is_left_to_be_done() -> None:
+    paths = [*SOURCE.rglob("*.py"), *TESTS.rglob("*.py")]
+    expect_none(find_leftovers({str(path.relative_to(REPOSITORY)): path.read_text("utf-8") for path in paths}))
+
+
+def test_every_module_name_has_a_subject() -> None:
+    paths = [*SOURCE.rglob("*.py"), *TESTS.rglob("*.py")]
+    expect_none(find_names_without_a_subject(str(path.relative_to(REPOSITORY)) for path in paths))
+
+
+def test_unit_tests_mirror_the_modules() -> None:
+    tests = [str(path.relative_to(TESTS)) for path in sorted(TESTS.rglob("test_*.py"))]
+    expect_none(find_stray_tests(tests, load_modules(SOURCE)))
+
+
+# --- the rules bite -----------------------------------------------------------------------------------------
+
+
+def made_up(**source_by_name: str) -> dict[str, Module]:
+    """Modules below `topics`; `storage__wal` is `topics.storage.wal`, a bare `topics` the root."""
+    names = {key: "topics" if key == "topics" else "topics." + key.replace("__", ".") for key in source_by_name}
+    return {names[key]: parse_module(names[key], source) for key, source in source_by_name.items()}
+
+
+def test_an_upward_import_is_found_with_its_line() -> None:
+    modules = made_up(formats__frame="import struct\nfrom topics.storage.wal import Wal\n")
+    assert list(find_forbidden_imports(modules)) == [
+        "topics/formats/frame.py:2: formats may not import storage (topics.storage.wal.Wal)"
+    ]
+
+
+def test_an_upward_import_is_found_however_it_is_written() -> None:
+    ways = (
+        "import topics.engine.topic",
+        "import topics.engine.topic as rules",
+        "from topics import engine",
+        "from topics.engine import topic",
+        "from ..engine import topic",
+        "from .. import engine",
+        "def late():\n    from topics.engine import topic",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from topics.engine import topic",
+    )
+    for way in ways:
+        assert len(list(find_forbidden_imports(made_up(storage__wal=way)))) == 1, way
+
+
+def test_a_relative_import_in_a_package_starts_at_the_package() -> None:
+    package = parse_module("topics.storage", "from . import wal\nfrom ..engine import topic", "storage/__init__.py")
+    assert [use.name for use in imported_names(package)] == ["topics.storage.wal", "topics.engine.topic"]
+
+
+def test_siblings_never_meet() -> None:
+    modules = made_up(engine__topic="import topics.streams.group", streams__group="from topics.engine import topic")
+    assert len(list(find_forbidden_imports(modules))) == 2
+
+
+def test_nothing_imports_the_fakes_and_they_import_anything() -> None:
+    modules = made_up(
+        cli__main="from topics.testing import fake_disk",
+        testing__fake_disk="import topics.storage.fs\nimport topics.server.app\nimport topics.testing.clock",
+    )
+    assert list(find_forbidden_imports(modules)) == [
+        "topics/cli/main.py:1: cli may not import testing (topics.testing.fake_disk)"
+    ]
+
+
+def test_what_a_layer_knows_nothing_of_is_refused_though_it_lies_below() -> None:
+    modules = made_up(
+        cli__dump="from topics.formats import segment",
+        client__sync="from topics.embedded import Log",
+        formats__frame="import os.path\nfrom topics.clock import Clock\nfrom topics.errors import Torn",
+        engine__topic="from time import perf_counter_ns, time_ns",
+    )
+    assert list(find_forbidden_imports(modules)) == [
+        "topics/cli/dump.py:1: cli may not import formats (topics.formats.segment)",
+        "topics/client/sync.py:1: client may not import embedded (topics.embedded.Log)",
+        "topics/formats/frame.py:1: formats knows nothing of `os`",
+        "topics/formats/frame.py:2: formats may not import clock (topics.clock.Clock)",
+        "topics/engine/topic.py:1: engine knows nothing of `time`",
+    ]
+
+
+def test_the_root_is_for_programs_not_for_layers() -> None:
+    modules = made_up(demo="import topics", bench__append="from topics import open", engine__topic="import topics")
+    assert list(find_forbidden_imports(modules)) == ["topics/engine/topic.py:1: engine may not import topics (topics)"]
+
+
+def test_a_module_without_a_row_is_refused() -> None:
+    assert list(find_forbidden_imports(made_up(novelty="import sys"))) == [
+        "topics/novelty.py: no row for `novelty`; give it one in LAYER_BY_NAME or ROWS"
+    ]
+
+
+def test_every_layer_of_the_tables_has_a_row() -> None:
+    named = {*LAYER_BY_NAME.values(), *KNOWS_NOTHING_OF, *FOREIGN_MODULES_BARRED}
+    assert named | frozenset().union(*KNOWS_NOTHING_OF.values()) <= RANK_BY_LAYER.keys()
+
+
+def test_file_access_is_found_under_any_name() -> None:
+    ways = (
+        "with open('x') as file: pass",
+        "import os\nos.fsync(3)",
+        "import os as system\nsystem.rename('a', 'b')",
+        "from os import replace as swap",
+        "import os.path\nos.path.exists('x')",
+        "from mmap import mmap",
+        "sync = __builtins__; import os; call = os.fdatasync",
+    )
+    for way in ways:
+        assert list(find_file_access(made_up(storage__wal=way))), way
+        assert not list(find_file_access(made_up(storage__fs=way))), way
+
+
+def test_an_open_of_our_own_and_calls_on_pipes_are_no_file_access() -> None:
+    modules = made_up(
+        topics="def open(path): ...\nlog = open('x')",
+        storage__worker="import os\nos.read(0, 8)\nfs.open('x', 'read')\npath = os.path.join('a', 'b')",
+    )
+    assert not list(find_file_access(modules))
+
+
+def test_a_dead_module_is_found_even_when_another_dead_one_imports_it() -> None:
+    modules = made_up(
+        topics="from topics.embedded import Log",
+        embedded="WORKER = 'topics.storage.worker'",
+        storage__worker="",
+        storage__old="from topics.storage import older",
+        storage__older="",
+        testing__fake_disk="",
+        testing__forgotten="",
+    )
+    users = [
+        parse_module("storage.test_wal", "from topics.testing.fake_disk import FakeDisk\nimport topics.storage.old")
+    ]
+    assert [finding.split(":")[0] for finding in find_dead_modules(modules, users=users)] == [
+        "topics/storage/old.py",
+        "topics/storage/older.py",
+        "topics/testing/forgotten.py",
+    ]
+
+
+def test_a_leftover_is_found_with_its_line() -> None:
+    word = "FIX" + "ME"
+    assert list(find_leftovers({"a.py": f"x = 1\n# {word} later\nXXXL = 2"})) == [
+        f"a.py:2: {word}: finish it, or open an issue instead"
+    ]
+
+
+def test_a_name_without_a_subject_is_found() -> None:
+    paths = ["src/topics/utils.py", "src/topics/common/wal.py", "tests/test_helpers.py", "src/topics/storage/wal.py"]
+    assert len(list(find_names_without_a_subject(paths))) == 3
+
+
+def test_a_stray_unit_test_is_found() -> None:
+    tests = [
+        "storage/test_wal.py",
+        "storage/test_wal_rotation.py",
+        "storage/test_walrus.py",
+        "test_clock.py",
+        "crash/test_any.py",
+    ]
+    assert list(find_stray_tests(tests, ["topics", "topics.clock", "topics.storage", "topics.storage.wal"])) == [
+        "tests/storage/test_walrus.py: mirrors no module of topics.storage; rename it or list it in TESTS_CROSS_CUTTING"
+    ]
