@@ -1,6 +1,7 @@
 """What every test may use: hypothesis profiles, `FULL`, the golden files beside the repository."""
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -52,3 +53,17 @@ def shared_fixtures() -> Path:
             "the golden files of other programs are missing: no folder ../shared/fixtures beside the repository"
         )
     return path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the sweeps of `tests/crash` visited. Their counts travel as properties of the reports, also from workers."""
+    points: Counter[str] = Counter()
+    recoveries: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "sweep" and report.when == "call":
+                sweep, point_count, recovery_count = value
+                points[sweep] += point_count
+                recoveries[sweep] += recovery_count
+    for sweep in points:
+        terminalreporter.write_line(f"{sweep}: {points[sweep]} points, {recoveries[sweep]} recoveries, all held")

@@ -4,26 +4,30 @@
 >>> with topics.open("./topics-data") as log:
 ...     log.append("orders", [{"id": 1}])
 ...     log.read("orders").records
+
+The names are loaded when they are first used, so that the command line starts without the engine.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from topics.embedded import Log, TopicState, open_log as open
-from topics.engine.config import TopicConfig
-from topics.engine.intake import NewRecord
-from topics.engine.page import Page, Tombstone
-from topics.engine.settings import EngineSettings
-from topics.engine.staged import Appended
-from topics.errors import TopicsError
-from topics.formats.records import Record
+if TYPE_CHECKING:
+    from topics.async_log import AsyncLog, open_async
+    from topics.embedded import Log, TopicState
+    from topics.embedded import open_log as open  # noqa: A004 - `topics.open`, as people know it from other modules
+    from topics.engine.config import TopicConfig
+    from topics.engine.intake import NewRecord
+    from topics.engine.page import Page, Tombstone
+    from topics.engine.settings import EngineSettings
+    from topics.engine.staged import Appended
+    from topics.errors import TopicsError
+    from topics.formats.records import Record
 
-try:
-    __version__ = version("topics")
-except PackageNotFoundError:
-    __version__ = "0.0.0"
+    __version__: str
 
 __all__ = [
     "Appended",
+    "AsyncLog",
     "EngineSettings",
     "Log",
     "NewRecord",
@@ -35,4 +39,46 @@ __all__ = [
     "TopicsError",
     "__version__",
     "open",
+    "open_async",
 ]
+
+_ORIGINS = {
+    "Appended": "topics.engine.staged",
+    "AsyncLog": "topics.async_log",
+    "EngineSettings": "topics.engine.settings",
+    "Log": "topics.embedded",
+    "NewRecord": "topics.engine.intake",
+    "Page": "topics.engine.page",
+    "Record": "topics.formats.records",
+    "Tombstone": "topics.engine.page",
+    "TopicConfig": "topics.engine.config",
+    "TopicState": "topics.embedded",
+    "TopicsError": "topics.errors",
+    "open": "topics.embedded:open_log",
+    "open_async": "topics.async_log",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _ORIGINS:
+        module, _, attribute = _ORIGINS[name].partition(":")
+        value = getattr(import_module(module), attribute or name)
+    else:
+        raise AttributeError(f"module 'topics' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("topics")
+    except PackageNotFoundError:
+        return "0.0.0"

@@ -91,9 +91,7 @@ class Log:
         while not self._stop.wait(TICK_MS / 1000):
             with self._lock:
                 if not self._engine.closed:
-                    self._engine.wal.tick()
-                    self._opened.checkpointer.tick()
-                    self._engine.flush()
+                    self._opened.tick()
 
     def _call(self, start: Callable[[_Call], None]) -> Any:
         """Runs one engine call and waits for its answer outside the lock."""
@@ -138,18 +136,7 @@ class Log:
     def state(self, topic: str) -> TopicState:
         with self._lock:
             self._check_open()
-            found = self._engine.topic(topic)
-            found.refresh(self._engine.now_ms())
-            return TopicState(
-                found.name,
-                found.head_seq,
-                found.earliest_seq,
-                found.count,
-                found.size_bytes,
-                found.config,
-                found.last_write_ts,
-                found.last_read_ts,
-            )
+            return topic_state(self._engine, topic)
 
     # Records.
 
@@ -217,7 +204,12 @@ class Log:
 
     def checkpoint(self) -> None:
         """Puts everything into segments now. Raises what kept it from doing so."""
-        error = self._call(lambda call: self._opened.checkpointer.start(lambda r: call(_boxed(r))))[0]
+
+        def start(call: _Call) -> None:
+            self._check_open()
+            self._opened.checkpointer.start(lambda result: call(_boxed(result)))
+
+        error = self._call(start)[0]
         if error is not None:
             raise error
 
@@ -226,11 +218,14 @@ class Log:
         with self._lock:
             if self._engine.closed:
                 return
-            self._engine.closed = True
+            self._engine.stop_writes()
         self._stop.set()
         self._ticker.join()
-        self._call(lambda call: self._opened.close(lambda r: call(_boxed(r))))
-        self._opened.release()
+        try:
+            self._call(lambda call: self._opened.close(lambda r: call(_boxed(r))))
+        finally:
+            # Also when the last checkpoint failed: the log has everything, and the next start goes on from it.
+            self._opened.release()
 
     def _check_open(self) -> None:
         if self._engine.closed:
@@ -242,8 +237,23 @@ def _boxed(result: T) -> tuple[T] | TopicsError:
     return result if isinstance(result, TopicsError) else (result,)
 
 
+def topic_state(engine: Engine, name: str) -> TopicState:
+    found = engine.topic(name)
+    found.refresh(engine.now_ms())
+    return TopicState(
+        found.name,
+        found.head_seq,
+        found.earliest_seq,
+        found.count,
+        found.size_bytes,
+        found.config,
+        found.last_write_ts,
+        found.last_read_ts,
+    )
+
+
 def make_batch(payloads: Sequence[Any]) -> RecordBatch:
-    if any(type(payload) is NewRecord for payload in payloads):
+    if NewRecord in set(map(type, payloads)):
         return batch_of_records(payload if type(payload) is NewRecord else NewRecord(payload) for payload in payloads)
     return batch_of_payloads(payloads)
 

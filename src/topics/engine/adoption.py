@@ -31,8 +31,12 @@ def segment_files(fs: Fs, directory: str) -> dict[int, set[str]]:
     return found
 
 
-def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Warn) -> None:
-    """Brings the noted segments of one topic in line with its files."""
+def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Warn) -> list[SegmentState]:
+    """Brings the noted segments of one topic in line with its files.
+
+    Returns those that the snapshot no longer lists because the floors have passed them. Their files go like
+    those of every dropped segment: not before the snapshot that still lists them.
+    """
     directory = layout.topic_directory(root, state.id)
     found = segment_files(fs, directory)
     for segment in state.segments:
@@ -43,8 +47,8 @@ def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Warn) -> None:
         if "data" in kinds:
             _check_segment(fs, f"{directory}/{layout.segment_stem(segment.first_seq)}", segment, kinds, warn)
     _adopt_active(fs, directory, state, warn)
-    for first_seq in sorted(found):
-        _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn)
+    unlisted = [_adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn) for first_seq in sorted(found)]
+    return [segment for segment in unlisted if segment is not None]
 
 
 def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], warn: Warn) -> None:
@@ -82,24 +86,25 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Warn) -> None
         state.checkpointed_seq = max(state.checkpointed_seq, segment.last_seq)
 
 
-def _adopt_unlisted(fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Warn) -> None:
+def _adopt_unlisted(
+    fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Warn
+) -> SegmentState | None:
+    """The segment, when it is wholly below the floors."""
     stem = f"{directory}/{layout.segment_stem(first_seq)}"
     floor = max(state.cap_floor, state.ttl_floor, state.trim_floor, state.delete_below - 1) + 1
     if "data" not in kinds:
         warn(f"{stem}.*: index or tags without their data; left alone")
-        return
+        return None
     data = read_file(fs, f"{stem}.data")
     segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
     _extend(segment, data)
     last_seq = segment.last_seq
     if segment.entry_count == 0 or first_seq <= state.checkpointed_seq:
-        if last_seq < floor:
-            for kind in sorted(kinds):
-                fs.unlink(f"{stem}.{kind}")
-            fs.sync_dir(directory)
-        elif segment.entry_count:
+        if segment.entry_count and last_seq < floor:
+            return segment
+        if segment.entry_count:
             warn(f"{stem}.data: seqs {first_seq} to {last_seq} are in no snapshot and continue nothing; left alone")
-        return
+        return None
     if state.segments and not state.segments[-1].sealed:
         state.segments[-1].sealed = True
     if segment.data_bytes < len(data):
@@ -110,6 +115,7 @@ def _adopt_unlisted(fs: Fs, directory: str, state: TopicState, first_seq: int, k
     warn(f"{stem}.data: took in {segment.entry_count} records of an unfinished checkpoint")
     state.segments.append(segment)
     state.checkpointed_seq = last_seq
+    return None
 
 
 def _cut(fs: Fs, path: str, size: int) -> None:
@@ -201,7 +207,7 @@ def _read_topic_json(fs: Fs, directory: str, topic_id: int, warn: Warn) -> dict[
             described: dict[str, Any] = msgspec.json.decode(read_file(fs, path), type=dict[str, Any])
             if isinstance(described.get("name"), str) and isinstance(described.get("config"), dict):
                 return {"epoch": 1, **described}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         warn(f"{path} is damaged")
     return {"name": f"recovered-{topic_id}", "epoch": 1, "config": {}}

@@ -31,7 +31,7 @@ from topics.storage.background import Background
 from topics.storage.checkpoint_job import FlagWork, Job, JobResult, ShardRange, TopicWork
 from topics.storage.job_runner import JobRunner
 from topics.storage.relocation import flag_deleted_cold
-from topics.storage.removal import remove_segment, remove_topic_directory, remove_wal_files
+from topics.storage.removal import remove_hot_copy, remove_segment, remove_topic_directory, remove_wal_files
 from topics.storage.snapshots import drop_old_snapshots, write_snapshot
 from topics.storage.wal import shard_index
 
@@ -74,10 +74,13 @@ class Checkpointer:
         self._positions = positions
         self._kept_positions = [positions]
         self._running = False
+        self._closing = False
         self._again: list[CheckpointDone] = []
         self._done: list[CheckpointDone] = []
         # (number of the last snapshot that lists it, topic id, segment).
         self._doomed: list[tuple[int, int, SegmentState]] = []
+        # (number of the last snapshot that calls it hot, topic id, segment) of segments that are cold now.
+        self._hot_copies: list[tuple[int, int, SegmentState]] = []
         # Topic ids whose segments must keep their pending deletes: they are being moved.
         self.moving: set[tuple[int, int]] = set()
         self._topics_removed = 0
@@ -87,6 +90,10 @@ class Checkpointer:
         self._began_ms = engine.clock.monotonic_ms()
         self._began_bytes = self._wal_bytes()
         engine.on_topic_removed = self._topic_removed  # type: ignore[method-assign]
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
 
     # When.
 
@@ -110,14 +117,15 @@ class Checkpointer:
     # The steps.
 
     def start(self, done: CheckpointDone | None = None, *, closing: bool = False) -> None:
-        """Begins a checkpoint, or one right behind the running one."""
+        """Begins a checkpoint, or one right behind the running one. `closing`: no write follows the last one."""
+        self._closing = self._closing or closing
         if self._running:
             self._again.append(done or _ignore)
             return
         self._running = True
         self._done = [done] if done is not None else []
         self._began_ms = self._engine.clock.monotonic_ms()
-        self._engine.wal.hold(lambda: self._quiet(closing=closing))
+        self._engine.wal.hold(self._quiet)
 
     def move_to_layout(self, positions: list[WalPosition]) -> int:
         """A checkpoint after which nothing of the present WAL is needed; the number of its snapshot.
@@ -133,7 +141,7 @@ class Checkpointer:
             raise outcome[0]
         return self.number
 
-    def _quiet(self, *, closing: bool) -> None:
+    def _quiet(self) -> None:
         engine = self._engine
         failure = engine.wal.failure()
         if failure is not None:
@@ -141,7 +149,7 @@ class Checkpointer:
             self._finish(failure)
             return
         positions = engine.wal.positions
-        captured = self._capture_all(closing=closing)
+        captured = self._capture_all(closing=self._closing)
         entries = {topic.id: topic.encoded for topic in engine.topics.values() if topic.encoded is not None}
         next_topic_id = engine.next_topic_id
         self._began_bytes = self._wal_bytes()
@@ -272,6 +280,7 @@ class Checkpointer:
             touched = result.touched.get(item.topic.id, [])
             entries[item.topic.id] = self._state_entry(item, touched)
             self._take_over(item, touched)
+        self._close_replayed_files()
         snapshot = Snapshot(
             self.number + 1,
             next_topic_id,
@@ -282,6 +291,12 @@ class Checkpointer:
             lambda: write_snapshot(self._fs, self._root, snapshot),
             lambda written: self._snapshot_written(captured, snapshot, written),
         )
+
+    def _close_replayed_files(self) -> None:
+        engine = self._engine
+        if engine.wal_files is not None and all(topic.replayed is None for topic in engine.topics.values()):
+            engine.wal_files.close()
+            engine.wal_files = None
 
     def _state_entry(self, item: _Captured, touched: list[SegmentState]) -> bytes:
         """The captured state with the segments the job made, encoded. Numbers are those of the capture."""
@@ -361,23 +376,32 @@ class Checkpointer:
     def _clean_up(self) -> None:
         """Removes what neither kept snapshot needs. Nobody waits for it but the next checkpoint."""
         newest = self.number
-        doomed = [entry for entry in self._doomed if entry[0] <= newest - 2]
-        self._doomed = [entry for entry in self._doomed if entry[0] > newest - 2]
+        doomed, self._doomed = _split(self._doomed, newest - 2)
+        hot_copies, self._hot_copies = _split(self._hot_copies, newest - 2)
         oldest_positions = self._kept_positions[0]
         fs, root, cold = self._fs, self._root, self._engine.cold
 
         def work() -> None:
             drop_old_snapshots(fs, root, newest)
             remove_wal_files(fs, root, oldest_positions)
-            for _, topic_id, segment in doomed:
+            while doomed:
+                _, topic_id, segment = doomed[-1]
                 remove_segment(fs, root, cold, topic_id, segment)
+                doomed.pop()
+            while hot_copies and cold is not None:
+                _, topic_id, segment = hot_copies[-1]
+                remove_hot_copy(fs, root, cold, topic_id, segment.first_seq)
+                hot_copies.pop()
 
-        self._background.run(work, self._cleaned_up)
+        def cleaned_up(result: object) -> None:
+            if isinstance(result, BaseException):
+                logger.warning("old files stay for now: %s", result)
+            # What is left is tried again by the next checkpoint.
+            self._doomed += doomed
+            self._hot_copies += hot_copies
+            self._finish(None)
 
-    def _cleaned_up(self, result: object) -> None:
-        if isinstance(result, BaseException):
-            logger.warning("old files stay for now: %s", result)
-        self._finish(None)
+        self._background.run(work, cleaned_up)
 
     def _finish(self, error: Exception | None) -> None:
         self._running = False
@@ -400,6 +424,11 @@ class Checkpointer:
         upto = self.number + 1 if self._running else self.number
         self._doomed += [(upto, topic.id, segment) for segment in dropped]
 
+    def hot_copy_left(self, topic_id: int, segment: SegmentState) -> None:
+        """A segment is cold now; its hot files go once no kept snapshot asks for them."""
+        upto = self.number + 1 if self._running else self.number
+        self._hot_copies.append((upto, topic_id, segment))
+
     def _topic_removed(self, topic: Topic) -> None:
         self._topics_removed += 1
         self._engine.cache.forget_topic(topic.id)
@@ -418,7 +447,8 @@ class Checkpointer:
 
 
 def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
-    window_ms = topic.config.idempotency_window_ms
+    # Keys of an ephemeral topic end with the records they answer for.
+    window_ms = topic.config.idempotency_window_ms if topic.config.durability != "ephemeral" else 0
     keys: list[KeyState] = [key for key in topic.keys.values() if now_ms - key.ts < window_ms]
     segments = topic.segments
     return TopicState(
@@ -507,6 +537,14 @@ def topic_json(topic: Topic) -> bytes:
 def _changed_topic_json(topic: Topic) -> bytes:
     content = topic_json(topic)
     return b"" if content == topic.topic_json else content
+
+
+_Entries = list[tuple[int, int, SegmentState]]
+
+
+def _split(entries: _Entries, upto: int) -> tuple[_Entries, _Entries]:
+    """Entries noted under a snapshot number of at most `upto`, and the others."""
+    return [entry for entry in entries if entry[0] <= upto], [entry for entry in entries if entry[0] > upto]
 
 
 def _reportable(error: BaseException) -> Exception:

@@ -4,7 +4,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from topics.errors import InvalidRequest
+from topics.errors import BadFrame, InvalidRequest
 from topics.limits import U64_MAX
 
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
@@ -16,6 +16,8 @@ DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
 CLAIM_JITTER_MS_MAX = 5000
+PRIORITY_MIN = -(2**31)
+PRIORITY_MAX = 2**31 - 1
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +57,17 @@ _UNSIGNED = (
 
 
 def checked_config(members: dict[str, Any]) -> TopicConfig:
-    """A config from named members: types and ranges checked, clamps applied."""
+    """A config from named members: types and ranges checked, clamps applied, `durable` resolved."""
+    resolved = _resolved(members)
     try:
-        config = msgspec.convert(members, TopicConfig)
+        config = msgspec.convert(resolved, TopicConfig)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"bad topic config: {error}") from error
-    unknown = sorted(members.keys() - set(TopicConfig.__struct_fields__))
+    unknown = sorted(resolved.keys() - set(TopicConfig.__struct_fields__))
     if unknown:
         raise InvalidRequest(f"unknown topic config member: {unknown[0]}")
+    if config.priority is not None and not PRIORITY_MIN <= config.priority <= PRIORITY_MAX:
+        raise InvalidRequest("bad topic config: priority is out of range")
     for name in _UNSIGNED:
         if not 0 <= getattr(config, name) <= U64_MAX:
             raise InvalidRequest(f"bad topic config: {name} is out of range")
@@ -73,9 +78,23 @@ def checked_config(members: dict[str, Any]) -> TopicConfig:
     )
 
 
+def _resolved(members: dict[str, Any]) -> dict[str, Any]:
+    """`durable` says the class only where `durability` does not; a `durability` of null is none."""
+    resolved = dict(members)
+    durable = resolved.pop("durable", False)
+    if not isinstance(durable, bool):
+        raise InvalidRequest("bad topic config: durable is true or false")
+    if resolved.get("durability") is None:
+        resolved["durability"] = "fsync" if durable else "disk"
+    return resolved
+
+
 def stored_config(members: dict[str, Any]) -> TopicConfig:
-    """A config read back from disk. Members of a newer minor version are ignored."""
-    return msgspec.convert(members, TopicConfig)
+    """A config read back from disk. Members of a newer minor version are ignored; raises `BadFrame`."""
+    try:
+        return msgspec.convert(members, TopicConfig)
+    except msgspec.ValidationError as error:
+        raise BadFrame(f"not a topic config: {error}") from error
 
 
 def config_members(config: TopicConfig) -> dict[str, Any]:

@@ -8,21 +8,24 @@ The life of a write: *stage* (seqs reserved, frames queued on the shard, both in
 shard wrote or synced them, as the class asks), *publish* (visible to readers), in that order per topic.
 """
 
+from __future__ import annotations
+
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from topics.clock import Clock
 from topics.engine.config import TopicConfig, config_members
 from topics.engine.page import Page
+from topics.engine.replayed import WalFiles
 from topics.engine.runtime import Runtime
 from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
 from topics.engine.staged import AppendDone, Appended, Staged
 from topics.engine.topic import Topic
 from topics.errors import (
-    BatchTooLarge,
     Closed,
     InvalidRequest,
     RecordTooLarge,
@@ -32,13 +35,14 @@ from topics.errors import (
     TopicNotEmpty,
     TopicNotFound,
     TopicsError,
+    WalFailed,
 )
 from topics.formats import control, wal_frame
 from topics.formats.records import RecordBatch
 from topics.formats.snapshot import KeyState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.limits import (
-    BATCH_RECORDS_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX,
     READ_BYTES_DEFAULT,
     READ_BYTES_MAX,
     READ_LIMIT_DEFAULT,
@@ -46,6 +50,7 @@ from topics.limits import (
     RESERVE_SEQS_MAX,
     RESERVE_SEQS_MIN,
     TOPIC_NAME_BYTES_MAX,
+    U64_MAX,
 )
 from topics.storage.directory import DataDirectory
 from topics.storage.segments import SegmentCache
@@ -95,22 +100,37 @@ class Engine:
         self.topics: dict[str, Topic] = {}
         # Created but not yet synced: writers see them, readers do not.
         self._creating: dict[str, Topic] = {}
+        # Topics with writes that are not staged yet.
+        self._pending: list[Topic] = []
         self.next_topic_id = 1
         # Time never runs behind what is stored.
         self.newest_ts = 0
         self.lost_seqs_total = 0
         self.closed = False
         self.wal: Wal
+        # Files that records of the last start are read from, until the first checkpoint has put them away.
+        self.wal_files: WalFiles | None = None
 
     def now_ms(self) -> int:
         now_ms = self.clock.now_ms()
         return now_ms if now_ms > self.newest_ts else self.newest_ts
 
     def flush(self) -> None:
+        """Ends a turn of the owner: what it wrote is staged, and each shard writes one group."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            for topic in pending:
+                self._stage_pending(topic)
         self.wal.flush()
 
     def _flush_soon(self) -> None:
         self.runtime.flush_soon(self.flush)
+
+    def stop_writes(self) -> None:
+        """From here on everything that changes something is refused. What is on its way is answered."""
+        self.closed = True
+        for topic in self.topics.values():
+            self.note_config(topic)
 
     # Topics.
 
@@ -129,8 +149,8 @@ class Engine:
         topic = self.topics.get(name) or self._creating.get(name)
         if topic is None:
             self._create(name, config, lambda result: done(result if isinstance(result, TopicsError) else True))
-        elif topic.closing:
-            topic.on_closed.append(lambda: self._again(lambda: self.put_topic(name, config, done), done))
+        elif topic.changing:
+            topic.on_changed.append(lambda: self._again(lambda: self.put_topic(name, config, done), done))
         else:
             self._reconfigure(topic, config, done)
 
@@ -147,6 +167,7 @@ class Engine:
         if maximum and len(self.topics) + len(self._creating) >= maximum:
             raise Throttled(f"there are {maximum} topics already", {"limit": "max_topics", "max": maximum})
         topic = self.new_topic(name, self.next_topic_id, 1, config)
+        topic.shard = self.wal.shard_for(topic.id)
         frame = wal_frame.encode_control(
             FrameType.TOPIC_CREATE,
             topic.id,
@@ -157,14 +178,16 @@ class Engine:
         def created(error: TopicsError | None) -> None:
             del self._creating[name]
             if error is not None:
+                self._fail_stuck(topic, error)
                 done(error)
                 return
             topic.created = True
             self.topics[name] = topic
+            self.note_config(topic)
             done(topic)
             self._publish_ready(topic)
 
-        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=created)
+        topic.shard.submit(frame, 1, durable=True, done=created)
         self.next_topic_id += 1
         self._creating[name] = topic
         self._flush_soon()
@@ -176,27 +199,41 @@ class Engine:
                 f'topic "{topic.name}" is a {topic.config.type}',
                 {"topic": topic.name, "existing_type": topic.config.type, "requested_type": config.type},
             )
+        self._stage_pending(topic)
         topic.refresh(self.now_ms())
         becomes_stored = topic.config.durability == "ephemeral" and config.durability != "ephemeral"
         unlogged_last_seq = topic.next_seq - 1 if becomes_stored else 0
-        update = control.ConfigUpdate(config_members(config), topic.cap_floor, topic.ttl_floor, unlogged_last_seq)
+        # What the old caps evicted, also by writes on their way, and what the new ones will: nothing of it may
+        # come back, and a floor by bytes has no other frame.
+        cap_floor = max(topic.floor_under(topic.config), topic.floor_under(config))
+        update = control.ConfigUpdate(config_members(config), cap_floor, topic.ttl_floor, unlogged_last_seq)
         frame = wal_frame.encode_control(FrameType.CONFIG, topic.id, self.now_ms(), control.encode(update))
 
         def updated(error: TopicsError | None) -> None:
-            if error is not None:
-                done(error)
-                return
-            # Writes staged as ephemeral while this was on its way are in no frame either.
-            if becomes_stored:
-                topic.unlogged_last_seq = topic.next_seq - 1
-            topic.config = config
-            topic.encoded = None
-            topic.refresh(self.now_ms())
-            topic.apply_caps()
-            done(False)
+            if error is None:
+                topic.apply_config(config, cap_floor, unlogged_last_seq)
+                topic.refresh(self.now_ms())
+            self._end_change(topic)
+            done(error if error is not None else False)
+            self._call_waiting(topic)
 
-        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=updated)
+        topic.shard.submit(frame, 1, durable=True, done=updated)
+        self._begin_change(topic)
+
+    def _begin_change(self, topic: Topic) -> None:
+        """Writes that come now wait: what is logged behind this frame obeys the new config, or a new instance."""
+        topic.changing = True
+        self.note_config(topic)
         self._flush_soon()
+
+    def _end_change(self, topic: Topic) -> None:
+        topic.changing = False
+        self.note_config(topic)
+
+    def _call_waiting(self, topic: Topic) -> None:
+        waiting, topic.on_changed = topic.on_changed, []
+        for call in waiting:
+            call()
 
     def delete_topic(self, name: str, *, if_empty: bool, done: Done) -> None:
         """Ends the instance. `done(deleted: bool)` once that is synced."""
@@ -205,30 +242,27 @@ class Engine:
         if topic is None:
             done(False)
             return
-        if topic.closing:
-            topic.on_closed.append(
+        if topic.changing:
+            topic.on_changed.append(
                 lambda: self._again(lambda: self.delete_topic(name, if_empty=if_empty, done=done), done)
             )
             return
+        self._stage_pending(topic)
         topic.refresh(self.now_ms())
         if if_empty and topic.count + topic.staged_count:
             raise TopicNotEmpty(f'topic "{name}" is not empty', {"topic": name, "count": topic.count})
         frame = wal_frame.encode_control(FrameType.TOPIC_DELETE, topic.id, self.now_ms(), control.encode({}))
 
         def deleted(error: TopicsError | None) -> None:
-            topic.closing = False
+            self._end_change(topic)
             if error is None:
                 del self.topics[name]
                 self.on_topic_removed(topic)
-            waiting, topic.on_closed = topic.on_closed, []
             done(error if error is not None else True)
-            for call in waiting:
-                call()
+            self._call_waiting(topic)
 
-        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=deleted)
-        # Writes that come now wait: behind this frame the instance takes no more.
-        topic.closing = True
-        self._flush_soon()
+        topic.shard.submit(frame, 1, durable=True, done=deleted)
+        self._begin_change(topic)
 
     def on_topic_removed(self, topic: Topic) -> None:
         """Set by the checkpointer, which owns the files."""
@@ -250,17 +284,27 @@ class Engine:
         Raises at once what can be told at once; then `done` is not called.
         """
         topic = self.topics.get(name)
-        if topic is None or topic.closing or self.closed:
+        if key is not None:
+            _check_key(key)
+        elif topic is not None and topic.takes_groups:
+            # The common case: only noted now, and staged with all others of this turn.
+            topic.shard.admit()
+            pending = topic.pending
+            pending.append((batch, done))
+            if len(pending) == 1:
+                self._pending.append(topic)
+                self._flush_soon()
+            return
+        if topic is None or topic.changing or self.closed:
             topic = self._topic_to_append(name, batch, done, key, create, config)
             if topic is None:
                 return
-        count = len(batch)
-        if count > BATCH_RECORDS_MAX:
-            raise BatchTooLarge(f"a write has at most {BATCH_RECORDS_MAX} records")
-        settings = topic.config
+        if topic.pending:
+            self._stage_pending(topic)
         now_ms = self.now_ms()
         if key is not None and self._deduped(topic, key, now_ms, done):
             return
+        settings = topic.config
         if settings.ttl_ms:
             topic.refresh(now_ms)
         if settings.discard == "reject":
@@ -269,6 +313,54 @@ class Engine:
             self._check_quota(batch)
         ts = now_ms if now_ms > topic.last_ts else topic.last_ts
         self._stage(topic, batch, ts, key, done)
+
+    def note_config(self, topic: Topic) -> None:
+        """Whether its writes can be staged by the turn: nothing about them must be decided one by one."""
+        config = topic.config
+        topic.takes_groups = (
+            topic.created
+            and not topic.changing
+            and not self.closed
+            and config.durability != "ephemeral"
+            and config.discard == "old"
+            and not config.cap_bytes
+            and not self.settings.total_bytes_max
+        )
+
+    def _stage_pending(self, topic: Topic) -> None:
+        """Stages the writes of this turn to one topic: one pass of encoding, one submission, one commit."""
+        pending, topic.pending = topic.pending, []
+        if not pending:
+            return
+        now_ms = self.now_ms()
+        ts = now_ms if now_ms > topic.last_ts else topic.last_ts
+        topic.last_ts = ts
+        first_seq = topic.next_seq
+        durability = topic.config.durability
+        is_durable = durability == "fsync"
+        batches = [batch for batch, _ in pending]
+        buffer, bodies = wal_frame.encode_writes(topic.id, first_seq, ts, batches, durable=is_durable)
+        count = len(bodies)
+        sizes, size_bytes, tags = _joined(batches)
+        writes = [(len(batch.envelopes), done) for batch, done in pending]
+        staged = Staged(topic, first_seq, bodies, sizes, size_bytes, ts, writes)
+        staged.tags = tags
+        try:
+            if durability == "disk":
+                staged.reserved = True
+                if first_seq + count + (topic.reserve >> 1) > topic.ceiling_asked:
+                    self._reserve(topic, first_seq + count, ts)
+            topic.shard.submit(
+                buffer, count, durable=is_durable, done=partial(self._committed, staged), admitted=len(pending)
+            )
+        except TopicsError as error:
+            topic.shard.dismiss(len(pending))
+            staged.answer_all(error)
+            return
+        topic.next_seq = first_seq + count
+        topic.staged.append(staged)
+        topic.staged_count += count
+        topic.staged_bytes += size_bytes
 
     def _topic_to_append(
         self,
@@ -282,8 +374,8 @@ class Engine:
         """The topic, created or being created; None when the write waits for a deletion to end."""
         self._check_open()
         topic = self.topics.get(name) or self._creating.get(name)
-        if topic is not None and topic.closing:
-            topic.on_closed.append(
+        if topic is not None and topic.changing:
+            topic.on_changed.append(
                 lambda: self._again(lambda: self.append(name, batch, done, key=key, create=create, config=config), done)
             )
             return None
@@ -291,8 +383,6 @@ class Engine:
             wanted = config or TopicConfig()
             if not (wanted.auto_create if create is None else create):
                 raise TopicNotFound(name)
-            if len(batch) > BATCH_RECORDS_MAX:
-                raise BatchTooLarge(f"a write has at most {BATCH_RECORDS_MAX} records")
             if wanted.discard == "reject":
                 _check_fits(name, wanted, batch)
             topic = self._create(name, wanted, _ignore)
@@ -306,7 +396,7 @@ class Engine:
         is_ephemeral = durability == "ephemeral"
         floor = evicted = 0
         if config.cap_bytes and config.discard == "old":
-            floor, evicted = topic.byte_cap_floor(first_seq, batch.sizes, batch.size_bytes)
+            floor, evicted = topic.byte_cap_floor(config, first_seq, batch.sizes, batch.size_bytes)
         logs_floor = floor > topic.staged_floor and not is_ephemeral
         buffer, bodies = wal_frame.encode_appends(
             topic.id,
@@ -317,11 +407,10 @@ class Engine:
             opens=key is None or is_ephemeral,
             closes=not logs_floor,
         )
-        staged = Staged(topic, first_seq, bodies, batch.sizes, batch.size_bytes, ts, done)
+        staged = Staged(topic, first_seq, bodies, batch.sizes, batch.size_bytes, ts, [(count, done)])
         staged.tags = batch.tags
         staged.key = key
         staged.cap_floor = floor
-        staged.evict_bytes = evicted
         staged.created = not topic.created and not topic.staged
         if is_ephemeral:
             staged.is_unlogged = staged.committed = True
@@ -337,17 +426,11 @@ class Engine:
                 data = control.encode(control.Evict(cap_floor=floor))
                 buffer += wal_frame.encode_control(FrameType.EVICT, topic.id, ts, data, flags=0)
                 frames += 1
-            shard = self.wal.shard_for(topic.id)
             if durability == "disk":
                 staged.reserved = True
                 if first_seq + count + (topic.reserve >> 1) > topic.ceiling_asked:
                     self._reserve(topic, first_seq + count, ts)
-            shard.submit(
-                buffer,
-                frames,
-                durable=durability == "fsync",
-                done=lambda error: self._committed(staged, error),
-            )
+            topic.shard.submit(buffer, frames, durable=durability == "fsync", done=partial(self._committed, staged))
         topic.next_seq = first_seq + count
         topic.staged.append(staged)
         topic.staged_count += count
@@ -364,17 +447,19 @@ class Engine:
         """Syncs a new head ceiling, ahead of need: twice the last one while the topic stays busy."""
         reserve = min(max(topic.reserve * 2, RESERVE_SEQS_MIN), RESERVE_SEQS_MAX)
         ceiling = next_seq + reserve
-        before = topic.ceiling_asked
 
         def reserved(error: TopicsError | None) -> None:
             if error is None:
                 topic.ceiling = max(topic.ceiling, ceiling)
                 self._publish_ready(topic)
-            elif topic.ceiling_asked == ceiling:
-                topic.ceiling_asked = before
+                return
+            # Not what was asked for before: that may have failed too.
+            topic.ceiling_asked = topic.ceiling
+            if isinstance(error, WalFailed):
+                self._fail_stuck(topic, error)
 
         frame = wal_frame.encode_control(FrameType.HEAD, topic.id, ts, control.encode(control.Head(ceiling)))
-        self.wal.shard_for(topic.id).submit(frame, 1, durable=True, done=reserved)
+        topic.shard.submit(frame, 1, durable=True, done=reserved)
         topic.reserve = reserve
         topic.ceiling_asked = ceiling
 
@@ -389,12 +474,17 @@ class Engine:
         topic.staged.remove(staged)
         self._unstage(topic, staged)
         topic.staged_floor = topic.staged[-1].cap_floor if topic.staged else topic.cap_floor
-        staged.done(error)
+        topic.recount_staged_evictions()
+        staged.answer_all(error)
+
+    def _fail_stuck(self, topic: Topic, error: TopicsError) -> None:
+        """Answers writes that are committed themselves, but what they wait for will never be."""
+        for staged in [staged for staged in topic.staged if staged.committed]:
+            self._committed(staged, error)
 
     def _unstage(self, topic: Topic, staged: Staged) -> None:
         topic.staged_count -= len(staged.bodies)
         topic.staged_bytes -= staged.size_bytes
-        topic.staged_evict_bytes -= staged.evict_bytes
 
     def _publish_ready(self, topic: Topic) -> None:
         """Publishes, in order, what is committed."""
@@ -410,21 +500,17 @@ class Engine:
             topic.publish(staged)
             if staged.ts > self.newest_ts:
                 self.newest_ts = staged.ts
-            count = len(staged.bodies)
             if staged.key is not None:
-                topic.keys[staged.key] = KeyState(staged.key, staged.ts, staged.first_seq, count, topic.head_seq)
-            staged.done(
-                Appended(
-                    topic.name,
-                    staged.first_seq,
-                    staged.last_seq,
-                    topic.head_seq,
-                    count,
-                    staged.ts,
-                    staged.created,
-                    False,
+                topic.keys[staged.key] = KeyState(
+                    staged.key, staged.ts, staged.first_seq, len(staged.bodies), topic.head_seq
                 )
-            )
+            name, ts, created = topic.name, staged.ts, staged.created
+            first_seq = staged.first_seq
+            for count, done in staged.writes:
+                last_seq = first_seq + count - 1
+                done(Appended(name, first_seq, last_seq, last_seq, count, ts, created, False))
+                first_seq += count
+                created = False
 
     def _deduped(self, topic: Topic, key: str, now_ms: int, done: AppendDone) -> bool:
         """Whether a write with this key was made, or is being made, within the window. Answers it then."""
@@ -436,7 +522,8 @@ class Engine:
                 break
             del keys[oldest.key]
         known = keys.get(key)
-        if known is not None:
+        # Asked again: after a replay a key that was used twice stands where it stood first.
+        if known is not None and now_ms - known.ts < window_ms:
             done(_deduped_answer(topic, known))
             return True
         for staged in topic.staged:
@@ -467,7 +554,15 @@ class Engine:
         self._check_open()
         if before_seq is None and tag is None and tag_prefix is None and seqs is None:
             raise InvalidRequest("say what to delete: before_seq, a tag, or both")
+        if tag is not None and tag_prefix is not None:
+            raise InvalidRequest("delete by a tag or by a prefix of it, not both")
+        # Checked here because a frame that cannot be read back would stop the next start.
+        if before_seq is not None and not 0 <= before_seq <= U64_MAX:
+            raise InvalidRequest("before_seq is out of range")
+        _check_unicode(tag, "tag")
+        _check_unicode(tag_prefix, "tag")
         topic = self.topic(name)
+        self._stage_pending(topic)
         topic.refresh(self.now_ms())
         delete = control.Delete(topic.head_seq + 1, before_seq, tag, tag_prefix, seqs)
 
@@ -479,11 +574,14 @@ class Engine:
             done(Deleted(topic, apply_delete(topic, delete)))
 
         durability = topic.config.durability
-        if durability == "ephemeral":
+        stored_last_seq = max(topic.logged_last_seq, topic.checkpointed_seq)
+        if durability == "ephemeral" and stored_last_seq < topic.first_live:
             committed(None)
             return
+        # Records of a stored class must not come back because the topic is ephemeral by now.
+        durable = durability in ("fsync", "ephemeral")
         frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self.now_ms(), control.encode(delete))
-        self.wal.shard_for(topic.id).submit(frame, 1, durable=durability == "fsync", done=committed)
+        topic.shard.submit(frame, 1, durable=durable, done=committed)
         self._flush_soon()
 
     # Reading.
@@ -498,6 +596,8 @@ class Engine:
         nodes: frozenset[bytes] | None = None,
     ) -> Page:
         topic = self.topic(name)
+        if from_seq < 0 or limit < 0 or bytes_max < 0:
+            raise InvalidRequest("from_seq, limit and bytes_max are not negative")
         now_ms = self.now_ms()
         topic.refresh(now_ms)
         topic.last_read_ts = now_ms
@@ -515,6 +615,19 @@ def check_topic_name(name: str) -> None:
         raise InvalidRequest(
             f"{name!r} is not a topic name: 1 to 255 letters, digits and . _ : - with a letter or digit first"
         )
+
+
+def _check_unicode(text: str | None, name: str) -> int:
+    """Its length in bytes."""
+    try:
+        return len((text or "").encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the {name} is not valid Unicode") from error
+
+
+def _check_key(key: str) -> None:
+    if _check_unicode(key, "idempotency key") > IDEMPOTENCY_KEY_BYTES_MAX:
+        raise InvalidRequest(f"an idempotency key has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes")
 
 
 def apply_delete(topic: Topic, delete: control.Delete) -> int:
@@ -570,7 +683,7 @@ def _deduped_answer(topic: Topic, known: KeyState) -> Appended:
 
 def _share_answer(staged: Staged, topic: Topic, done: AppendDone) -> None:
     """A write with the same key is on its way: both get its answer, one of them as a repeat."""
-    first_done = staged.done
+    ((count, first_done),) = staged.writes
 
     def both(result: Appended | TopicsError) -> None:
         first_done(result)
@@ -579,7 +692,20 @@ def _share_answer(staged: Staged, topic: Topic, done: AppendDone) -> None:
         else:
             done(_deduped_answer(topic, topic.keys[staged.key or ""]))
 
-    staged.done = both
+    staged.writes = [(count, both)]
+
+
+def _joined(batches: list[RecordBatch]) -> tuple[list[int], int, list[bytes | None] | None]:
+    """Sizes, their sum, and tags (if any) of several batches."""
+    sizes: list[int] = []
+    for batch in batches:
+        sizes += batch.sizes
+    if all(batch.tags is None for batch in batches):
+        return sizes, sum(sizes), None
+    tags: list[bytes | None] = []
+    for batch in batches:
+        tags += batch.tags or (None,) * len(batch)
+    return sizes, sum(sizes), tags
 
 
 def _ignore(result: object) -> None:

@@ -5,10 +5,11 @@ the segments concerned. Sizes and times of single slots are loaded only for the 
 retention works, and let go at the next checkpoint.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from topics.errors import FormatError
+from topics.errors import ColdUnavailable, FormatError
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage.segments import SegmentCache, SegmentColumns, build_tags
@@ -72,7 +73,7 @@ class SegmentSet:
 
     def _columns_for(self, state: SegmentState) -> SegmentColumns:
         if self._columns is None or self._columns_of != state.first_seq:
-            columns = self._cache.reader(self._topic_id, state).columns()
+            columns = self._read_columns(state)
             pending = self._pending.get(state.first_seq)
             if pending is not None:
                 for place in range(state.entry_count):
@@ -80,6 +81,15 @@ class SegmentSet:
                         columns.live[place] = 0
             self._columns, self._columns_of = columns, state.first_seq
         return self._columns
+
+    def _read_columns(self, state: SegmentState) -> SegmentColumns:
+        try:
+            return self._cache.reader(self._topic_id, state).columns()
+        except (ColdUnavailable, FileNotFoundError):
+            if state.tier != "cold":
+                raise
+            # Retention goes on without the cold tier: estimates, put right when the segment goes as a whole.
+            return _estimated_columns(state)
 
     def release_columns(self) -> None:
         self._columns = None
@@ -226,6 +236,14 @@ class SegmentSet:
             if bits is not None:
                 bits.extend(bytes(max(0, state.entry_count // 8 + 1 - len(bits))))
 
+    def holds(self, state: SegmentState) -> bool:
+        return any(held is state for held in self.segments)
+
+    def exchange(self, old: SegmentState, new: SegmentState) -> None:
+        """The same segment, in another tier."""
+        self._cache.forget(self._topic_id, old.first_seq)
+        self.segments = [new if held is old else held for held in self.segments]
+
     def drop_dead(self) -> None:
         """Sealed segments in the middle whose records were all deleted go as a whole."""
         doomed = [state for state in self.segments if state.sealed and state.live_count == 0]
@@ -284,6 +302,15 @@ class SegmentSet:
             bits[place >> 3] &= ~(1 << (place & 7))
         if not any(bits):
             del self._pending[first_seq]
+
+
+def _estimated_columns(state: SegmentState) -> SegmentColumns:
+    """What the numbers of a segment say of its slots: the dead ones in front, all records alike, none expired yet."""
+    live = state.live_count
+    dead = state.entry_count - live
+    mean = state.live_bytes // live if live else 0
+    sizes = array("I", [0] * dead + [mean] * live)
+    return SegmentColumns(sizes, array("Q", [state.last_ts] * state.entry_count), bytearray(dead) + bytearray(b"\1" * live))
 
 
 def _last_seq(state: SegmentState) -> int:

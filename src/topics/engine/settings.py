@@ -40,5 +40,3 @@ class EngineSettings:
     total_bytes_max: int = 0
     # Recent records kept in memory beyond the un-checkpointed tail, per topic.
     tail_cache_bytes: int = MIB
-    # While a start replays more WAL than this, it checkpoints on the way.
-    replay_checkpoint_bytes: int = 256 * MIB

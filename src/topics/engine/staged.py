@@ -30,15 +30,16 @@ AppendDone = Callable[[Appended | TopicsError], None]
 
 
 class Staged:
-    """Invisible until it is committed and everything staged before it is published."""
+    """Writes to one topic with consecutive seqs that commit together: those of one turn, or a single one.
+
+    Invisible until committed, and until everything staged before it is published.
+    """
 
     __slots__ = (
         "bodies",
         "cap_floor",
         "committed",
         "created",
-        "done",
-        "evict_bytes",
         "first_seq",
         "is_unlogged",
         "key",
@@ -49,6 +50,7 @@ class Staged:
         "tags",
         "topic",
         "ts",
+        "writes",
     )
 
     def __init__(
@@ -59,7 +61,7 @@ class Staged:
         sizes: Sequence[int],
         size_bytes: int,
         ts: int,
-        done: AppendDone,
+        writes: list[tuple[int, AppendDone]],
     ) -> None:
         self.topic = topic
         self.first_seq = first_seq
@@ -68,15 +70,21 @@ class Staged:
         self.sizes = sizes
         self.size_bytes = size_bytes
         self.ts = ts
-        self.done = done
+        # (records, callback) of each write, in seq order.
+        self.writes = writes
         self.tags: Sequence[bytes | None] | None = None
+        # Idempotency key; then there is one write only.
         self.key: str | None = None
-        # Byte-cap floor that this write raises, and the live bytes that floor takes.
+        # Byte-cap floor that this write raises.
         self.cap_floor = 0
-        self.evict_bytes = 0
+        # Whether the first of the writes created the topic.
         self.created = False
         self.committed = False
         # Ephemeral: in memory only.
         self.is_unlogged = False
         # Whether it is answered only under a synced head reservation (class `disk`).
         self.reserved = False
+
+    def answer_all(self, error: TopicsError) -> None:
+        for _, done in self.writes:
+            done(error)

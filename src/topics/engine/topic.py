@@ -22,13 +22,15 @@ from topics.engine.config import TopicConfig
 from topics.engine.page import Page, Reason, Tombstone, raw_node, raw_size
 from topics.engine.replayed import Replayed
 from topics.engine.segment_set import SegmentSet
-from topics.engine.staged import Staged
+from topics.engine.staged import AppendDone, Staged
 from topics.engine.tag_index import TagIndex
 from topics.engine.tail import Tail
 from topics.errors import CorruptRecord, FormatError
+from topics.formats.records import RecordBatch
 from topics.formats.snapshot import KeyState, SegmentState
 from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.storage.segments import RAW_CORE_OFFSET
+from topics.storage.wal import WalShard
 
 
 class Topic:
@@ -37,7 +39,7 @@ class Topic:
         "ceiling",
         "ceiling_asked",
         "checkpointed_seq",
-        "closing",
+        "changing",
         "config",
         "count",
         "created",
@@ -56,10 +58,12 @@ class Topic:
         "lost",
         "name",
         "next_seq",
-        "on_closed",
+        "on_changed",
+        "pending",
         "replayed",
         "reserve",
         "segments",
+        "shard",
         "size_bytes",
         "staged",
         "staged_bytes",
@@ -67,8 +71,9 @@ class Topic:
         "staged_evict_bytes",
         "staged_floor",
         "tags",
-        "tags_missing",
+        "tags_missing_to",
         "tail",
+        "takes_groups",
         "topic_json",
         "trim_floor",
         "ttl_floor",
@@ -103,15 +108,20 @@ class Topic:
         # Last seq of a stored class: what a checkpoint of an ephemeral topic still has to put away.
         self.logged_last_seq = 0
         self.tags = TagIndex()
-        # The active segment's tags are read from its file when somebody asks for the first time.
-        self.tags_missing = False
+        # The active segment's tags up to this seq are read from its file when somebody asks for the first time.
+        self.tags_missing_to = 0
         self.keys: dict[str, KeyState] = {}
+        # Where its frames go; set when the WAL is open.
+        self.shard: WalShard
+        # Writes of this turn that are not staged yet, and whether the topic's writes may be taken that way.
+        self.pending: list[tuple[RecordBatch, AppendDone]] = []
+        self.takes_groups = False
         # Writes between their reservation and their publication, in order.
         self.staged: deque[Staged] = deque()
         self.next_seq = 1
         self.staged_count = 0
         self.staged_bytes = 0
-        # Byte-cap floor once everything staged is published, and the live bytes it takes with it.
+        # Byte-cap floor once everything staged is published, and the bytes, live or staged, that it will take.
         self.staged_floor = 0
         self.staged_evict_bytes = 0
         # Disk-class reservation: seqs below `ceiling` may be answered; `ceiling_asked` is on its way.
@@ -119,8 +129,9 @@ class Topic:
         self.ceiling_asked = 0
         self.reserve = 0
         self.created = False
-        self.closing = False
-        self.on_closed: list[Callable[[], None]] = []
+        # A new config, or the removal, is on its way: writes that come meanwhile wait in `on_changed`.
+        self.changing = False
+        self.on_changed: list[Callable[[], None]] = []
         # Seqs deleted while a checkpoint was putting them into segments.
         self.killed_meanwhile: list[int] | None = None
         # Snapshot entry as of the last checkpoint, while nothing changed since.
@@ -212,8 +223,10 @@ class Topic:
         if ttl_ms and self.count:
             # Expired iff now - ts > ttl, so the first time that is still good is now - ttl.
             expired = self._expired_last_seq(now_ms - ttl_ms)
-            if expired > self.ttl_floor:
+            # Dead slots in front are nobody's loss: something live must have expired.
+            if expired >= self.first_live:
                 self.raise_floors(ttl_floor=expired)
+                self.recount_staged_evictions()
 
     def _expired_last_seq(self, cutoff_ts: int) -> int:
         if cutoff_ts <= 0:
@@ -231,12 +244,23 @@ class Topic:
             return self.head_seq
         return max(self.tail.expired_last_seq(cutoff_ts), self.first_live - 1)
 
-    def byte_cap_floor(self, first_seq: int, sizes: Sequence[int], size_bytes: int) -> tuple[int, int]:
+    def floor_under(self, config: TopicConfig) -> int:
+        """`cap_floor` once everything staged is published, if this config holds then."""
+        floor = max(self.cap_floor, self.staged_floor)
+        if config.discard == "old":
+            if config.cap_records:
+                floor = max(floor, self.next_seq - 1 - config.cap_records)
+            if config.cap_bytes:
+                floor = max(floor, self.byte_cap_floor(config, self.next_seq, (), 0)[0])
+        return floor
+
+    def byte_cap_floor(
+        self, config: TopicConfig, first_seq: int, sizes: Sequence[int], size_bytes: int
+    ) -> tuple[int, int]:
         """(floor, bytes evicted by it) once a write of these sizes is published behind all staged ones.
 
         Walks from the oldest record that stays: the cost is that of the records evicted.
         """
-        config = self.config
         excess = self.size_bytes + self.staged_bytes - self.staged_evict_bytes + size_bytes - config.cap_bytes
         by_count = first_seq + len(sizes) - 1 - config.cap_records if config.cap_records else 0
         floor = self.staged_floor
@@ -248,6 +272,16 @@ class Topic:
             evicted += size
             floor = seq
         return floor, evicted
+
+    def recount_staged_evictions(self) -> None:
+        """Something died that is not the work of a staged write: what is left for those to evict?"""
+        if self.staged_evict_bytes == 0:
+            return
+        self.staged_evict_bytes = 0
+        for seq, size in self._sizes_after(0, self.next_seq, ()):
+            if seq > self.staged_floor:
+                break
+            self.staged_evict_bytes += size
 
     def _sizes_after(self, floor: int, first_seq: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         """(seq, size) of everything live, staged, or about to be, behind `floor`."""
@@ -290,24 +324,27 @@ class Topic:
         if config.cap_records and config.discard == "old":
             floor = max(floor, self.head_seq - config.cap_records)
         if floor > self.cap_floor:
+            before = self.size_bytes
             self.raise_floors(cap_floor=floor)
+            evicted = before - self.size_bytes
+            self.staged_evict_bytes = max(self.staged_evict_bytes - evicted, 0) if self.staged else 0
 
     def apply_caps(self) -> None:
-        """Evicts what a tightened config no longer allows."""
-        config = self.config
-        if config.discard != "old":
-            return
-        if config.cap_records:
-            self.raise_floors(cap_floor=self.head_seq - config.cap_records)
-        if config.cap_bytes:
-            excess = self.size_bytes - config.cap_bytes
-            floor = 0
-            for seq, size in self.live_sizes(self.first_live):
-                if excess <= 0:
-                    break
-                excess -= size
-                floor = seq
-            self.raise_floors(cap_floor=floor)
+        """Evicts what the config does not allow; no write is under way."""
+        self.raise_floors(cap_floor=self.floor_under(self.config))
+
+    def apply_config(self, config: TopicConfig, cap_floor: int, unlogged_last_seq: int) -> None:
+        """A new config, which is logged with these numbers; no write is under way."""
+        assert not self.staged, "writes wait for a config, and those before it are published"
+        self.config = config
+        self.encoded = None
+        if unlogged_last_seq:
+            self.unlogged_last_seq = unlogged_last_seq
+        if config.durability != "disk":
+            # Everything answered so far was synced with the config: there is nothing left to reserve for.
+            self.ceiling = self.ceiling_asked = self.reserve = 0
+        self.raise_floors(cap_floor=cap_floor)
+        self.staged_floor = self.cap_floor
 
     def resume_behind_lost(self, head_seq: int) -> None:
         """The head goes on behind seqs that a power loss may have taken: never hand them out again."""
@@ -470,6 +507,7 @@ class Topic:
             self.size_bytes -= size
             self._note_killed(range(self.checkpointed_seq + 1, before_seq))
         self._settle_first_live()
+        self.recount_staged_evictions()
         self.encoded = None
         return before[0] - self.count, before[1] - self.size_bytes
 
@@ -495,6 +533,7 @@ class Topic:
         self.count -= count
         self.size_bytes -= size
         self._settle_first_live()
+        self.recount_staged_evictions()
         self.encoded = None
         return count, size
 
@@ -524,15 +563,17 @@ class Topic:
 
     def _load_missing_tags(self) -> None:
         """Tags of the active segment, which a start does not read. They come before those of the tail."""
-        if not self.tags_missing:
+        upto_seq, self.tags_missing_to = self.tags_missing_to, 0
+        if not upto_seq:
             return
-        self.tags_missing = False
         loaded = TagIndex()
         for state in self.segments.segments:
             if not state.sealed:
                 for tag, seqs in self.segments.built_tags(state):
                     for seq in seqs:
-                        loaded.add(tag, seq)
+                        # A checkpoint may have added to it since; those tags are in the index.
+                        if seq <= upto_seq:
+                            loaded.add(tag, seq)
         loaded.merge(self.tags)
         self.tags = loaded
 

@@ -27,7 +27,7 @@ it is cut once, hashed, written, kept, and read from without another copy.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -64,6 +64,7 @@ FLAG_MORE: Final = 8
 FLAG_FIRST: Final = 16
 _FLAGS_KNOWN: Final = 31
 _TYPE_LAST: Final = int(max(FrameType))
+_SYNC: Final = int(FrameType.SYNC)
 
 _HEADER: Final = Struct("<IBBQQQHHI")
 _BODY: Final = Struct("<BBQQQHHI")
@@ -133,6 +134,36 @@ def encode_appends(
     else:
         bodies = _labelled_bodies(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
     return seal_bodies(bodies), bodies
+
+
+def encode_writes(
+    topic_id: int, first_seq: int, ts: int, batches: Sequence[RecordBatch], *, durable: bool
+) -> tuple[bytes, list[bytes]]:
+    """Several whole writes to one topic, one behind the other: one pass for all of them."""
+    assert topic_id > 0
+    assert first_seq > 0
+    base = FLAG_MORE | (FLAG_DURABLE if durable else 0)
+    single = base & ~FLAG_MORE | FLAG_FIRST
+    pack, length, checksum, digest = _BODY.pack, _U32.pack, _U64.pack, xxh3_64_intdigest
+    bodies: list[bytes] = []
+    parts: list[bytes] = []
+    seq = first_seq
+    for batch in batches:
+        envelopes = batch.envelopes
+        if len(envelopes) == 1 and batch.tags is None and batch.nodes is None:
+            envelope = envelopes[0]
+            size = len(envelope)
+            body = pack(1, single, topic_id, seq, ts, 0, 0, size) + envelope
+            bodies.append(body)
+            parts += (length(size + FRAME_LEN_MIN), body, checksum(digest(body)))
+            seq += 1
+            continue
+        encode = _plain_bodies if batch.tags is None and batch.nodes is None else _labelled_bodies
+        more = encode(topic_id, seq, ts, batch, base, opens=True, closes=True)
+        bodies += more
+        parts.append(seal_bodies(more))
+        seq += len(more)
+    return b"".join(parts), bodies
 
 
 def _plain_bodies(
@@ -227,11 +258,31 @@ def walk(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Iterato
     that fits before `end`). Raises `Torn` when the bytes end inside a frame, `BadFrame` when a frame is
     wrong or `frame_len` is over `frame_bytes_max`, `FutureVersion` when it is valid but unknown. The
     error's `offset` is where that frame begins (of `FutureVersion`: in its `detail`).
+    """
+    found = scan(buffer, offset, end, frame_bytes_max)
+    yield from found.frames
+    if found.error is not None:
+        raise found.error
 
-    A million frames of 150 bytes take about 0.9 s. So the loop only finds out whether a frame is valid;
-    why one is not is found out once, behind it.
+
+class Scan(NamedTuple):
+    """Valid frames of a buffer, which of them are sync marks, and why they end (None: cleanly)."""
+
+    frames: list[Frame]
+    marks: list[int]
+    error: FormatError | FutureVersion | None
+
+
+def scan(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Scan:
+    """What `walk` finds, all at once: the hot loop of a start.
+
+    A million frames of 150 bytes take about 0.8 s. So the loop only finds out whether a frame is valid; why
+    one is not is found out once, behind it.
     """
     assert offset >= 0
+    frames: list[Frame] = []
+    marks: list[int] = []
+    keep = frames.append
     unpack, digest, stored, new = _HEADER.unpack_from, xxh3_64_intdigest, _U64.unpack_from, tuple.__new__
     with memoryview(buffer) as view:
         end = min(end, len(view))
@@ -251,10 +302,16 @@ def walk(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Iterato
                 or (node_len and not flags & FLAG_NODE)
             ):
                 break
+            if kind == _SYNC:
+                marks.append(len(frames))
             # A quarter of a microsecond cheaper than `Frame._make`.
-            yield new(Frame, (offset, frame_end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len))
+            keep(new(Frame, (offset, frame_end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len)))
             offset = frame_end
-        _explain_end(view, offset, end, frame_bytes_max)
+        try:
+            _explain_end(view, offset, end, frame_bytes_max)
+        except (FormatError, FutureVersion) as error:
+            return Scan(frames, marks, error)
+    return Scan(frames, marks, None)
 
 
 def _explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) -> None:

@@ -26,6 +26,10 @@ class Background(Protocol):
         """Finishes what was handed over, then stops."""
         ...
 
+    def abandon(self) -> None:
+        """Stops without waiting for what was handed over."""
+        ...
+
 
 class ThreadBackground:
     """One thread of its own. `fdatasync` and file reads release the interpreter while they wait."""
@@ -50,6 +54,9 @@ class ThreadBackground:
     def _loop(self) -> None:
         while (task := self._queue.get()) is not None:
             task()
+
+    def abandon(self) -> None:
+        self._queue.put(None)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -85,3 +92,6 @@ class InlineBackground:
 
     def close(self) -> None:
         assert not self._pending
+
+    def abandon(self) -> None:
+        self._pending.clear()

@@ -6,17 +6,23 @@ segments. It may be run again from the start after a crash at any point.
 """
 
 from collections import deque
+from struct import Struct
+from typing import Final
 
 import msgspec
 
+from topics.errors import Damaged
 from topics.formats import wal_frame
 from topics.formats.snapshot import SegmentState, WalPosition
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
+from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_FIRST, FLAG_MORE, FrameType
 from topics.storage import layout
 from topics.storage.fs import Fs, write_atomic
 from topics.storage.segment_writer import SegmentAppender, SegmentLimits, flag_deleted
 from topics.storage.segments import FileSource, SegmentReader
 from topics.storage.wal_recovery import ShardReader
+
+
+_SEQ: Final = Struct("<Q")
 
 
 class ShardRange(msgspec.Struct, frozen=True):
@@ -91,7 +97,7 @@ class _TopicRun:
             self._open = []
 
     def add(self, body: bytes) -> None:
-        seq = wal_frame.body_header(body).seq
+        (seq,) = _SEQ.unpack_from(body, BODY_CORE_OFFSET)
         while self._unlogged and self._unlogged[0][0] < seq:
             self._put(*self._unlogged.popleft())
         self._put(seq, body)
@@ -135,14 +141,21 @@ def _read_shard(fs: Fs, shard: ShardRange, runs: dict[int, _TopicRun]) -> None:
     if remaining == 0:
         return
     append = int(FrameType.APPEND)
-    for _, buffer, _, frame in ShardReader(fs, shard.directory, shard.start):
-        run = runs.get(frame.topic_id)
-        if run is not None:
-            body = buffer[frame.offset + 4 : frame.end - 8] if frame.type == append else None
-            run.take(frame.flags, body)
-        remaining -= 1
-        if remaining == 0:
+    reader = ShardReader(fs, shard.directory, shard.start)
+    for _, buffer, _, frames in reader.windows():
+        for offset, end, kind, flags, topic_id, _, _, _, _, _ in frames[:remaining]:
+            run = runs.get(topic_id)
+            if run is not None:
+                run.take(flags, buffer[offset + 4 : end - 8] if kind == append else None)
+        remaining -= len(frames)
+        if remaining <= 0:
             return
+    # Every one of these frames was synced. Going on would call records checkpointed that nobody put away.
+    found = reader.end
+    assert found is not None
+    raise Damaged(
+        found.path or shard.directory, found.position.offset, f"frames up to {shard.stop.frame - 1}", "no valid frame"
+    )
 
 
 def _flag(fs: Fs, root: str, work: FlagWork) -> None:

@@ -18,7 +18,7 @@ from topics.clock import Clock
 from topics.errors import ColdUnavailable, DirectoryLocked, StartRefused, StorageFull
 from topics.limits import LOCK_WAIT_MS
 from topics.storage import layout
-from topics.storage.fs import Fs, Lock, read_file, write_all
+from topics.storage.fs import NO_SPACE, Fs, Lock, read_file, write_all
 from topics.storage.stores import FolderStore, ensure_store_id, read_store_id
 
 logger = logging.getLogger(__name__)
@@ -49,8 +49,16 @@ class DataDirectory:
         return not boot_id or boot_id != self._before.boot_id
 
     def note_recovered(self) -> None:
-        """From now on a kill of this process is only that."""
-        _write_holder(self.fs, self.lock.path, Holder(os.getpid(), socket.gethostname(), self.fs.boot_id()))
+        """From now on a kill of this process is only that.
+
+        On a full disk it may stay unsaid: then the next start takes a kill for a power loss, which is safe.
+        """
+        try:
+            _write_holder(self.fs, self.lock.path, Holder(os.getpid(), socket.gethostname(), self.fs.boot_id()))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            logger.warning("%s: no room to note this boot", self.lock.path)
 
     def release(self) -> None:
         self.lock.release()
@@ -59,20 +67,30 @@ class DataDirectory:
 def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
     """Creates what is missing and takes the lock. Raises `StartRefused` with the reason."""
     lock_path = f"{root}/{layout.LOCK}"
+    lock: Lock | None = None
     try:
         fs.makedirs(root)
         lock = _take_lock(fs, lock_path, clock)
         before = _read_holder(fs, lock_path)
         for directory in (layout.meta_directory(root), layout.wal_directory(root), layout.topics_directory(root)):
             fs.makedirs(directory)
+            # A process that was killed may have left names here that only the page cache knows.
+            fs.sync_dir(directory)
         store_id = _store_id(fs, root)
+        fs.sync_dir(root)
+        fs.sync_dir(os.path.dirname(root) or ".")
+        # The pid is for whoever meets the lock; the boot id stays that of the last finished recovery.
+        _note_pid(fs, lock_path, before)
+        _remove_temporaries(fs, root)
     except OSError as error:
+        _let_go(lock)
         raise StartRefused(f"cannot use the data directory {root}: {error.strerror or error}") from error
     except (ColdUnavailable, StorageFull) as error:
+        _let_go(lock)
         raise StartRefused(f"cannot use the data directory {root}: {error.message}") from error
-    # The pid is for whoever meets the lock; the boot id stays that of the last finished recovery.
-    _note_pid(fs, lock_path, before)
-    _remove_temporaries(fs, root)
+    except BaseException:
+        _let_go(lock)
+        raise
     return DataDirectory(fs, root, lock, before, store_id)
 
 
@@ -93,6 +111,11 @@ def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
         pause.wait(0.02)
 
 
+def _let_go(lock: Lock | None) -> None:
+    if lock is not None:
+        lock.release()
+
+
 def _is_alive(holder: Holder) -> bool:
     if holder.host and holder.host != socket.gethostname():
         return True
@@ -108,7 +131,7 @@ def _is_alive(holder: Holder) -> bool:
 def _read_holder(fs: Fs, path: str) -> Holder:
     try:
         return msgspec.json.decode(read_file(fs, path), type=Holder)
-    except (msgspec.DecodeError, FileNotFoundError):
+    except (msgspec.DecodeError, UnicodeDecodeError, FileNotFoundError):
         return Holder()
 
 

@@ -110,6 +110,22 @@ class Fs(Protocol):
         ...
 
 
+class Host(Protocol):
+    """What a machine tells about the place where files are. Asked by `topics doctor` only."""
+
+    def mode(self, path: str) -> int:
+        """Permission bits."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Room that is left for us."""
+        ...
+
+    def can_sync_dir(self, path: str) -> bool:
+        """Whether this file system makes directories durable when asked."""
+        ...
+
+
 class Lock(Protocol):
     """A held lock. The file's content is for the holder to write, through the ordinary calls."""
 
@@ -156,6 +172,9 @@ def write_atomic(fs: Fs, path: str, data: Buffer) -> None:
     fs.rename(temporary, path)
     fs.sync_dir(path.rpartition("/")[0])
 
+
+# No room: not a failed disk. Worth another try once there is some.
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 # The answers of a file system that has no such operation, as opposed to one that failed at it.
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
@@ -357,6 +376,25 @@ class RealFs:
         if not self._warned_about_sync_dir:
             self._warned_about_sync_dir = True
             logger.warning("%s: this file system cannot sync directories; a power cut may undo renames", path)
+
+    def mode(self, path: str) -> int:
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def can_sync_dir(self, path: str) -> bool:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _fsync(fd)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            return False
+        finally:
+            os.close(fd)
+        return True
 
     def lock(self, path: str) -> RealLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

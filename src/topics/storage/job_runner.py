@@ -1,6 +1,7 @@
 """Who runs a checkpoint job: a worker process of its own, or the caller."""
 
 import logging
+import os
 import subprocess
 import sys
 from struct import Struct
@@ -58,7 +59,10 @@ class WorkerRunner:
 
     def run(self, job: Job) -> JobResult:
         process = self._process
-        if process is None or process.poll() is not None:
+        if process is not None and process.poll() is not None:
+            _bury(process)
+            process = None
+        if process is None:
             process = self._process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -66,9 +70,8 @@ class WorkerRunner:
             send(process.stdin, _encode(job))
             reply = receive(process.stdout)
         except (BrokenPipeError, EOFError) as error:
-            code = process.wait()
             self._process = None
-            raise JobFailed(f"the checkpoint worker died with status {code}") from error
+            raise JobFailed(f"the checkpoint worker died with status {_bury(process)}") from error
         if reply[:1] == b"!":
             raise JobFailed(reply[1:].decode())
         return _decode_reply(reply[1:])
@@ -76,7 +79,7 @@ class WorkerRunner:
     def _start(self) -> subprocess.Popen[bytes]:
         descriptor = self._lock.fileno()
         return subprocess.Popen(
-            [sys.executable, "-m", WORKER_MODULE],
+            [sys.executable, "-m", WORKER_MODULE, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=() if descriptor < 0 else (descriptor,),
@@ -88,6 +91,17 @@ class WorkerRunner:
         process, self._process = self._process, None
         if process is not None:
             process.communicate()
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """Lets go of a worker that is gone; the status it ended with. What was on its way to it goes nowhere."""
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        try:
+            pipe.close()
+        except BrokenPipeError:
+            pass
+    return process.wait()
 
 
 def send(pipe: IO[bytes], message: bytes) -> None:

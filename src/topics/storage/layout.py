@@ -16,12 +16,16 @@ CURRENT: Final = "CURRENT"
 TOPIC_JSON: Final = "topic.json"
 TEMPORARY: Final = ".tmp"
 TORN: Final = ".torn"
+REWRITE: Final = ".rewrite"
 DELETED: Final = ".deleted"
+BROKEN: Final = ".broken"
 
-_WAL_FILE: Final = re.compile(r"wal-(\d{16})\.log")
-_SHARD: Final = re.compile(r"shard-(\d{2})")
-_SNAPSHOT: Final = re.compile(r"snapshot\.(\d{4,})\.bin")
-_SEGMENT: Final = re.compile(r"seg-(\d{16,20})\.(data|idx|tags)")
+_WAL_FILE: Final = re.compile(r"wal-([0-9]{16})\.log")
+_REWRITE_OF_WAL: Final = re.compile(r"(wal-\d{16}\.log)\.(\d+)\.rewrite")
+_SHARD: Final = re.compile(r"shard-([0-9]{2})")
+_SNAPSHOT: Final = re.compile(r"snapshot\.([0-9]{4,})\.bin")
+_SEGMENT: Final = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tags)")
+_REPAIR_REPORT: Final = re.compile(r"repair-([0-9]{4,})\.json")
 _TOPIC_DIR: Final = re.compile(r"([0-9A-F]{8,16})")
 
 
@@ -45,6 +49,12 @@ def wal_name(first_frame: int) -> str:
 def wal_first_frame(name: str) -> int | None:
     match = _WAL_FILE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def rewrite_of(name: str) -> tuple[str, int] | None:
+    """(WAL file, offset) of a copy that stands beside it while its end is written again."""
+    match = _REWRITE_OF_WAL.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
 
 
 def meta_directory(root: str) -> str:
@@ -89,3 +99,12 @@ def segment_of(name: str) -> tuple[int, str] | None:
 def segment_object(topic_id: int, first_seq: int, kind: str) -> str:
     """Name of a segment file inside a tier's root."""
     return f"topics/{topic_name(topic_id)}/{segment_stem(first_seq)}.{kind}"
+
+
+def repair_report_name(number: int) -> str:
+    """What `topics doctor --repair` lost and did, at the root of the data directory."""
+    return f"repair-{number:04d}.json"
+
+
+def is_repair_report(name: str) -> bool:
+    return _REPAIR_REPORT.fullmatch(name) is not None

@@ -37,8 +37,12 @@ def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, 
     if removed:
         fs.sync_dir(directory)
     if segment.tier == "cold" and cold is not None:
-        for kind in SEGMENT_KINDS:
-            cold.delete(layout.segment_object(topic_id, segment.first_seq, kind))
+        remove_cold_copy(cold, topic_id, segment.first_seq)
+
+
+def remove_cold_copy(cold: SegmentStore, topic_id: int, first_seq: int) -> None:
+    for kind in SEGMENT_KINDS:
+        cold.delete(layout.segment_object(topic_id, first_seq, kind))
 
 
 def remove_topic_directory(
@@ -54,8 +58,7 @@ def remove_topic_directory(
     if cold is not None:
         for segment in segments:
             if segment.tier == "cold":
-                for kind in SEGMENT_KINDS:
-                    cold.delete(layout.segment_object(topic_id, segment.first_seq, kind))
+                remove_cold_copy(cold, topic_id, segment.first_seq)
 
 
 def remove_deleted_directory(fs: Fs, path: str) -> None:
@@ -69,11 +72,13 @@ def remove_deleted_directory(fs: Fs, path: str) -> None:
 
 def remove_hot_copy(fs: Fs, root: str, cold: SegmentStore, topic_id: int, first_seq: int) -> None:
     """The hot files of a segment whose cold copy is complete and recorded."""
+    directory = layout.topic_directory(root, topic_id)
+    stem = f"{directory}/{layout.segment_stem(first_seq)}"
+    if not fs.exists(f"{stem}.data"):
+        return
     if not cold.exists(layout.segment_object(topic_id, first_seq, "data")):
         raise ColdUnavailable(f"{cold.address} lost a segment that was moved there; the hot copy stays")
-    directory = layout.topic_directory(root, topic_id)
     for kind in SEGMENT_KINDS:
-        path = f"{directory}/{layout.segment_stem(first_seq)}.{kind}"
-        if fs.exists(path):
-            fs.unlink(path)
+        if fs.exists(f"{stem}.{kind}"):
+            fs.unlink(f"{stem}.{kind}")
     fs.sync_dir(directory)

@@ -44,61 +44,88 @@ class SegmentAppender:
         self._directory = directory
         self._limits = limits
         self._now_ms = now_ms
-        self._active = active
+        self._active: SegmentState | None = None
         # Segments that this run changed, in order.
         self.touched: list[SegmentState] = []
         self._frames: list[bytes] = []
         self._entries: list[bytes] = []
-        self._frames_bytes = 0
-        # Bytes and entries of the active segment that are in the files already.
-        self._flushed_bytes = active.data_bytes if active is not None else 0
-        self._flushed_entries = active.entry_count if active is not None else 0
+        # Of the active segment: what is in the files already, and where the next frame goes.
+        self._flushed_bytes = self._flushed_entries = self._data_bytes = 0
+        self._next_seq = self._last_ts = 0
+        self._entries_left = self._bytes_left = 0
+        # Since the last `_note`.
+        self._added_count = self._added_bytes = self._added_tagged = 0
+        if active is not None:
+            self._begin(active)
 
     def add(self, body: bytes) -> None:
-        """A live record, as a verified WAL body."""
-        _, flags, _, seq, ts, _, tag_len, data_len = _BODY.unpack_from(body)
+        """A live record, as a verified WAL body. A million take about 2.5 s, so sums are kept apart until `_note`."""
+        _, flags, _, seq, ts, _, _, data_len = _BODY.unpack_from(body)
         frame = segment.from_wal_body(body)
-        active = self._room_for(seq, len(frame), ts)
-        self._entries.append(ENTRY.pack(active.data_bytes, len(frame), ts, flags & 3))
+        size = len(frame)
+        if seq != self._next_seq or self._entries_left == 0 or self._bytes_left < size:
+            self._make_room(seq, size, ts)
+        self._entries.append(ENTRY.pack(self._data_bytes, size, ts, flags & 3))
         self._frames.append(frame)
-        self._frames_bytes += len(frame)
-        active.entry_count += 1
-        active.data_bytes += len(frame)
-        active.last_ts = ts
-        active.live_count += 1
-        active.live_bytes += _accounted(body, data_len)
+        self._data_bytes += size
+        self._bytes_left -= size
+        self._entries_left -= 1
+        self._next_seq = seq + 1
+        self._last_ts = ts
+        self._added_count += 1
+        if body.find(envelope.META, -data_len) < 0:
+            self._added_bytes += data_len - envelope.PLAIN_OVERHEAD_BYTES
+        else:
+            self._added_bytes += _accounted(body, data_len)
         if flags & segment.FLAG_TAG:
-            active.tagged_count += 1
-        if self._frames_bytes >= FLUSH_BYTES:
+            self._added_tagged += 1
+        if self._data_bytes - self._flushed_bytes >= FLUSH_BYTES:
             self._flush()
 
-    def _room_for(self, seq: int, frame_bytes: int, ts: int) -> SegmentState:
-        active = self._active
-        if active is not None:
-            gap = seq - active.last_seq - 1
+    def _make_room(self, seq: int, frame_bytes: int, ts: int) -> None:
+        """Holes up to `seq` in the active segment, or a new segment when there is no room for that."""
+        if self._active is not None:
+            gap = seq - self._next_seq
             assert gap >= 0, "a seq goes into segments once"
-            full = (
-                active.entry_count + gap >= self._limits.events_max
-                or active.data_bytes + frame_bytes > min(self._limits.bytes_max, DATA_BYTES_MAX)
-            ) and active.entry_count > 0
-            if not full:
-                if gap:
-                    self._entries += [ENTRY.pack(active.data_bytes, 0, active.last_ts, 0)] * gap
-                    active.entry_count += gap
-                return active
+            if self._entries_left > gap and (self._bytes_left >= frame_bytes or self._data_bytes == 0):
+                self._entries += [ENTRY.pack(self._data_bytes, 0, self._last_ts, 0)] * gap
+                self._entries_left -= gap
+                return
             self._seal()
-        self._active = active = SegmentState(
-            first_seq=seq,
-            entry_count=0,
-            data_bytes=0,
-            first_ts=ts,
-            last_ts=ts,
-            live_count=0,
-            live_bytes=0,
-            created_ts=self._now_ms,
+        self._begin(
+            SegmentState(
+                first_seq=seq,
+                entry_count=0,
+                data_bytes=0,
+                first_ts=ts,
+                last_ts=ts,
+                live_count=0,
+                live_bytes=0,
+                created_ts=self._now_ms,
+            )
         )
-        self._flushed_bytes = self._flushed_entries = 0
-        return active
+
+    def _begin(self, active: SegmentState) -> None:
+        self._active = active
+        self._flushed_bytes = self._data_bytes = active.data_bytes
+        self._flushed_entries = active.entry_count
+        self._next_seq = active.first_seq + active.entry_count
+        self._last_ts = active.last_ts
+        self._entries_left = self._limits.events_max - active.entry_count
+        self._bytes_left = min(self._limits.bytes_max, DATA_BYTES_MAX) - active.data_bytes
+        self._added_count = self._added_bytes = self._added_tagged = 0
+
+    def _note(self) -> None:
+        """Brings the state of the active segment up to date."""
+        active = self._active
+        assert active is not None
+        active.entry_count = self._flushed_entries + len(self._entries)
+        active.data_bytes = self._data_bytes
+        active.last_ts = self._last_ts
+        active.live_count += self._added_count
+        active.live_bytes += self._added_bytes
+        active.tagged_count += self._added_tagged
+        self._added_count = self._added_bytes = self._added_tagged = 0
 
     @property
     def _stem(self) -> str:
@@ -110,6 +137,7 @@ class SegmentAppender:
         if not self._entries:
             return
         assert self._active is not None
+        self._note()
         stem = self._stem
         is_new = self._flushed_entries == 0
         if is_new:
@@ -120,7 +148,7 @@ class SegmentAppender:
             self._fs.sync_dir(self._directory)
         self._flushed_bytes = self._active.data_bytes
         self._flushed_entries = self._active.entry_count
-        self._frames, self._entries, self._frames_bytes = [], [], 0
+        self._frames, self._entries = [], []
         if not self.touched or self.touched[-1] is not self._active:
             self.touched.append(self._active)
 

@@ -28,6 +28,7 @@ from topics.storage.stores import SegmentStore
 _LEAD: Final = Struct("<IBQ")
 _U64: Final = Struct("<Q")
 _LENGTHS: Final = Struct("<HHI")
+_DELETED: Final = bytes([segment.DELETED])
 
 # Where the flags and lengths stand in what `SegmentReader.read` hands out: flags, then the core.
 RAW_CORE_OFFSET: Final = 1
@@ -114,18 +115,29 @@ class SegmentReader:
         self._source = source
         self.state = state
         self._walked: list[tuple[int, int, int, int]] | None = None
+        self._is_checked = False
+        self._index_is_bad = False
 
     def close(self) -> None:
         self._source.close()
 
     def _entries(self, first_seq: int, count: int) -> list[tuple[int, int, int, int]]:
         place = first_seq - self.state.first_seq
-        if self._walked is not None:
-            return self._walked[place : place + count]
-        raw = self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)
-        if len(raw) != count * ENTRY_BYTES:
+        if not self._is_checked:
+            self._check_index()
+        if self._index_is_bad:
             return self._walk()[place : place + count]
-        return list(ENTRY.iter_unpack(raw))
+        return list(ENTRY.iter_unpack(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)))
+
+    def _check_index(self) -> None:
+        """Once, as a whole: an entry that calls a record a hole would hide it, and mislead its delete byte."""
+        state = self.state
+        raw = self._source.index(0, state.entry_count * ENTRY_BYTES)
+        try:
+            segment_index.check(raw, entry_count=state.entry_count, data_bytes=state.data_bytes)
+        except BadFrame:
+            self._index_is_bad = True
+        self._is_checked = True
 
     def _walk(self) -> list[tuple[int, int, int, int]]:
         """Entries found by walking frame lengths: what the index should have said."""
@@ -174,7 +186,7 @@ class SegmentReader:
         offset, length, _, _ = self._walk()[seq - state.first_seq]
         if length == 0:
             return BadFrame(f"no frame for seq {seq} is found in the segment", offset)
-        data = bytes(self._source.data(offset, length))
+        data = bytes(self._source.data(offset, min(length, state.data_bytes - offset)))
         try:
             frame = segment.check(data, 0, len(data))
         except FormatError as error:
@@ -189,11 +201,14 @@ class SegmentReader:
         entries = self._entries(state.first_seq, state.entry_count)
         data = self._source.data(0, state.data_bytes)
         sizes, ts, live = array("I"), array("Q"), bytearray()
+        newest_ts = 0
         for offset, length, when, _ in entries:
-            ts.append(when)
-            size = _accounted(data, offset, length)
-            sizes.append(size or 0)
-            live.append(size is not None and data[offset + length - 1] != segment.DELETED)
+            # Times do not fall, so a wrong one may keep records too long, but never takes them too early.
+            newest_ts = min(max(newest_ts, when), state.last_ts)
+            ts.append(newest_ts)
+            sizes.append(_accounted(data, offset, length) or 0)
+            # A frame that makes no sense is not a dead one: a read must come to it, and name it.
+            live.append(length > 0 and data[offset + length - 1 : offset + length] != _DELETED)
         return SegmentColumns(sizes, ts, live)
 
     def single(self, seq: int) -> tuple[int, bool] | None:
@@ -204,10 +219,17 @@ class SegmentReader:
         return None if size is None else (size, data[length - 1] != segment.DELETED)
 
     def positions(self, seqs: list[int]) -> list[tuple[int, int]]:
-        """(offset, length) of each of the seqs; length 0 where there is no frame."""
+        """(offset, length) of each of the seqs; length 0 where there is no frame, or none that is whole."""
         first_seq = self.state.first_seq
         entries = self._entries(first_seq, self.state.entry_count)
-        return [entries[seq - first_seq][:2] for seq in seqs]
+        return [self._position(seq, *entries[seq - first_seq][:2]) for seq in seqs]
+
+    def _position(self, seq: int, offset: int, length: int) -> tuple[int, int]:
+        lead = self._source.data(offset, _LEAD.size)
+        if length == 0 or len(lead) < _LEAD.size:
+            return offset, 0
+        frame_len, _, frame_seq = _LEAD.unpack(lead)
+        return (offset, length) if frame_len == length - 4 and frame_seq == seq else (offset, 0)
 
 
 def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[int, int]:
@@ -238,10 +260,12 @@ def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[
     """Index entries of `.data`, by walking frame lengths without trusting anything else.
 
     Seqs that are skipped become holes. A frame whose length makes no sense ends the walk; behind it the
-    frames are looked for again by their next expected seqs.
+    frames are looked for again by their next expected seqs. The seqs in between get all the bytes in between,
+    which are no good frame of theirs: a record that cannot be read must not look like one that never was.
     """
     entries: list[tuple[int, int, int, int]] = []
     offset, end, last_ts = 0, len(data), 0
+    bad_offset: int | None = None
     while offset < end:
         try:
             frame_len, flags, seq = _LEAD.unpack_from(data, offset)
@@ -260,14 +284,17 @@ def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[
             found = _resync(data, offset + 1, expected, first_seq + (entry_count or len(entries) + 10_000))
             if found is None:
                 break
-            offset = found
+            bad_offset, offset = offset, found
             continue
-        entries += [(offset, 0, last_ts, 0)] * (seq - expected)
+        between = (offset, 0) if bad_offset is None else (bad_offset, offset - bad_offset)
+        bad_offset = None
+        entries += [(*between, last_ts, 0)] * (seq - expected)
         entries.append((offset, frame_len + 4, ts, flags & 3))
         last_ts = ts
         offset += frame_len + 4
     if entry_count is not None:
-        entries += [(offset, 0, last_ts, 0)] * (entry_count - len(entries))
+        # A segment ends with a record, so what is missing at its end was there.
+        entries += [(offset, max(end - offset, 1), last_ts, 0)] * (entry_count - len(entries))
     return entries
 
 
@@ -311,7 +338,7 @@ class SegmentCache:
     def __init__(self, fs: Fs, root: str, cold: SegmentStore | None, *, readers_max: int = 256) -> None:
         self._fs = fs
         self._root = root
-        self._cold = cold
+        self.cold = cold
         self._readers_max = readers_max
         self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
 
@@ -334,19 +361,19 @@ class SegmentCache:
 
     def _source(self, topic_id: int, state: SegmentState) -> ByteSource:
         if state.tier == "cold":
-            if self._cold is None:
+            if self.cold is None:
                 raise ColdUnavailable("this segment is in a cold tier, and none is configured")
-            return _StoreSource(self._cold, topic_id, state.first_seq)
+            return _StoreSource(self.cold, topic_id, state.first_seq)
         stem = self.stem(topic_id, state.first_seq)
         return _open_local(self._fs, stem, state)
 
     def tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
         """The tag sidecar; built again from the frames when it is missing or bad."""
         if state.tier == "cold":
-            assert self._cold is not None
+            assert self.cold is not None
             name = layout.segment_object(topic_id, state.first_seq, "tags")
             try:
-                return TagSidecar(self._cold.read_range(name, 0, self._cold.size(name)))
+                return TagSidecar(self.cold.read_range(name, 0, self.cold.size(name)))
             except (FileNotFoundError, FormatError):
                 return TagSidecar(build_tags(self.reader(topic_id, state)))
         stem = self.stem(topic_id, state.first_seq)

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 
-from topics.errors import FormatError
+from topics.errors import FormatError, FutureVersion
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import Snapshot
 from topics.limits import SNAPSHOTS_KEPT
@@ -32,6 +32,8 @@ def load_snapshots(fs: Fs, root: str) -> LoadedSnapshots:
         try:
             loaded.newest = codec.decode(read_file(fs, path))
             return loaded
+        except FutureVersion as error:
+            raise FutureVersion(f"{path}: {error.message}") from error
         except FormatError as error:
             logger.warning("%s: %s; trying the one before it", path, error.message)
             loaded.bad.append(path)

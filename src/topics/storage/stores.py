@@ -67,6 +67,40 @@ class SegmentStore(Protocol):
     def close(self) -> None: ...
 
 
+class MissingStore:
+    """A tier that should be there and is not, such as a disk that is not mounted: nothing is read from what stands
+    in its place, and nothing is put there. A restart looks again."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def _refuse(self) -> ColdUnavailable:
+        return ColdUnavailable(
+            f"{self.address} is not the cold tier it was: it has no {STORE}; bring it back (mount it?), then restart"
+        )
+
+    def put(self, name: str, data: Buffer) -> None:
+        raise self._refuse()
+
+    def read_range(self, name: str, offset: int, size: int) -> bytes:
+        raise self._refuse()
+
+    def delete(self, name: str) -> None:
+        raise self._refuse()
+
+    def list(self, prefix: str) -> Names:
+        raise self._refuse()
+
+    def exists(self, name: str) -> bool:
+        raise self._refuse()
+
+    def size(self, name: str) -> int:
+        raise self._refuse()
+
+    def close(self) -> None:
+        pass
+
+
 def check_name(name: str) -> None:
     """Names are made by us from numbers; one that could leave the tier, or hide in it, is our bug."""
     assert all(part not in {"", ".", ".."} for part in name.split("/")), f"not the name of an object: {name!r}"

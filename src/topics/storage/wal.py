@@ -19,7 +19,6 @@ A crash between the write and the sync of a group may leave any part of it on di
 carry "first" and "more" flags: a start drops a write whose last frame is missing.
 """
 
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -27,20 +26,21 @@ from time import perf_counter_ns
 from typing import Final
 
 from topics.clock import Clock
-from topics.errors import StorageFull, Throttled, TopicsError, WalFailed
+from topics.errors import StartRefused, StorageFull, Throttled, TopicsError, WalFailed
 from topics.formats import wal_frame
 from topics.formats.snapshot import WalPosition
-from topics.limits import BACKGROUND_SYNC_MS, SYNC_MARK_DELAY_MS, WAL_FILE_BYTES, WAL_QUEUE_SUBMISSIONS_MAX
+from topics.limits import BACKGROUND_SYNC_MS, KIB, SYNC_MARK_DELAY_MS, WAL_FILE_BYTES, WAL_QUEUE_SUBMISSIONS_MAX
 from topics.storage import layout
 from topics.storage.background import Background
-from topics.storage.fs import File, Fs, write_all, write_atomic
+from topics.storage.fs import NO_SPACE, File, Fs, write_all, write_atomic
 
 logger = logging.getLogger(__name__)
 
 Done = Callable[[TopicsError | None], None]
 
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 FSYNC_BUCKETS_US: Final = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
+ZERO_AHEAD_BYTES: Final = 256 * KIB
+_ZEROS: Final = bytes(4 * ZERO_AHEAD_BYTES)
 _NEXT_FILE: Final = "wal-next" + layout.TEMPORARY
 
 
@@ -83,9 +83,10 @@ class WalStats:
 class _Entry:
     """One submission: whole in the file or not at all."""
 
-    __slots__ = ("buffer", "done", "durable", "end_frame", "frame_count")
+    __slots__ = ("admitted", "buffer", "done", "durable", "end_frame", "frame_count")
 
-    def __init__(self, buffer: bytes, frame_count: int, durable: bool, done: Done) -> None:
+    def __init__(self, buffer: bytes, frame_count: int, admitted: int, done: Done, *, durable: bool) -> None:
+        self.admitted = admitted
         self.buffer = buffer
         self.frame_count = frame_count
         self.durable = durable
@@ -96,6 +97,10 @@ class _Entry:
 
 class _SyncFailed(Exception):
     """The sync that ends a file failed."""
+
+
+class _TakeBackFailed(Exception):
+    """A file that a failed rotation made cannot be removed."""
 
 
 class WalShard:
@@ -112,7 +117,7 @@ class WalShard:
         position: WalPosition,
         *,
         file_bytes: int = WAL_FILE_BYTES,
-        complete_cut: Callable[[], None] | None = None,
+        complete_cut: Callable[[], WalPosition] | None = None,
     ) -> None:
         self.fs = fs
         self.directory = directory
@@ -126,10 +131,14 @@ class WalShard:
         self._file_frame = position.file_frame
         self._offset = position.offset
         self._next_frame = position.frame
+        # Up to here the file holds blocks that were written before.
+        self._zeroed_offset = position.offset
         # Everything a shard starts with was synced by recovery.
         self._synced_frame = position.frame - 1
         self._synced_offset = position.offset
         self._queue: list[_Entry] = []
+        # Writes admitted and not yet written.
+        self.queue_depth = 0
         self._waiting: deque[_Entry] = deque()
         self._syncing = False
         self._rotating = False
@@ -137,12 +146,16 @@ class WalShard:
         self._on_quiet: Callable[[], None] | None = None
         self._failed: WalFailed | None = None
         self._mark_due = True
+        # A mark written alone that no sync has covered: a position behind it must not be noted before one has.
+        self._mark_unsynced = False
         self._synced_at_ms = clock.monotonic_ms()
+        self._sync_began_ms = 0
         self._unsynced_since_ms: int | None = None
         self._next_file: File | None = None
         self._preparing = False
         self._rotation_bytes = file_bytes
-        # A torn tail that could not be kept aside for want of room: no write before that is done.
+        # A torn tail that could not be kept aside for want of room: no write before that is done. It says where the
+        # log then ends.
         self._complete_cut = complete_cut
 
     # What is there.
@@ -154,10 +167,6 @@ class WalShard:
     @property
     def failed(self) -> WalFailed | None:
         return self._failed
-
-    @property
-    def queue_depth(self) -> int:
-        return len(self._queue)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -172,20 +181,32 @@ class WalShard:
 
     # Writing.
 
-    def submit(self, buffer: bytes, frame_count: int, *, durable: bool, done: Done) -> None:
-        """Queues one write. `done` is called once: with None when it is committed, else with the error.
-
-        Raises when nothing was queued: the shard has failed, or its queue is full.
-        """
+    def admit(self) -> None:
+        """Takes a place in the queue for one write that will be submitted before the turn ends."""
         if self._failed is not None:
             raise self._failed
-        depth = len(self._queue) + 1
+        depth = self.queue_depth + 1
         if depth > WAL_QUEUE_SUBMISSIONS_MAX:
             self.stats.submit_full += 1
             raise Throttled(f"the commit queue of WAL shard {self.index} is full; try again")
-        if depth > self.stats.queue_depth_peak:
-            self.stats.queue_depth_peak = depth
-        self._queue.append(_Entry(buffer, frame_count, durable, done))
+        self.queue_depth = depth
+
+    def dismiss(self, count: int) -> None:
+        """Gives back places of writes that will not be submitted."""
+        self.queue_depth -= count
+
+    def submit(self, buffer: bytes, frame_count: int, *, durable: bool, done: Done, admitted: int = 0) -> None:
+        """Queues frames. `done` is called once: with None when they are committed, else with the error.
+
+        `admitted` says for how many writes places were taken before. Raises when nothing was queued: the
+        shard has failed, or its queue is full.
+        """
+        if self._failed is not None:
+            raise self._failed
+        if admitted == 0:
+            self.admit()
+            admitted = 1
+        self._queue.append(_Entry(buffer, frame_count, admitted, done, durable=durable))
 
     def flush(self) -> None:
         """Writes what is queued as one group. Called once per turn of the owner."""
@@ -202,6 +223,8 @@ class WalShard:
             self._rotate(len(group))
             return
         self._queue = []
+        if self._offset + len(group) > self._zeroed_offset:
+            self._zero_ahead(len(group))
         try:
             write_all(self._file, group, self._offset)
         except OSError as error:
@@ -209,18 +232,36 @@ class WalShard:
             return
         self._written(queue, len(group), marked=len(buffers) > len(queue))
 
+    def _zero_ahead(self, size: int) -> None:
+        """Writes zeros where the next groups will go.
+
+        A sync of blocks that were written before moves data only; the first write to preallocated ones makes
+        the file system log a change of its own. Seen here: 120 µs against 200 µs per sync.
+        """
+        start = max(self._offset, self._zeroed_offset)
+        end = min(self._offset + size + ZERO_AHEAD_BYTES, self._capacity)
+        try:
+            self._file.pwrite(_ZEROS[: end - start], start)
+        except OSError as error:
+            # The write itself will say what is wrong.
+            logger.debug("WAL shard %d: cannot zero ahead: %s", self.index, error)
+        self._zeroed_offset = end
+
     def _written(self, queue: list[_Entry], size: int, *, marked: bool) -> None:
         frame = self._next_frame - 1
         if marked:
             self._mark_due = False
             frame += 1
         waits = False
+        stats = self.stats
+        if self.queue_depth > stats.queue_depth_peak:
+            stats.queue_depth_peak = self.queue_depth
         for entry in queue:
             frame += entry.frame_count
             entry.end_frame = frame
+            self.queue_depth -= entry.admitted
             if entry.durable:
                 waits = True
-        stats = self.stats
         stats.frames += frame + 1 - self._next_frame
         stats.batches += 1
         stats.bytes_written += size
@@ -248,6 +289,7 @@ class WalShard:
         try:
             self._file.truncate(self._offset)
             self._file.fsync()
+            self._zeroed_offset = self._offset
             if error.errno in NO_SPACE:
                 self._try_preallocate()
         except OSError as cut_error:
@@ -269,15 +311,18 @@ class WalShard:
     def _refuse(self, queue: list[_Entry]) -> None:
         refusal = StorageFull()
         for entry in queue:
+            self.queue_depth -= entry.admitted
             entry.done(refusal)
 
     def _fail(self, what: str, error: BaseException, queue: list[_Entry]) -> None:
         """Turns the shard read-only. Everything unanswered is answered with the failure."""
         logger.error("WAL shard %d: %s failed (%s); read-only until a restart", self.index, what, error)
         self._failed = failure = WalFailed(self.index, what)
-        entries = [*self._waiting, *queue, *self._queue]
+        unwritten = [*queue, *self._queue]
+        entries = [*self._waiting, *unwritten]
         self._waiting.clear()
         self._queue = []
+        self.queue_depth -= sum(entry.admitted for entry in unwritten)
         for entry in entries:
             entry.done(failure)
         self._maybe_quiet()
@@ -285,15 +330,17 @@ class WalShard:
     def _finish_cut(self) -> bool:
         assert self._complete_cut is not None
         try:
-            self._complete_cut()
-        except OSError as error:
+            position = self._complete_cut()
+        except (OSError, StartRefused) as error:
             queue, self._queue = self._queue, []
-            if error.errno in NO_SPACE:
+            if isinstance(error, OSError) and error.errno in NO_SPACE:
                 self._refuse(queue)
             else:
                 self._fail("repair of the torn tail", error, queue)
             return False
         self._complete_cut = None
+        self._next_frame, self._offset = position.frame, position.offset
+        self._synced_frame, self._synced_offset = position.frame - 1, position.offset
         return True
 
     # Syncing.
@@ -308,12 +355,14 @@ class WalShard:
             return
         self._syncing = True
         frame, offset = self._next_frame - 1, self._offset
+        self._sync_began_ms = self._clock.monotonic_ms()
         started_ns = perf_counter_ns()
         self._background.run(self._file.fdatasync, lambda result: self._synced(frame, offset, started_ns, result))
 
     def _synced(self, frame: int, offset: int, started_ns: int, result: object) -> None:
         self._syncing = False
         if self._failed is not None:
+            self._maybe_quiet()
             return
         if isinstance(result, BaseException):
             # Never tried again: the kernel may have dropped the pages and call the next one a success.
@@ -331,9 +380,10 @@ class WalShard:
             self._mark_due = True
         self._synced_frame = frame
         self._synced_offset = offset
-        now_ms = self._clock.monotonic_ms()
-        self._synced_at_ms = now_ms
-        self._unsynced_since_ms = now_ms if frame < self._next_frame - 1 else None
+        self._mark_unsynced = False
+        self._synced_at_ms = self._clock.monotonic_ms()
+        # What is not covered was written after the sync was called, perhaps right after.
+        self._unsynced_since_ms = self._sync_began_ms if frame < self._next_frame - 1 else None
         waiting = self._waiting
         ready: list[_Entry] = []
         while waiting and waiting[0].end_frame <= frame:
@@ -376,6 +426,7 @@ class WalShard:
         self._next_frame += 1
         self._synced_frame += 1
         self._synced_offset = self._offset
+        self._mark_unsynced = True
 
     # Rotation.
 
@@ -432,16 +483,34 @@ class WalShard:
             if file is None:
                 file = self._make_file(size)
             name = layout.wal_name(frame)
-            self.fs.rename(f"{self.directory}/{_NEXT_FILE}", f"{self.directory}/{name}")
-            self.fs.sync_dir(self.directory)
-            write_atomic(self.fs, f"{self.directory}/{layout.CURRENT}", name.encode())
+            try:
+                self.fs.rename(f"{self.directory}/{_NEXT_FILE}", f"{self.directory}/{name}")
+                self.fs.sync_dir(self.directory)
+                write_atomic(self.fs, f"{self.directory}/{layout.CURRENT}", name.encode())
+            except OSError:
+                file.close()
+                self._take_back(name)
+                raise
             return file
 
         self._background.run(work, self._rotated)
 
+    def _take_back(self, name: str) -> None:
+        """A new file that is not used: the old one may go on, and then take the frame number it is named by."""
+        path = f"{self.directory}/{name}"
+        try:
+            if self.fs.exists(path):
+                # CURRENT may already name it. That is only a hint, but names settle before a log goes.
+                self.fs.sync_dir(self.directory)
+                self.fs.unlink(path)
+                self.fs.sync_dir(self.directory)
+        except OSError as error:
+            raise _TakeBackFailed from error
+
     def _rotated(self, result: File | BaseException) -> None:
         self._rotating = False
         if self._failed is not None:
+            self._maybe_quiet()
             return
         if isinstance(result, OSError) and result.errno in NO_SPACE:
             self._rotation_refused()
@@ -454,7 +523,7 @@ class WalShard:
         self._file = result
         self._capacity = result.size()
         self._file_frame = self._next_frame
-        self._offset = 0
+        self._offset = self._zeroed_offset = 0
         self._note_synced(self._next_frame - 1, 0)
         if self._held:
             self._maybe_quiet()
@@ -477,18 +546,13 @@ class WalShard:
         assert not self._held
         self._held = True
         self._on_quiet = quiet
-        if self._syncing or self._rotating:
-            return
-        if self._failed is None and self._synced_frame < self._next_frame - 1:
-            self._sync()
-        else:
-            self._maybe_quiet()
+        self._maybe_quiet()
 
     def _maybe_quiet(self) -> None:
         quiet = self._on_quiet
         if quiet is None or self._syncing or self._rotating:
             return
-        if self._failed is None and self._synced_frame < self._next_frame - 1:
+        if self._failed is None and (self._mark_unsynced or self._synced_frame < self._next_frame - 1):
             self._sync()
             return
         self._on_quiet = None

@@ -9,6 +9,10 @@ stops the start and is never cut here.
 `ShardReader` only reads. `settle` is what a start does after the replay, before it serves: cut the torn
 tail, then write what lies behind the last sync mark again in place and sync it, because after a failed sync
 the page cache may hold what the disk never got.
+
+What is written again may have been answered long ago, and a power cut can leave anything in a sector that is
+being written. So a copy of it stands in a `.rewrite` file beside the log meanwhile; a start that finds one
+writes it back (`finish_rewrites`) before it reads.
 """
 
 import logging
@@ -16,17 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from topics.errors import BadFrame, Damaged, FormatError, FutureVersion, Torn
+from topics.errors import BadFrame, Damaged, FormatError, FutureVersion, StartRefused, Torn
 from topics.formats import wal_frame
 from topics.formats.snapshot import WalPosition
-from topics.formats.wal_frame import Frame, FrameType
+from topics.formats.wal_frame import Frame, Scan
 from topics.limits import FRAME_BYTES_MAX, MIB
 from topics.storage import layout
-from topics.storage.fs import File, Fs, read_file, write_all, write_atomic
+from topics.storage.fs import NO_SPACE, File, Fs, read_file, write_all, write_atomic
 
 logger = logging.getLogger(__name__)
 
-WINDOW_BYTES: Final = 8 * MIB
+WINDOW_BYTES: Final = 2 * MIB
 _ZEROS: Final = bytes(MIB)
 
 
@@ -88,6 +92,12 @@ class ShardReader:
 
     def __iter__(self) -> Iterator[tuple[WalFile, bytes, int, Frame]]:
         """(file, buffer, offset of the buffer in the file, frame); frame offsets are in the buffer."""
+        for file, buffer, base, frames in self.windows():
+            for frame in frames:
+                yield file, buffer, base, frame
+
+    def windows(self) -> Iterator[tuple[WalFile, bytes, int, list[Frame]]]:
+        """The same by the window: one round of the loop for many frames."""
         files, offset, next_frame = self._begin()
         if not files:
             return
@@ -96,13 +106,14 @@ class ShardReader:
             self._marks = [(next_frame, offset)]
             reader = _FileReader(self._fs, file, offset)
             try:
-                for buffer, base, frame in reader:
-                    if frame.type == FrameType.SYNC:
-                        self._marks.append((next_frame, base + frame.offset))
-                        data = buffer[frame.offset + wal_frame.HEADER_BYTES : frame.end - 8]
-                        synced_frame = max(synced_frame, wal_frame.decode_sync_mark(data))
-                    next_frame += 1
-                    yield file, buffer, base, frame
+                for buffer, base, found in reader:
+                    frames = found.frames
+                    for index in found.marks:
+                        mark = frames[index]
+                        self._marks.append((next_frame + index, base + mark.offset))
+                        synced_frame = max(synced_frame, _synced_by(file, buffer, base, mark))
+                    next_frame += len(frames)
+                    yield file, buffer, base, frames
                 if place + 1 == len(files):
                     self.end = self._end_in(file, reader, next_frame, synced_frame)
                 else:
@@ -179,6 +190,13 @@ def _new_file_end(frame: int) -> ShardEnd:
     return ShardEnd(WalPosition(frame, frame, 0), None, frame - 1, 0)
 
 
+def _synced_by(file: WalFile, buffer: bytes, base: int, mark: Frame) -> int:
+    try:
+        return wal_frame.decode_sync_mark(buffer[mark.offset + wal_frame.HEADER_BYTES : mark.end - 8])
+    except FormatError as error:
+        raise Damaged(file.path, base + mark.offset, "a sync mark", error.message) from error
+
+
 def _check_count(file: WalFile, reader: "_FileReader", following: WalFile, next_frame: int) -> None:
     """A file takes its first frame only after the one before it is synced, so the count must go on."""
     if following.first_frame == next_frame:
@@ -199,30 +217,24 @@ class _FileReader:
         # Why the frames ended, with its offset in the file; None at a clean end.
         self.error: FormatError | None = None
 
-    def __iter__(self) -> Iterator[tuple[bytes, int, Frame]]:
+    def __iter__(self) -> Iterator[tuple[bytes, int, Scan]]:
         window = WINDOW_BYTES
         while self.end_offset < self._size:
             base = self.end_offset
             buffer = self._file.pread(min(window, self._size - base), base)
-            whole = base + len(buffer) >= self._size
-            try:
-                for frame in wal_frame.walk(buffer, 0, len(buffer), FRAME_BYTES_MAX):
-                    self.end_offset = base + frame.end
-                    yield buffer, base, frame
-            except Torn as error:
-                if not whole:
-                    if self.end_offset == base:
-                        window *= 2
-                    continue
-                self._note(error, base)
-                return
-            except BadFrame as error:
-                self._note(error, base)
-                return
-            except FutureVersion as error:
+            is_last = base + len(buffer) >= self._size
+            found = wal_frame.scan(buffer, 0, len(buffer), FRAME_BYTES_MAX)
+            if found.frames:
+                self.end_offset = base + found.frames[-1].end
+                yield buffer, base, found
+            error = found.error
+            if isinstance(error, FutureVersion):
                 raise FutureVersion(f"{self.path}: {error.message}") from error
-            ended_early = len(buffer) - (self.end_offset - base) >= wal_frame.HEADER_BYTES
-            if whole or ended_early:
+            left = base + len(buffer) - self.end_offset
+            cut_by_window = not is_last and (isinstance(error, Torn) or (error is None and left < wal_frame.HEADER_BYTES))
+            if not cut_by_window:
+                if error is not None:
+                    self._note(error, base)
                 return
             if self.end_offset == base:
                 window *= 2
@@ -261,25 +273,37 @@ class _FileReader:
 def settle(fs: Fs, end: ShardEnd, file_bytes: int) -> None:
     """Cuts the torn tail (its bytes kept beside) and makes the rest durable. Doing it twice changes nothing.
 
-    Raises `OSError` when there is no room to keep the cut bytes; then nothing was cut.
+    Raises `OSError` when there is no room to keep the cut bytes; then nothing was cut. A failed sync is final.
     """
-    if end.path is None:
-        return
+    assert end.path is not None
     file = fs.open(end.path, "write")
     try:
+        # First what a killed process left to the kernel: for that there is room, whatever comes next.
+        sync_log(file)
         offset = end.position.offset
         if end.torn_end:
             _keep_torn(fs, file, offset, end.torn_end)
             size = max(file.size(), file_bytes)
             file.truncate(offset)
-            file.fsync()
-            file.preallocate(size)
-            file.fsync()
+            sync_log(file)
             logger.warning("%s: cut a torn tail of %d bytes at offset %d", end.path, end.torn_end - offset, offset)
-        _rewrite(file, end.rewrite_offset, offset)
-        file.fsync()
+            end.torn_end = 0
+            file.preallocate(size)
+        if end.rewrite_offset < offset:
+            _rewrite(fs, file, end.rewrite_offset, offset)
+        sync_log(file)
     finally:
         file.close()
+    # Its name too: the process that made it may have been killed before it could.
+    fs.sync_dir(end.path.rpartition("/")[0])
+
+
+def sync_log(file: File) -> None:
+    """After a failure the page cache may hold what the disk never got, so there is no second try."""
+    try:
+        file.fsync()
+    except OSError as error:
+        raise StartRefused(f"{file.path}: cannot sync the end of the log: {error.strerror}") from error
 
 
 def _keep_torn(fs: Fs, file: File, offset: int, torn_end: int) -> None:
@@ -299,8 +323,37 @@ def _keep_torn(fs: Fs, file: File, offset: int, torn_end: int) -> None:
         raise
 
 
-def _rewrite(file: File, first: int, end: int) -> None:
-    position = first
-    while position < end:
-        chunk = file.pread(min(WINDOW_BYTES, end - position), position)
-        position = write_all(file, chunk, position)
+def _rewrite(fs: Fs, file: File, first: int, end: int) -> None:
+    tail = file.pread(end - first, first)
+    copy = f"{file.path}.{first}{layout.REWRITE}"
+    try:
+        write_atomic(fs, copy, tail)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        # Better without the copy than not at all: readers are about to see what stands here.
+        logger.warning("%s: no room for a copy of its end", file.path)
+    write_all(file, tail, first)
+    sync_log(file)
+    for path in (copy, copy + layout.TEMPORARY):
+        if fs.exists(path):
+            fs.unlink(path)
+            fs.sync_dir(path.rpartition("/")[0])
+
+
+def finish_rewrites(fs: Fs, directory: str) -> None:
+    """Writes back the copies that an interrupted `settle` left. They are whole: they got their names when synced."""
+    for name in fs.listdir(directory) if fs.exists(directory) else []:
+        found = layout.rewrite_of(name)
+        if found is None:
+            continue
+        log, offset = found
+        if fs.exists(f"{directory}/{log}"):
+            file = fs.open(f"{directory}/{log}", "write")
+            try:
+                write_all(file, read_file(fs, f"{directory}/{name}"), offset)
+                sync_log(file)
+            finally:
+                file.close()
+        fs.unlink(f"{directory}/{name}")
+        fs.sync_dir(directory)

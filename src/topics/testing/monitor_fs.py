@@ -107,7 +107,9 @@ class MonitorFs(WrappedFs):
             self.inner.rename(source, target)
             self._move(source, target)
             if not _is_temporary(target):
-                self._wait(target).additions.append(f"rename to {_name(target)}")
+                waiting = self._wait(target)
+                words = f"rename to {_name(target)}"
+                (waiting.removals if _is_passing(target) else waiting.additions).append(words)
             if _parent(source) != _parent(target) and not _is_temporary(source):
                 self._wait(source).removals.append(f"rename of {_name(source)}")
 
@@ -249,4 +251,6 @@ def _is_passing(path: str) -> bool:
 def _is_precious(path: str) -> bool:
     """Whether the file may hold the only copy of something."""
     name = _name(path)
-    return not _is_temporary(name) and (name.endswith(".log") or name.startswith(("seg-", "snapshot.")))
+    if _is_temporary(name) or _is_passing(_parent(path)):
+        return False
+    return name.endswith(".log") or name.startswith(("seg-", "snapshot."))

@@ -1,0 +1,110 @@
+"""Runs benchmarks by name and prints one table: what, how much, against what, and whether the target is met."""
+
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from topics.bench import storage
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `floor` (or `ceiling`) is the target, in the unit of `value`."""
+
+    what: str
+    value: float
+    unit: str
+    floor: float | None = None
+    ceiling: float | None = None
+    note: str = ""
+
+    @property
+    def is_met(self) -> bool | None:
+        if self.floor is not None:
+            return self.value >= self.floor
+        if self.ceiling is not None:
+            return self.value <= self.ceiling
+        return None
+
+
+Benchmark = Callable[[str, float], list[Row]]
+
+
+def _append(directory: str, scale: float) -> list[Row]:
+    rate = storage.append_batches(directory, batches=_scaled(4000, scale), durability="disk")
+    return [Row("append, 100-record batches, disk", rate / 1e3, "K records/s", floor=400)]
+
+
+def _read(directory: str, scale: float) -> list[Row]:
+    tail, sealed = storage.read_pages(directory, pages=_scaled(2000, scale))
+    return [
+        Row("read, 1000-record pages, tail", tail / 1e6, "M records/s", floor=5),
+        Row("read, 1000-record pages, sealed", sealed / 1e6, "M records/s", note="checksums verified"),
+    ]
+
+
+def _fsync(directory: str, scale: float) -> list[Row]:
+    result = storage.fsync_writers(directory, writers=64, writes=_scaled(100_000, scale))
+    return [
+        Row("raw loop: write each, fdatasync per 64", result.raw_each / 1e3, "K records/s"),
+        Row("raw loop: one write and fdatasync per 64", result.raw_joined / 1e3, "K records/s"),
+        Row("fsync, 64 writers, encoded before", result.encoded / 1e3, "K records/s"),
+        Row("fsync, 64 writers, from JSON text", result.from_json / 1e3, "K records/s"),
+        Row("ratio to the raw loop (write each)", 100 * result.encoded / result.raw_each, "%", floor=60),
+        Row("records per sync", result.records_per_sync, ""),
+    ]
+
+
+def _open(directory: str, scale: float) -> list[Row]:
+    records = _scaled(1_000_000, scale)
+    empty = storage.open_empty(directory)
+    wal = storage.reopen(directory, records=records, checkpointed=False)
+    segments = storage.reopen(directory, records=records, checkpointed=True)
+    return [
+        Row("open an empty directory", empty * 1e3, "ms", ceiling=200),
+        Row(f"open after kill -9, {records} records in segments", segments.seconds, "s", ceiling=0.5),
+        Row("  resident memory then", segments.resident_mib, "MiB", ceiling=150),
+        Row(f"open after kill -9, {records} records in the WAL", wal.seconds, "s", ceiling=2),
+        Row("  resident memory then", wal.resident_mib, "MiB", ceiling=150),
+    ]
+
+
+BENCHMARKS: dict[str, Benchmark] = {"append": _append, "read": _read, "fsync": _fsync, "open": _open}
+
+
+def _scaled(count: int, scale: float) -> int:
+    return max(1, round(count * scale))
+
+
+def run_benchmarks(names: list[str], *, scale: float = 1.0) -> int:
+    """Prints the table on stdout; 0 when all targets are met, 1 when not or a name is unknown."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark is called {unknown[0]!r}: choose among {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 1
+    print(f"# {platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}")
+    print(f"{'benchmark':<50} {'measured':>12} {'unit':<12} {'target':>8}")
+    missed = False
+    for name in names or BENCHMARKS:
+        directory = tempfile.mkdtemp(prefix="topics-bench-")
+        try:
+            rows = BENCHMARKS[name](directory, scale)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        for row in rows:
+            print(_line(row), flush=True)
+            missed = missed or row.is_met is False
+    return 1 if missed else 0
+
+
+def _line(row: Row) -> str:
+    target = ""
+    if row.floor is not None:
+        target = f">= {row.floor:g}"
+    elif row.ceiling is not None:
+        target = f"<= {row.ceiling:g}"
+    mark = {True: "met", False: "MISSED", None: row.note}[row.is_met]
+    return f"{row.what:<50} {row.value:>12.2f} {row.unit:<12} {target:>8}  {mark}".rstrip()

@@ -1,0 +1,69 @@
+"""What the command line prints: data on stdout, messages on stderr, nothing that a terminal would obey.
+
+Control characters (a hostile topic name, tag or payload may carry them) are written as escapes. In JSON they can
+only stand inside strings, so that the escaped text means the same.
+"""
+
+import os
+import re
+import sys
+from typing import Final, NoReturn
+
+# C0 but for tab, DEL, C1, and what turns the direction of text around.
+_CONTROL: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def escaped(text: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class Output:
+    """Lines on stdout. A reader that went away (`| head`) is not an error: the rest is not printed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def line(self, text: str) -> None:
+        if self.is_closed:
+            return
+        try:
+            sys.stdout.write(_encodable(escaped(text), sys.stdout.encoding) + "\n")
+        except BrokenPipeError:
+            self._close()
+
+    def line_block(self, text: str) -> None:
+        for line in text.splitlines():
+            self.line(line)
+
+    def flush(self) -> None:
+        if self.is_closed:
+            return
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._close()
+
+    def _close(self) -> None:
+        """Python flushes stdout once more at its end: into nowhere then."""
+        self.is_closed = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def message(text: str) -> None:
+    """One line on stderr."""
+    try:
+        sys.stderr.write(_encodable(escaped(text), sys.stderr.encoding) + "\n")
+    except BrokenPipeError:
+        pass
+
+
+def fail(text: str) -> NoReturn:
+    message(f"topics: {text}")
+    raise SystemExit(1)
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

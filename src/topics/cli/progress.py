@@ -1,0 +1,53 @@
+"""A progress bar on stderr, only where somebody can see it."""
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Bar:
+    """`bar(done, total)` in bytes; `pause()` before anything else is printed to the same terminal."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+            self._progress = Progress(
+                "{task.description}",
+                BarColumn(),
+                DownloadColumn(binary_units=True),
+                TransferSpeedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._task = self._progress.add_task(self._title, total=None)
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.start()
+            self._progress.update(self._task, completed=done, total=total)
+
+    def pause(self) -> None:
+        """Wipes the bar; the next call draws it again."""
+        if self._progress is not None:
+            self._progress.stop()

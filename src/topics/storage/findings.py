@@ -1,0 +1,65 @@
+"""What `verify` and `doctor` find, as values: one line for people, one JSON object for programs."""
+
+from typing import Literal
+
+import msgspec
+
+# damage: bytes that were durable are bad or missing. What that means for the records is in the advice.
+# warning: something derived is missing or stale, or a number does not agree; a start puts it right by itself.
+# note: nothing is wrong; good to know.
+Severity = Literal["damage", "warning", "note"]
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    severity: Severity
+    # Relative to the data directory; in the cold tier the object's address.
+    file: str
+    message: str
+    offset: int | None = None
+    # First and last seq concerned; the last only when there are several.
+    seq: int | None = None
+    last_seq: int | None = None
+    topic: str | None = None
+    expected: str = ""
+    found: str = ""
+    # What can be done about it, and what it means.
+    advice: str = ""
+
+    def line(self) -> str:
+        where = self.file
+        if self.offset is not None:
+            where += f" offset {self.offset}"
+        if self.seq is not None:
+            where += f" seq {self.seq}"
+            if self.last_seq is not None and self.last_seq != self.seq:
+                where += f" to {self.last_seq}"
+        text = f"{self.severity}: {where}: {self.message}"
+        if self.expected or self.found:
+            text += f" (expected {self.expected or 'nothing'}, found {self.found or 'nothing'})"
+        if self.topic is not None:
+            text += f' [topic "{self.topic}"]'
+        return text
+
+
+class Totals(msgspec.Struct):
+    """What was looked at, and how it ended."""
+
+    files: int = 0
+    frames: int = 0
+    records: int = 0
+    bytes_read: int = 0
+    bytes_total: int = 0
+    damage: int = 0
+    warnings: int = 0
+    notes: int = 0
+    # A server has the directory open: its tail moves while it is looked at.
+    in_use: bool = False
+
+    def count(self, finding: Finding) -> Finding:
+        if finding.severity == "damage":
+            self.damage += 1
+        elif finding.severity == "warning":
+            self.warnings += 1
+        else:
+            self.notes += 1
+        return finding

@@ -1,0 +1,306 @@
+"""Workloads for the sweeps: each exercises one thing an engine does to its files."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.crash.harness import SETTINGS, World
+from topics.engine.settings import EngineSettings
+
+Script = Callable[[World], None]
+
+
+def append(world: World) -> None:
+    """A09, A10: single records, every class that is stored."""
+    world.open()
+    for durability in ("fsync", "disk", "memory"):
+        world.put(durability, durability=durability)
+    for _ in range(3):
+        for durability in ("fsync", "disk", "memory"):
+            world.append(durability)
+    world.tick()
+    world.append("memory")
+    world.append("disk")
+    world.append("fsync", size=700)
+    world.append("disk", size=700)
+
+
+def batch(world: World) -> None:
+    """Batches are whole or absent, also several in one group, with and without keys."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    world.append("a", 5, size=200)
+    world.append("b", 7, key="once", size=200)
+    world.append("a", 3, flush=False)
+    world.append("b", 4, size=300, flush=False)
+    world.append("a", 2, key="twice", flush=False)
+    world.append("b", 1, flush=False)
+    world.flush()
+    world.append("b", 6, size=400)
+    world.append("a", 6, size=400)
+
+
+def auto_create(world: World) -> None:
+    """A write that makes its topic: creation and records in one group."""
+    world.open()
+    world.put("seed", durability="fsync")
+    world.append("seed", 2)
+    world.drop("seed")
+    world.put("seed", durability="disk")
+    world.append("seed", 2)
+
+
+def rotate(world: World) -> None:
+    """A11, A12: WAL files so small that they rotate every few writes."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    for place in range(9):
+        world.append("a", 2, size=300)
+        world.append("b", 3, size=300)
+        if place % 3 == 2:
+            world.tick()
+
+
+def checkpoint(world: World) -> None:
+    """C08, D01, D03: checkpoints with segments that grow and seal, and old files that go."""
+    world.open()
+    for durability in ("fsync", "disk", "memory"):
+        world.put(durability, durability=durability)
+    for place in range(4):
+        for durability in ("fsync", "disk", "memory"):
+            world.append(durability, 3, size=60, key=f"{durability}{place}" if place % 2 else None)
+        world.checkpoint()
+    world.append("disk")
+    world.append("fsync")
+
+
+def seal(world: World) -> None:
+    """C07: one checkpoint that fills several segments, then one that continues the last of them."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.append("a", 15)
+    world.checkpoint()
+    world.append("a", 9, key="in the middle")
+    world.append("a", 2)
+    world.checkpoint()
+    world.append("a", 1)
+
+
+def delete(world: World) -> None:
+    """C09: deletes of records in the tail, in the active and in sealed segments."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    for name in ("a", "b"):
+        world.append(name, 9)
+        world.delete(name, tag="t1.1")
+    world.checkpoint()
+    for name in ("a", "b"):
+        world.append(name, 5)
+        world.delete(name, tag_prefix="t2.")
+        world.delete(name, before_seq=3)
+    world.checkpoint()
+    for name in ("a", "b"):
+        world.delete(name, tag="t1.0", before_seq=12)
+        world.delete(name, before_seq=8)
+        world.append(name, 3)
+    world.checkpoint()
+    world.checkpoint()
+
+
+def delete_everything(world: World) -> None:
+    """Segments whose records all die are unlinked as a whole, once no snapshot lists them."""
+    world.open()
+    world.put("a", durability="fsync")
+    for _ in range(3):
+        world.append("a", 7)
+        world.checkpoint()
+        world.delete("a", before_seq=1000)
+    world.append("a", 2)
+    world.checkpoint()
+    world.append("a", 2)
+    world.checkpoint()
+
+
+def drop_and_recreate(world: World) -> None:
+    """D09: a name that ends and begins again, before and after checkpoints."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    world.append("a", 8, key="k")
+    world.append("b", 8)
+    world.drop("a")
+    world.put("a", durability="fsync", cap_records=50)
+    world.append("a", 2)
+    world.checkpoint()
+    world.append("a", 3)
+    world.append("b", 7)
+    world.checkpoint()
+    world.delete("b", tag_prefix="t")
+    world.drop("b")
+    world.drop("a")
+    world.put("b", durability="fsync")
+    world.append("b", 1, key="k")
+    world.checkpoint()
+    world.put("a", durability="memory")
+    world.append("a", 1)
+    world.drop("b")
+    world.checkpoint()
+
+
+def configure(world: World) -> None:
+    """Caps and times that tighten and relax: what was evicted stays away (C11)."""
+    world.open()
+    world.put("a", durability="fsync", cap_records=6)
+    world.put("b", durability="disk", cap_bytes=200)
+    world.put("t", durability="fsync", ttl_ms=1000)
+    for name in ("a", "b", "t"):
+        world.append(name, 4)
+    world.clock.advance(600)
+    for name in ("a", "b", "t"):
+        world.append(name, 4)
+    world.clock.advance(600)
+    world.put("a", durability="disk")
+    world.put("b", durability="fsync", cap_bytes=100)
+    world.put("t", durability="fsync")
+    for name in ("a", "b", "t"):
+        world.append(name, 3)
+    world.checkpoint()
+    world.put("a", durability="fsync", cap_records=2)
+    world.put("b", durability="memory")
+    world.put("t", durability="fsync", ttl_ms=100)
+    world.clock.advance(101)
+    for name in ("a", "b", "t"):
+        world.append(name, 2)
+    world.checkpoint()
+    world.put("a", durability="fsync", cap_records=20, cap_bytes=90)
+    world.append("a", 2)
+    world.append("b", 5)
+    world.put("b", durability="fsync", cap_bytes=150)
+    world.delete("b", tag_prefix="t1")
+    world.append("a", 2)
+
+
+def ephemeral(world: World) -> None:
+    """Topics in memory only: their config survives, their records end with the process."""
+    world.open()
+    world.put("e", durability="ephemeral", cap_records=100)
+    world.append("e", 4, key="gone")
+    world.checkpoint()
+    world.append("e", 2)
+    world.put("f", durability="fsync")
+    world.append("f", 2)
+    world.checkpoint()
+    world.append("e", 1)
+
+
+def reject(world: World) -> None:
+    """A full topic that refuses takes nothing, also after a crash."""
+    world.open()
+    world.put("a", durability="fsync", cap_records=5, discard="reject")
+    for _ in range(4):
+        world.append("a", 2)
+    world.delete("a", before_seq=3)
+    world.append("a", 2)
+    world.checkpoint()
+    world.delete("a", tag_prefix="t")
+    world.append("a", 1)
+    world.append("a", 1)
+
+
+def close_and_reopen(world: World) -> None:
+    """Clean stops, with and without anything to do."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    world.put("e", durability="ephemeral")
+    world.append("a", 3)
+    world.append("b", 3)
+    world.append("e", 3)
+    world.close()
+    world.recover()
+    world.append("a", 3)
+    world.append("b", 3)
+    world.append("e", 2)
+    world.close()
+    world.recover()
+    world.close()
+    world.recover()
+    world.append("b", 1)
+
+
+def change_shards(world: World) -> None:
+    """B17: another shard count at each start: 1, 3, 2, 1."""
+    world.open()
+    for number in range(4):
+        world.put(f"f{number}", durability="fsync")
+        world.put(f"d{number}", durability="disk")
+        world.append(f"f{number}", 2)
+        world.append(f"d{number}", 2)
+    for shards in (3, 2, 1):
+        world.close() if shards == 2 else world.kill()
+        world.use_shards(shards)
+        world.recover()
+        for number in range(4):
+            world.append(f"f{number}", 1)
+            world.append(f"d{number}", 1)
+        world.drop(f"f{shards}")
+        world.put(f"f{shards}", durability="fsync")
+        if shards == 3:
+            world.checkpoint()
+
+
+def several_shards(world: World) -> None:
+    """Topics over three shards, each with its own files and marks."""
+    world.use_shards(3)
+    world.open()
+    for number in range(4):
+        world.put(f"f{number}", durability="fsync")
+        world.put(f"d{number}", durability="disk")
+    for _ in range(2):
+        for number in range(4):
+            world.append(f"f{number}", 2, size=100)
+            world.append(f"d{number}", 2, size=100)
+        world.tick()
+    world.checkpoint()
+    world.drop("f1")
+    world.append("d0", 1)
+    world.append("d1", 1)
+
+
+def busy_reservations(world: World) -> None:
+    """A21: a disk topic that runs through several reservations."""
+    world.open()
+    world.put("d", durability="disk")
+    for place in range(4):
+        world.append("d", 100, size=1)
+        if place == 1:
+            world.tick()
+        if place == 2:
+            world.checkpoint()
+
+
+TINY_WAL: Final = EngineSettings(
+    wal_shards=1, wal_file_bytes=4096, segment_events_max=6, tail_cache_bytes=600, segment_bytes_max=4096
+)
+
+SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
+    "append": (append, SETTINGS),
+    "batch": (batch, SETTINGS),
+    "auto_create": (auto_create, SETTINGS),
+    "rotate": (rotate, TINY_WAL),
+    "checkpoint": (checkpoint, SETTINGS),
+    "checkpoint_tiny_wal": (checkpoint, TINY_WAL),
+    "seal": (seal, SETTINGS),
+    "delete": (delete, SETTINGS),
+    "delete_everything": (delete_everything, SETTINGS),
+    "drop_and_recreate": (drop_and_recreate, SETTINGS),
+    "configure": (configure, SETTINGS),
+    "ephemeral": (ephemeral, SETTINGS),
+    "reject": (reject, SETTINGS),
+    "close_and_reopen": (close_and_reopen, SETTINGS),
+    "change_shards": (change_shards, SETTINGS),
+    "several_shards": (several_shards, SETTINGS),
+    "busy_reservations": (busy_reservations, EngineSettings(wal_shards=1, wal_file_bytes=65536)),
+}

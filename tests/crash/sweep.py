@@ -1,0 +1,99 @@
+"""The loop of every crash sweep: stop at an operation, damage, recover, hold against the model, go on, again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.crash.harness import BLOWS, Blow, Broken, World
+from tests.crash.scripts import Script
+from topics.engine.settings import EngineSettings
+from topics.testing.fake_disk import CrashAt, CrashNow
+
+RecordProperty = Callable[[str, object], None]
+
+
+@dataclass
+class Tally:
+    """What a sweep visited; a line of the terminal's summary adds them up."""
+
+    sweep: str
+    points: int = 0
+    recoveries: int = 0
+
+    def record(self, record_property: RecordProperty) -> None:
+        record_property("sweep", [self.sweep.partition(":")[0], self.points, self.recoveries])
+
+
+def run_until(script: Script, world: World, operation_index: int) -> int:
+    """Runs the script until the disk has no power at that operation; how many there were."""
+    hook = CrashAt(operation_index)
+    world.disk.on_operation = hook
+    try:
+        script(world)
+    except CrashNow:
+        pass
+    finally:
+        world.disk.on_operation = None
+    return hook.count
+
+
+def count_operations(script: Script, world: World) -> int:
+    return run_until(script, world, 1 << 60)
+
+
+def sampled(count: int, samples_max: int | None) -> list[int]:
+    """Indexes 0 to `count` (one past the last operation: not stopped at all), spread evenly when sampled."""
+    if samples_max is None or count < samples_max:
+        return list(range(count + 1))
+    step = count / (samples_max - 1)
+    return sorted({round(step * place) for place in range(samples_max)})
+
+
+def blows_at(operation_index: int, blows_max: int | None) -> Iterator[tuple[Blow, Blow]]:
+    """Damage modes for one crash point, each with the one that comes after it."""
+    for place in range(len(BLOWS) if blows_max is None else blows_max):
+        # Steps of three through eight modes meet all of them, and neighbours are not alike.
+        first = (operation_index + place * 3) % len(BLOWS)
+        yield BLOWS[first], BLOWS[(first + 1 + operation_index) % len(BLOWS)]
+
+
+def crash_sweep(
+    script: Script, settings: EngineSettings, tally: Tally, *, points_max: int | None, blows_max: int | None
+) -> None:
+    """Crash, recover, recover again, write, crash, recover, checkpoint, crash, recover; checks after each."""
+    operation_count = count_operations(script, World(settings))
+    for operation_index in sampled(operation_count, points_max):
+        world = World(settings)
+        run_until(script, world, operation_index)
+        tally.points += 1
+        for blow, next_blow in blows_at(operation_index, blows_max):
+            try:
+                tally.recoveries += survive(world.fork(), operation_index, blow, next_blow)
+            except Exception as error:
+                raise Broken(
+                    f"{tally.sweep}: before operation {operation_index} of {operation_count}, "
+                    f"{_name(blow)} and then {_name(next_blow)}: {error}"
+                ) from error
+
+
+def survive(world: World, seed: int, blow: Blow, next_blow: Blow) -> int:
+    """How often a world recovered, each time to what it had to be."""
+    world.crash(blow, seed)
+    world.recover()
+    world.check_second_recovery()
+    world.write_more()
+    world.crash(next_blow, seed + 1)
+    world.recover()
+    world.write_more()
+    failure = world.checkpoint()
+    if failure is not None:
+        raise Broken(f"the checkpoint failed: {failure}")
+    world.check()
+    world.crash(blow, seed + 2)
+    world.recover()
+    return 4
+
+
+def _name(blow: Blow) -> str:
+    return "kill" if blow is None else blow.name

@@ -1,0 +1,183 @@
+"""Fault sweeps: one kind of failure at a time, at every call it can strike, once and for good.
+
+Whatever fails is answered with an error or works after a retry; nothing that failed is ever visible, and what
+was answered before is there after a restart on a healed disk, with the page cache (A03) and without.
+"""
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.conftest import FULL
+from tests.crash.harness import Broken, World, expect
+from tests.crash.scripts import SCRIPTS
+from tests.crash.sweep import RecordProperty, Tally
+from topics.errors import StartRefused
+from topics.testing.fake_disk import Damage
+from topics.testing.fault_fs import Fault, FaultFs, Operation
+
+CHANGES: Final[tuple[Operation, ...]] = (
+    "pwrite",
+    "truncate",
+    "preallocate",
+    "fdatasync",
+    "fsync",
+    "create",
+    "rename",
+    "unlink",
+    "rmdir",
+    "sync_dir",
+    "makedirs",
+)
+TAKES_ROOM: Final[tuple[Operation, ...]] = ("pwrite", "preallocate", "create", "makedirs")
+READS: Final[tuple[Operation, ...]] = ("pread", "open", "exists", "size", "listdir", "map", "lock")
+
+Arm = Callable[[FaultFs, int], list[Fault]]
+
+# A01, A02, A04, A05, A06, A08.
+KINDS: Final[dict[str, Arm]] = {
+    "EIO once": lambda fs, at: [fs.fail(*CHANGES, at=at)],
+    "EIO for good": lambda fs, at: [fs.fail(*CHANGES, at=at, lasts=True)],
+    "failed sync, then good ones": lambda fs, at: [fs.fail("fdatasync", "fsync", at=at)],
+    "ENOSPC once": lambda fs, at: [fs.fail(*TAKES_ROOM, error=errno.ENOSPC, at=at)],
+    "ENOSPC for good": lambda fs, at: [fs.fail(*TAKES_ROOM, error=errno.ENOSPC, at=at, lasts=True)],
+    "EDQUOT once, anywhere": lambda fs, at: [fs.fail(*CHANGES, error=errno.EDQUOT, at=at)],
+    "EROFS for good": lambda fs, at: [fs.fail(*CHANGES, error=errno.EROFS, at=at, lasts=True)],
+    "short writes": lambda fs, at: [fs.short_write(at=at, lasts=True)],
+    "torn write, ENOSPC once": lambda fs, at: list(fs.torn_write(at=at)),
+    "torn write, ENOSPC for good": lambda fs, at: list(fs.torn_write(at=at, lasts=True)),
+    "torn write, EIO": lambda fs, at: list(fs.torn_write(at=at, error=errno.EIO)),
+}
+# After these the disk is as good as before, and nobody has to restart anything.
+HARMLESS: Final = frozenset(
+    ("ENOSPC once", "ENOSPC for good", "short writes", "torn write, ENOSPC once", "torn write, ENOSPC for good")
+)
+NAMES: Final = (
+    "append",
+    "batch",
+    "rotate",
+    "checkpoint",
+    "seal",
+    "delete",
+    "delete_everything",
+    "drop_and_recreate",
+    "configure",
+    "reject",
+    "several_shards",
+)
+STRIDE: Final = 1 if FULL else 29
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_call_fails_its_write_and_nothing_else(name: str, record_property: RecordProperty) -> None:
+    tally = Tally(f"fault sweep: {name}")
+    for place, kind in enumerate(KINDS):
+        at = place % STRIDE
+        while _strike(name, kind, at):
+            tally.points += 1
+            tally.recoveries += 4
+            at += STRIDE
+    tally.record(record_property)
+
+
+def _strike(name: str, kind: str, at: int) -> bool:
+    """Runs the workload with the fault at call `at`; whether it struck."""
+    script, settings = SCRIPTS[name]
+    faults: list[Fault] = []
+    world = World(settings, arm=lambda fs: faults.extend(KINDS[kind](fs, at)))
+    try:
+        started = True
+        try:
+            script(world)
+        except StartRefused:
+            started = False
+        world.arm = None
+        world.faults.heal()
+        if started:
+            _go_on(world, kind)
+        _restart(world, at)
+    except Exception as error:
+        raise Broken(f"{name}: {kind}, at call {at}: {error}") from error
+    return any(fault.fired_count for fault in faults)
+
+
+def _go_on(world: World, kind: str) -> None:
+    """The disk is healed, the process lives: reads show what was answered, writes go on where they may."""
+    world.check()
+    failure = world.engine.wal.failure()
+    if kind in HARMLESS and failure is not None:
+        raise Broken(f"a shard failed for want of room: {failure}")
+    world.refusals.clear()
+    world.write_more()
+    if failure is None:
+        expect([code for code in world.refusals if code != "topic_full"], [], "refusals on a healed disk")
+        expect(world.checkpoint(), None, "the outcome of a checkpoint on a healed disk")
+    else:
+        expect(set(world.refusals) - {"wal_failed", "topic_not_found", "topic_full"}, set(), "other refusals")
+    world.check()
+
+
+def _restart(world: World, seed: int) -> None:
+    dropped = world.fork()
+    dropped.crash(Damage.DROP)
+    dropped.recover()
+    dropped.write_more()
+    # A03: the next process finds in the page cache what the disk never got. What it serves must stay.
+    world.crash(None)
+    world.recover()
+    world.check_second_recovery()
+    world.crash(Damage.DROP)
+    world.recover()
+    world.write_more()
+    expect(world.checkpoint(), None, "the outcome of a checkpoint after a restart")
+    world.crash(Damage.SUBSET, seed)
+    world.recover()
+
+
+@pytest.mark.parametrize("kind", ["EIO", "ENOSPC", "EROFS", "EACCES"])
+@pytest.mark.parametrize("name", ["rotate", "delete", "several_shards"])
+def test_a_start_that_meets_a_failing_disk_is_refused_or_right(
+    name: str, kind: str, record_property: RecordProperty
+) -> None:
+    """A07, B12: never an empty log instead of an error; after the refusal nothing is lost."""
+    script, settings = SCRIPTS[name]
+    tally = Tally(f"faults at a start: {name}")
+    before = World(settings)
+    script(before)
+    number = getattr(errno, kind)
+    operations: tuple[Operation, ...] = ("pwrite", "preallocate", "create")
+    if kind != "ENOSPC":
+        operations = (*CHANGES, *READS)
+    stride = 1 if FULL else 23
+    for blow in (None, Damage.TORN):
+        killed = before.fork()
+        killed.crash(blow, 3)
+        for lasts in (False, True):
+            at = 0
+            while True:
+                world = killed.fork()
+                faults: list[Fault] = []
+                world.arm = lambda fs, at=at, lasts=lasts, faults=faults: faults.append(  # type: ignore[misc]
+                    fs.fail(*operations, error=number, at=at, lasts=lasts)
+                )
+                try:
+                    world.open()
+                    world.faults.heal()
+                    world.settle()
+                    started = True
+                except StartRefused:
+                    started = False
+                if kind == "ENOSPC" and not started:
+                    raise Broken(f"{name}: a full disk at call {at} kept the server from starting")
+                world.arm = None
+                if not faults[0].fired_count:
+                    break
+                world.crash(Damage.DROP if started else None)
+                world.recover()
+                world.write_more()
+                tally.points += 1
+                tally.recoveries += 2
+                at += stride
+    tally.record(record_property)

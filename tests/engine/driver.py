@@ -1,0 +1,201 @@
+"""Drives an engine on a fake disk, one step at a time and on the caller: what the tests of this folder share."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from topics.engine.config import TopicConfig
+from topics.engine.engine import Deleted
+from topics.engine.intake import NewRecord, batch_of_records
+from topics.engine.page import Page
+from topics.engine.recovery import OpenEngine, open_engine
+from topics.engine.runtime import InlineRuntime
+from topics.engine.settings import EngineSettings
+from topics.engine.staged import Appended
+from topics.engine.topic import Topic
+from topics.errors import TopicsError
+from topics.formats.records import RecordBatch
+from topics.storage.background import Background
+from topics.storage.fs import Fs
+from topics.storage.job_runner import InlineRunner
+from topics.testing.clock import ManualClock
+from topics.testing.fake_disk import Damage, FakeDisk
+
+T = TypeVar("T")
+
+ROOT = "/data"
+SMALL = EngineSettings(
+    wal_shards=2, wal_file_bytes=64 * 1024, segment_events_max=7, segment_age_ms_max=0, tail_cache_bytes=0
+)
+
+
+class SteppedBackground:
+    """Work waits until somebody says `step`, so that other things can happen in between."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        def task() -> None:
+            result: T | BaseException
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 - the owner decides what an error means
+                result = error
+            done(result)
+
+        self._waiting.append(task)
+
+    def step(self) -> bool:
+        """Runs what was handed over first; False when nothing waits."""
+        if not self._waiting:
+            return False
+        self._waiting.popleft()()
+        return True
+
+    def close(self) -> None:
+        while self.step():
+            pass
+
+
+class SteppedRuntime(InlineRuntime):
+    """Everything on the caller; the steps of a checkpoint when it asks for them."""
+
+    def __init__(self) -> None:
+        self.checkpoints = SteppedBackground()
+
+    def background(self, name: str) -> Background:
+        return self.checkpoints if name == "checkpoint" else super().background(name)
+
+
+class Driver:
+    """One data directory, opened again and again. Calls flush, wait for their answer and raise errors."""
+
+    def __init__(self, settings: EngineSettings = SMALL, *, disk: FakeDisk | None = None, fs: Fs | None = None) -> None:
+        self.settings = settings
+        self.disk = disk or FakeDisk()
+        self.fs: Fs = fs or self.disk
+        self.clock = ManualClock()
+        self.opened: OpenEngine = self._open()
+
+    def _open(self) -> OpenEngine:
+        self.runtime = SteppedRuntime()
+        return open_engine(
+            self.fs,
+            ROOT,
+            settings=self.settings,
+            clock=self.clock,
+            runtime=self.runtime,
+            runner=InlineRunner(self.fs),
+        )
+
+    # Ends and starts.
+
+    def reopen(self, settings: EngineSettings | None = None) -> None:
+        """A clean stop and a start."""
+        outcome: list[object] = []
+        self.opened.close(outcome.append)
+        self.finish_checkpoints()
+        assert outcome == [None]
+        self.opened.release()
+        self.settings = settings or self.settings
+        self.opened = self._open()
+
+    def kill(self, settings: EngineSettings | None = None) -> None:
+        """The process dies and another one starts."""
+        self.disk.kill()
+        self.settings = settings or self.settings
+        self.opened = self._open()
+
+    def lose_power(self, damage: Damage = Damage.DROP, seed: int = 0, settings: EngineSettings | None = None) -> None:
+        self.disk.crash(damage, seed)
+        self.settings = settings or self.settings
+        self.opened = self._open()
+
+    # Calls.
+
+    def topic(self, name: str = "t") -> Topic:
+        return self.opened.engine.topic(name)
+
+    def start_append(
+        self, batch: RecordBatch | list[Any], *, topic: str = "t", key: str | None = None, create: bool | None = None
+    ) -> list[Any]:
+        """Begins a write without flushing; the list gets its answer."""
+        answers: list[Any] = []
+        if not isinstance(batch, RecordBatch):
+            batch = records(*batch)
+        self.opened.engine.append(topic, batch, answers.append, key=key, create=create)
+        return answers
+
+    def append(self, *payloads: Any, topic: str = "t", key: str | None = None, create: bool | None = None) -> Appended:
+        answered: Appended = self.answer(self.start_append(list(payloads), topic=topic, key=key, create=create))
+        return answered
+
+    def answer(self, answers: list[Any]) -> Any:
+        self.opened.engine.flush()
+        assert len(answers) == 1, "one answer, and not before the flush is done"
+        if isinstance(answers[0], TopicsError):
+            raise answers[0]
+        return answers[0]
+
+    def put(self, topic: str = "t", **members: Any) -> bool:
+        answers: list[Any] = []
+        self.opened.engine.put_topic(topic, TopicConfig(**members), answers.append)
+        created: bool = self.answer(answers)
+        return created
+
+    def drop(self, topic: str = "t", *, if_empty: bool = False) -> bool:
+        answers: list[Any] = []
+        self.opened.engine.delete_topic(topic, if_empty=if_empty, done=answers.append)
+        deleted: bool = self.answer(answers)
+        return deleted
+
+    def delete(self, topic: str = "t", **selector: Any) -> Deleted:
+        answers: list[Any] = []
+        self.opened.engine.delete_records(topic, answers.append, **selector)
+        deleted: Deleted = self.answer(answers)
+        return deleted
+
+    def checkpoint(self) -> None:
+        outcome: list[object] = []
+        self.opened.checkpointer.start(outcome.append)
+        self.finish_checkpoints()
+        assert outcome == [None]
+
+    def finish_checkpoints(self) -> None:
+        while self.runtime.checkpoints.step():
+            pass
+
+    def read(self, from_seq: int = 0, *, topic: str = "t", **bounds: Any) -> Page:
+        return self.opened.engine.read(topic, from_seq, **bounds)
+
+    def seqs(self, from_seq: int = 0, *, topic: str = "t", limit: int = 3) -> list[int]:
+        """Seqs of every record behind the cursor, page by page."""
+        found: list[int] = []
+        while True:
+            page = self.read(from_seq, topic=topic, limit=limit)
+            found += [record.seq for record in page.records]
+            assert page.next_from_seq > from_seq or page.caught_up, "a page that is not the last one moves the cursor"
+            from_seq = page.next_from_seq
+            if page.caught_up:
+                return found
+
+    def numbers(self, topic: str = "t") -> tuple[int, int, int, int]:
+        """(head_seq, earliest_seq, count, size_bytes), up to date."""
+        found = self.topic(topic)
+        found.refresh(self.opened.engine.now_ms())
+        return found.head_seq, found.earliest_seq, found.count, found.size_bytes
+
+
+def records(*payloads: Any) -> RecordBatch:
+    return batch_of_records(payload if isinstance(payload, NewRecord) else NewRecord(payload) for payload in payloads)
+
+
+def values(page: Page) -> list[Any]:
+    return [msgspec.json.decode(record.data) for record in page.records]
+
+
+def seqs_of(records: Iterable[Any]) -> list[int]:
+    return [record.seq for record in records]

@@ -1,0 +1,456 @@
+"""Checkpoints: when they run, what they keep, what may happen meanwhile, and what a failed one leaves."""
+
+import errno
+from typing import Any
+
+import pytest
+
+from tests.engine.small_log import (
+    ROOT,
+    SEGMENT_EVENTS,
+    HeldRuntime,
+    SmallLog,
+    segment_names,
+    snapshot_names,
+    wal_names,
+)
+from topics.limits import CHECKPOINT_INTERVAL_MS
+from topics.storage.checkpoint_job import Job, JobResult
+from topics.storage.job_runner import InlineRunner, JobFailed
+from topics.testing.fake_disk import Damage, FakeDisk
+from topics.testing.fault_fs import FaultFs
+from topics.testing.monitor_fs import MonitorFs
+
+
+@pytest.fixture
+def disk() -> FakeDisk:
+    return FakeDisk()
+
+
+@pytest.fixture
+def log(disk: FakeDisk) -> SmallLog:
+    return SmallLog(disk)
+
+
+# --- when ---------------------------------------------------------------------------------------------------
+
+
+def test_enough_bytes_of_wal_start_one(disk: FakeDisk) -> None:
+    log = SmallLog(disk, checkpoint_wal_bytes=600)
+    log.append(count=3)
+    log.tick()
+    assert log.checkpointer.number == 0
+    log.append(count=10)
+    log.tick()
+    assert log.checkpointer.number == 1
+    log.tick()
+    assert log.checkpointer.number == 1, "its own marks do not start the next one"
+
+
+def test_enough_time_starts_one_and_an_idle_log_writes_no_snapshot(log: SmallLog) -> None:
+    log.append()
+    log.tick(CHECKPOINT_INTERVAL_MS - 1)
+    assert log.checkpointer.number == 0
+    log.tick(1)
+    assert log.checkpointer.number == 1
+    # The next one gives the reservation of the idle topic back; from then on nothing changes any more.
+    log.tick(CHECKPOINT_INTERVAL_MS)
+    for _ in range(5):
+        log.tick(CHECKPOINT_INTERVAL_MS)
+    assert log.checkpointer.number == 2
+
+
+def test_a_clean_stop_puts_everything_into_segments(disk: FakeDisk, log: SmallLog) -> None:
+    log.append(count=3)
+    log.close()
+    again = SmallLog(disk)
+    assert again.report.frames_replayed == 0 or again.topic().replayed is None
+    assert again.topic().checkpointed_seq == 3
+    assert again.seqs() == [1, 2, 3]
+
+
+def test_one_that_is_asked_for_while_one_runs_comes_right_behind_it(disk: FakeDisk) -> None:
+    runtime = HeldRuntime()
+    log = SmallLog(disk, runtime=runtime)
+    done: list[Any] = []
+    log.append()
+    log.checkpointer.start(done.append)
+    log.append()
+    log.checkpointer.start(done.append)
+    log.checkpointer.start(done.append)
+    runtime.checkpoints.run_all()
+    assert done == [None, None, None]
+    assert log.checkpointer.number == 2
+    assert log.topic().checkpointed_seq == 2
+
+
+def test_a_stop_while_one_runs_still_gives_reservations_back(disk: FakeDisk) -> None:
+    """A21: after a clean stop nothing is lost, so a reboot must not say so."""
+    runtime = HeldRuntime()
+    log = SmallLog(disk, runtime=runtime)
+    log.append()
+    log.checkpointer.start()
+    log.append()
+    done: list[Any] = []
+    log.opened.close(done.append)
+    runtime.checkpoints.run_all()
+    assert done == [None]
+    log.opened.release()
+    disk.crash(Damage.DROP)
+    again = SmallLog(disk)
+    assert again.report.lost_seqs == 0
+    assert again.append().first_seq == 3
+
+
+# --- what is kept -------------------------------------------------------------------------------------------
+
+
+def test_two_snapshots_are_kept(disk: FakeDisk, log: SmallLog) -> None:
+    for number in range(1, 6):
+        log.append()
+        log.checkpoint()
+        assert snapshot_names(disk) == [number] if number == 1 else [number - 1, number]
+
+
+def test_wal_files_go_only_when_neither_kept_snapshot_needs_them(disk: FakeDisk, log: SmallLog) -> None:
+    """D03."""
+    log.append(count=60)
+    log.append(count=60)
+    first, *later = wal_names(disk)
+    assert later
+    log.checkpoint()
+    assert first in wal_names(disk), "a start without this snapshot would need it"
+    log.append(count=60)
+    log.checkpoint()
+    assert first not in wal_names(disk)
+    before = log.engine.wal.positions[0].file_frame
+    log.append(count=120)
+    log.checkpoint()
+    assert before in wal_names(disk)
+
+
+def test_files_of_dead_segments_go_only_when_no_kept_snapshot_lists_them(disk: FakeDisk, log: SmallLog) -> None:
+    """D03: a start may fall back to the snapshot before."""
+    log.create(cap_records=SEGMENT_EVENTS)
+    log.append(count=SEGMENT_EVENTS)
+    log.checkpoint()
+    log.append(count=SEGMENT_EVENTS)
+    assert log.seqs() == [6, 7, 8, 9, 10]
+    assert segment_names(disk) == [1]
+    log.checkpoint()
+    assert segment_names(disk)[0] == 1, "listed by the snapshot before"
+    log.append()
+    log.checkpoint()
+    log.append()
+    log.checkpoint()
+    assert 1 not in segment_names(disk)
+    log.close()
+    assert SmallLog(disk).seqs() == [8, 9, 10, 11, 12]
+
+
+def test_a_segment_whose_records_were_all_deleted_goes_too(disk: FakeDisk, log: SmallLog) -> None:
+    log.append(count=SEGMENT_EVENTS)
+    log.append(count=SEGMENT_EVENTS, tag="red")
+    log.append(count=SEGMENT_EVENTS)
+    log.checkpoint()
+    assert segment_names(disk) == [1, 6, 11]
+    assert log.delete(tag="red") == SEGMENT_EVENTS
+    for _ in range(4):
+        log.append()
+        log.checkpoint()
+    assert 6 not in segment_names(disk)
+    assert log.seqs() == [1, 2, 3, 4, 5, *range(11, 20)]
+    log.close()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4, 5, *range(11, 20)]
+
+
+def test_the_reservation_of_an_idle_topic_is_given_back(disk: FakeDisk, log: SmallLog) -> None:
+    """A21: a topic that rests has nothing to lose."""
+    log.append()
+    assert log.topic().ceiling > 200
+    log.checkpoint()
+    assert log.topic().ceiling > 200, "it was written to since the last one"
+    log.checkpoint()
+    assert log.topic().ceiling == 2
+    disk.crash(Damage.DROP)
+    again = SmallLog(disk)
+    assert again.report.lost_seqs == 0
+    assert again.seqs() == [1]
+    assert again.append().first_seq == 2
+
+
+def test_an_active_segment_is_sealed_by_age_though_its_topic_is_idle(disk: FakeDisk) -> None:
+    log = SmallLog(disk, segment_age_ms_max=5000)
+    log.append(tag="red")
+    log.checkpoint()
+    assert not log.topic().segments.segments[0].sealed
+    log.clock.advance(5000)
+    log.checkpoint()
+    assert log.topic().segments.segments[0].sealed
+    assert segment_names(disk, kind="tags") == [1]
+
+
+def test_the_order_of_calls_is_kept_over_many_checkpoints(disk: FakeDisk) -> None:
+    """D02."""
+    monitor = MonitorFs(disk)
+    log = SmallLog(monitor)
+    log.create(cap_records=12)
+    for turn in range(12):
+        log.append(count=4, tag="red" if turn % 3 else None)
+        if turn == 5:
+            log.delete(tag="red")
+        log.checkpoint()
+    assert monitor.violations == []
+    log.close()
+    assert monitor.violations == []
+    assert monitor.check_settled() == []
+
+
+# --- meanwhile ----------------------------------------------------------------------------------------------
+
+
+class Meanwhile:
+    """A log with a checkpoint that has captured everything and waits for its job."""
+
+    def __init__(self, disk: FakeDisk, count: int = 8) -> None:
+        self.runtime = HeldRuntime()
+        self.log = SmallLog(disk, runtime=self.runtime)
+        self.done: list[Any] = []
+        self.log.append(count=count, tag="red")
+
+    def start(self) -> None:
+        self.log.checkpointer.start(self.done.append)
+        assert len(self.runtime.checkpoints) == 1
+
+    def finish(self) -> None:
+        self.runtime.checkpoints.run_all()
+        assert self.done == [None]
+        self.done.clear()
+
+    def whole(self) -> None:
+        self.start()
+        self.finish()
+
+
+def test_writes_made_while_a_checkpoint_runs_are_not_in_it_and_not_lost(disk: FakeDisk) -> None:
+    held = Meanwhile(disk)
+    held.start()
+    held.log.append(count=3)
+    held.finish()
+    assert held.log.topic().checkpointed_seq == 8
+    assert held.log.seqs() == list(range(1, 12))
+    disk.kill()
+    assert SmallLog(disk).seqs() == list(range(1, 12))
+
+
+@pytest.mark.parametrize("when", ["before the job", "between job and snapshot", "before the marks"])
+@pytest.mark.parametrize("how", [{"before_seq": 4}, {"tag": "red", "before_seq": 6}, {"seqs": [2, 7]}])
+def test_deletes_made_while_a_checkpoint_runs_stay_pending_and_are_not_lost(
+    disk: FakeDisk, when: str, how: dict[str, Any]
+) -> None:
+    """C09, 25: not in the files of this checkpoint, in those of the next, and after every start."""
+    expected = {4: [4, 5, 6, 7, 8], 6: [6, 7, 8]}.get(how.get("before_seq", 0), [1, 3, 4, 5, 6, 8])
+    held = Meanwhile(disk)
+    held.start()
+    for _ in range(["before the job", "between job and snapshot", "before the marks"].index(when)):
+        held.runtime.checkpoints.step()
+    assert held.log.delete(**how) == 8 - len(expected)
+    held.finish()
+    assert held.log.seqs() == expected
+    machine = disk.clone()
+    assert SmallLog(machine).seqs() == expected
+    held.whole()
+    assert held.log.seqs() == expected
+    held.whole()
+    disk.kill()
+    again = SmallLog(disk)
+    assert again.seqs() == expected
+    again.checkpoint()
+    again.close()
+    assert SmallLog(disk).seqs() == expected
+
+
+def test_deletes_in_older_segments_made_while_their_delete_bytes_are_set_stay_pending(disk: FakeDisk) -> None:
+    """C09."""
+    held = Meanwhile(disk)
+    held.whole()
+    held.log.delete(seqs=[1])
+    held.start()
+    held.log.delete(seqs=[2])
+    held.finish()
+    assert held.log.topic().segments.pending_seqs(held.log.topic().segments.segments[0]) == [2]
+    assert held.log.seqs() == [3, 4, 5, 6, 7, 8]
+    disk.kill()
+    assert SmallLog(disk).seqs() == [3, 4, 5, 6, 7, 8]
+
+
+def test_evictions_made_while_a_checkpoint_runs_hold(disk: FakeDisk) -> None:
+    """C11, 20."""
+    held = Meanwhile(disk)
+    held.start()
+    held.log.create(cap_records=3)
+    held.log.append()
+    held.finish()
+    assert held.log.seqs() == [7, 8, 9]
+    disk.kill()
+    assert SmallLog(disk).seqs() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_a_topic_removed_while_a_checkpoint_runs_is_gone_for_good(disk: FakeDisk, steps: int) -> None:
+    """25: at whatever step, its files go and it does not come back."""
+    held = Meanwhile(disk)
+    held.log.append("b", 3)
+    held.start()
+    for _ in range(steps):
+        if len(held.runtime.checkpoints):
+            held.runtime.checkpoints.step()
+    assert held.log.drop("a")
+    held.runtime.checkpoints.run_all()
+    held.log.append("b")
+    held.log.checkpointer.start()
+    held.runtime.checkpoints.run_all()
+    assert disk.listdir(f"{ROOT}/topics") == ["00000002"]
+    disk.kill()
+    again = SmallLog(disk)
+    assert sorted(again.engine.topics) == ["b"]
+    assert again.seqs("b") == [1, 2, 3, 4]
+    assert disk.listdir(f"{ROOT}/topics") == ["00000002"]
+
+
+def test_a_topic_removed_and_made_again_while_a_checkpoint_runs_starts_anew(disk: FakeDisk) -> None:
+    """D09, 21."""
+    held = Meanwhile(disk)
+    held.start()
+    held.log.drop()
+    held.log.append(count=2)
+    held.finish()
+    assert held.log.seqs() == [1, 2]
+    held.whole()
+    disk.kill()
+    again = SmallLog(disk)
+    assert again.seqs() == [1, 2]
+    assert again.topic().id == 2
+
+
+def test_a_config_changed_while_a_checkpoint_runs_is_kept(disk: FakeDisk) -> None:
+    held = Meanwhile(disk)
+    held.start()
+    held.log.create(ttl_ms=5000, durability="fsync")
+    held.finish()
+    held.whole()
+    disk.kill()
+    config = SmallLog(disk).topic().config
+    assert (config.ttl_ms, config.durability) == (5000, "fsync")
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+class Stubborn(InlineRunner):
+    """Fails the first jobs, after or before doing them."""
+
+    def __init__(self, fs: FakeDisk, failures: list[str]) -> None:
+        super().__init__(fs)
+        self.failures = failures
+
+    def run(self, job: Job) -> JobResult:
+        failure = self.failures.pop(0) if self.failures else ""
+        if failure == "before":
+            raise JobFailed("no")
+        result = super().run(job)
+        if failure == "after":
+            raise JobFailed("the worker died with status -9")
+        return result
+
+
+@pytest.mark.parametrize("failures", [["before"], ["after"], ["after", "before", "after"]])
+def test_a_failing_job_leaves_everything_usable_and_the_next_one_does_it_all(
+    disk: FakeDisk, failures: list[str]
+) -> None:
+    """C08."""
+    count = len(failures)
+    log = SmallLog(disk, runner=Stubborn(disk, failures))
+    for turn in range(count):
+        log.append(count=3, tag="red" if turn == 0 else None)
+        with pytest.raises(JobFailed):
+            log.checkpoint()
+        assert log.seqs() == list(range(1, 3 * turn + 4))
+    machine = disk.clone()
+    assert SmallLog(machine).seqs() == list(range(1, 3 * count + 1))
+    log.delete(seqs=[2])
+    log.checkpoint()
+    expected = [seq for seq in range(1, 3 * count + 1) if seq != 2]
+    assert log.seqs() == expected
+    assert log.topic().checkpointed_seq == 3 * count
+    disk.kill()
+    assert SmallLog(disk).seqs() == expected
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_snapshot_that_cannot_be_written_leaves_the_one_before_and_is_tried_again(disk: FakeDisk, error: int) -> None:
+    """A06, D03."""
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    log.append(count=3)
+    log.checkpoint()
+    log.append(count=3)
+    log.delete(seqs=[1])
+    fs.fail("pwrite", error=error, path=lambda path: "snapshot" in path)
+    with pytest.raises(OSError, check=lambda raised: raised.errno == error):
+        log.checkpoint()
+    assert log.seqs() == [2, 3, 4, 5, 6]
+    machine = disk.clone()
+    assert SmallLog(machine).seqs() == [2, 3, 4, 5, 6]
+    log.append()
+    log.checkpoint()
+    assert log.checkpointer.number == 2
+    disk.kill()
+    assert SmallLog(disk).seqs() == [2, 3, 4, 5, 6, 7]
+
+
+def test_files_that_cannot_be_removed_stay_and_fail_nothing(disk: FakeDisk) -> None:
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    fs.fail("unlink", error=errno.EIO, lasts=True, path=lambda path: not path.endswith(".tmp"))
+    for _ in range(4):
+        log.append(count=3)
+        log.checkpoint()
+    assert snapshot_names(disk) == [1, 2, 3, 4]
+    fs.heal()
+    log.append()
+    log.checkpoint()
+    assert snapshot_names(disk) == [4, 5]
+    disk.kill()
+    assert SmallLog(disk).seqs() == list(range(1, 14))
+
+
+def test_a_dead_shard_fails_the_checkpoint_and_reads_go_on(disk: FakeDisk) -> None:
+    """A02."""
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    log.create(durability="fsync")
+    log.append(count=3)
+    fs.fail("fdatasync")
+    with pytest.raises(Exception, match="read-only"):
+        log.append()
+    with pytest.raises(Exception, match="read-only"):
+        log.checkpoint()
+    assert log.seqs() == [1, 2, 3]
+    disk.kill()
+    assert SmallLog(disk).seqs()[:3] == [1, 2, 3]
+
+
+def test_records_rotten_in_the_wal_fail_the_checkpoint_instead_of_vanishing(disk: FakeDisk, log: SmallLog) -> None:
+    """B04: the WAL of records that no segment got must never go."""
+    log.append(count=6)
+    log.engine.wal.shards[0].sync()
+    path = f"{ROOT}/wal/wal-0000000000000001.log"
+    content = disk.read(path)
+    disk.poke(path, content.index(b'"n":3'), b'"n":9')
+    for _ in range(3):
+        with pytest.raises(Exception, match="damaged"):
+            log.checkpoint()
+    assert log.seqs() == [1, 2, 3, 4, 5, 6], "memory still has them"
+    assert snapshot_names(disk) == []
+    assert wal_names(disk) == [1]

@@ -1,0 +1,525 @@
+"""The engine against `TopicModel`, step by step, with kills, power losses and restarts among the steps.
+
+After every step each topic's numbers and a read of the whole topic, page by page, must be those of the model:
+that is invariants 1, 4 to 10, 12, 13 and 16 to 18 of log-semantics §16. The rules name the others they stand for.
+"""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.conftest import FULL
+from tests.engine.driver import SMALL, Driver
+from tests.engine.model import KeyModel, NewModelRecord, PageModel, TopicModel
+from topics.engine.config import DURABILITIES, TopicConfig
+from topics.engine.intake import NewRecord, batch_of_records
+from topics.engine.staged import Appended
+from topics.engine.topic import Topic
+from topics.errors import TopicNotEmpty, TopicsError
+from topics.formats.records import RecordBatch
+from topics.testing.fake_disk import Damage
+
+NAMES = ("a", "b", "c")
+TAGS = ("", "x", "x1", "x12", "y")
+NODES = ("", "n1", "n2")
+TTL_MS = 1000
+WINDOW_MS = 500
+
+names = st.sampled_from(NAMES)
+sizes = st.sampled_from((1, 4, 20))
+new_records = st.lists(
+    st.builds(
+        NewModelRecord,
+        data=st.builds(lambda size, digit: digit * size, sizes, st.sampled_from((b"1", b"2", b"3"))),
+        meta=st.none() | st.just(b'{"m":1}'),
+        tag=st.none() | st.sampled_from(TAGS),
+        node=st.none() | st.sampled_from(NODES),
+    ),
+    min_size=1,
+    max_size=6,
+)
+keys = st.none() | st.sampled_from(("k1", "k2"))
+configs = st.builds(
+    TopicConfig,
+    durability=st.sampled_from(DURABILITIES),
+    ttl_ms=st.sampled_from((0, 0, TTL_MS)),
+    cap_records=st.sampled_from((0, 0, 3, 8)),
+    cap_bytes=st.sampled_from((0, 0, 40, 90)),
+    discard=st.sampled_from(("old", "old", "reject")),
+    dedupe_node=st.booleans(),
+    idempotency_window_ms=st.just(WINDOW_MS),
+)
+cursors = st.integers(0, 40) | st.integers(200, 600)
+shard_counts = st.sampled_from((1, 2, 3))
+
+
+def batch_of(new: list[NewModelRecord]) -> RecordBatch:
+    return batch_of_records(NewRecord(record.data, record.tag, record.node, record.meta) for record in new)
+
+
+class Observed:
+    """Floors of one instance: they never decrease (11)."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic_id = topic.id
+        self.evict_floor = topic.evict_floor
+        self.earliest_seq = topic.earliest_seq
+
+
+class EngineAgainstModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.models: dict[str, TopicModel] = {}
+        # What a power loss may go back to: states since the last one that is known to be durable.
+        self.history: dict[str, list[TopicModel]] = {}
+        # Everything ever written and logged in an instance and not deleted since: what may be read at all.
+        self.written: dict[str, dict[int, Any]] = {}
+        self.observed: dict[str, Observed] = {}
+        # Last seq that the disk knows of: of a stored class, or the head at the last checkpoint.
+        self.stored_heads: dict[str, int] = {}
+        self.newest_ms = 0
+        # What a checkpoint that is under way will have stored: id, head and unlogged seqs by name.
+        self.captured: dict[str, tuple[int, int, set[int]]] = {}
+
+    @initialize(
+        shards=shard_counts,
+        tail_cache_bytes=st.sampled_from((0, 300, 1 << 20)),
+        segment_events_max=st.sampled_from((1, 3, 7)),
+        segment_age_ms_max=st.sampled_from((0, 800)),
+    )
+    def open(self, shards: int, tail_cache_bytes: int, segment_events_max: int, segment_age_ms_max: int) -> None:
+        self.driver = Driver(
+            replace(
+                SMALL,
+                wal_shards=shards,
+                wal_file_bytes=8 * 1024,
+                tail_cache_bytes=tail_cache_bytes,
+                segment_events_max=segment_events_max,
+                segment_age_ms_max=segment_age_ms_max,
+            )
+        )
+
+    @property
+    def now_ms(self) -> int:
+        return self.driver.opened.engine.now_ms()
+
+    def begin(self, name: str) -> TopicModel:
+        """The model, as up to date as the engine makes itself at the start of a call."""
+        model = self.models[name]
+        model.refresh(self.now_ms)
+        self.driver.topic(name).refresh(self.now_ms)
+        model.settle_ttl_floor(self.driver.topic(name).ttl_floor)
+        return model
+
+    def changed(self, name: str, *, is_durable: bool = False) -> None:
+        """Notes a state that a power loss may go back to; a durable one ends all earlier ones."""
+        model = self.models[name]
+        durability = model.config.durability
+        model.settle_ttl_floor(self.driver.topic(name).ttl_floor)
+        for seq, record in model.records.items():
+            if seq not in model.unlogged:
+                self.written[name][seq] = record
+        if durability != "ephemeral":
+            self.stored_heads[name] = model.head_seq
+        if is_durable or durability == "fsync":
+            self.history[name] = []
+        self.history[name].append(model.copy())
+
+    def all_durable(self) -> None:
+        for name, model in self.models.items():
+            self.history[name] = [model.copy()]
+
+    # Topics.
+
+    @rule(name=names, config=configs)
+    def put(self, name: str, config: TopicConfig) -> None:
+        """Invariants 20 (relaxing brings nothing back) and 42."""
+        answers: list[Any] = []
+        self.driver.opened.engine.put_topic(name, config, answers.append)
+        assert self.driver.answer(answers) == (name not in self.models)
+        if name not in self.models:
+            self.new_instance(name, config)
+        else:
+            # The old TTL counts up to the moment of the change.
+            model = self.models[name]
+            model.refresh(self.now_ms)
+            model.config = config
+            model.apply_caps()
+            model.refresh(self.now_ms)
+        self.changed(name, is_durable=True)
+
+    def new_instance(self, name: str, config: TopicConfig) -> None:
+        self.models[name] = TopicModel(config)
+        self.history[name] = []
+        self.written[name] = {}
+        self.observed.pop(name, None)
+        self.stored_heads.pop(name, None)
+
+    @precondition(lambda self: self.models)
+    @rule(name=names, if_empty=st.booleans())
+    def drop(self, name: str, if_empty: bool) -> None:
+        """Invariant 21: the next instance begins at 1."""
+        if name not in self.models:
+            assert self.driver.drop(name, if_empty=if_empty) is False
+            return
+        if if_empty and self.begin(name).count:
+            with pytest.raises(TopicNotEmpty):
+                self.driver.drop(name, if_empty=True)
+            return
+        assert self.driver.drop(name, if_empty=if_empty) is True
+        for table in (self.models, self.history, self.written):
+            del table[name]
+        self.observed.pop(name, None)
+        self.stored_heads.pop(name, None)
+
+    # Records.
+
+    @rule(name=names, new=new_records, key=keys)
+    def append(self, name: str, new: list[NewModelRecord], key: str | None) -> None:
+        """Invariants 1 to 4, 10, 15, 19, 28 and 29."""
+        self.append_all(name, [(new, key)])
+
+    @rule(name=names, writes=st.lists(st.tuples(new_records, keys), min_size=2, max_size=4))
+    def append_in_one_turn(self, name: str, writes: list[tuple[list[NewModelRecord], str | None]]) -> None:
+        """Invariants 1 to 4 and 28 for writes that are on their way at the same time."""
+        self.append_all(name, writes)
+
+    def append_all(self, name: str, writes: list[tuple[list[NewModelRecord], str | None]]) -> None:
+        if name not in self.models:
+            self.new_instance(name, TopicConfig())
+            is_new = True
+        else:
+            self.begin(name)
+            is_new = False
+        model = self.models[name]
+        now_ms = self.now_ms
+        answers = []
+        for new, key in writes:
+            answer: list[Any] = []
+            try:
+                self.driver.opened.engine.append(name, batch_of(new), answer.append, key=key)
+            except TopicsError as error:
+                answer.append(error)
+            answers.append(answer)
+        self.driver.opened.engine.flush()
+        for (new, key), answer in zip(writes, answers, strict=True):
+            assert len(answer) == 1
+            self.check_answer(name, model, new, key, now_ms, answer[0], is_new=is_new)
+            is_new = False
+
+    def check_answer(
+        self,
+        name: str,
+        model: TopicModel,
+        new: list[NewModelRecord],
+        key: str | None,
+        now_ms: int,
+        answer: Appended | TopicsError,
+        *,
+        is_new: bool,
+    ) -> None:
+        known = model.known_key(key, now_ms)
+        if known is not None:
+            last_seq = known.first_seq + known.count - 1
+            assert answer == Appended(name, known.first_seq, last_seq, last_seq, known.count, known.ts, False, True)
+            return
+        refusal = model.refusal(new)
+        if refusal is not None:
+            assert isinstance(answer, TopicsError)
+            assert answer.code == refusal
+            return
+        first_seq = model.head_seq + 1
+        model.append(new, key, now_ms)
+        assert answer == Appended(
+            name, first_seq, model.head_seq, model.head_seq, len(new), model.last_ts, is_new, False
+        )
+        self.changed(name)
+
+    @precondition(lambda self: self.models)
+    @rule(
+        name=names,
+        before_seq=st.none() | st.integers(0, 40) | st.just(2**64 - 1),
+        tag=st.none() | st.sampled_from(TAGS),
+        is_prefix=st.booleans(),
+    )
+    def delete(self, name: str, before_seq: int | None, tag: str | None, is_prefix: bool) -> None:
+        """Invariants 14, 22 and 24; 23 and 25 by the crashes that follow."""
+        if name not in self.models or (before_seq is None and tag is None):
+            return
+        model = self.begin(name)
+        selector = {"before_seq": before_seq, "tag_prefix" if is_prefix else "tag": tag}
+        deleted = self.driver.delete(name, **selector)
+        before = set(model.records)
+        count = model.delete(before_seq, None if is_prefix else tag, tag if is_prefix else None)
+        for seq in before - set(model.records):
+            self.written[name].pop(seq, None)
+        assert (deleted.deleted, deleted.head_seq, deleted.earliest_seq, deleted.count, deleted.size_bytes) == (
+            count,
+            model.head_seq,
+            model.earliest_seq,
+            model.count,
+            model.size_bytes,
+        )
+        assert self.driver.delete(name, **selector).deleted == 0
+        self.changed(name)
+
+    @precondition(lambda self: self.models)
+    @rule(
+        name=names,
+        from_seq=cursors,
+        limit=st.integers(1, 8),
+        bytes_max=st.sampled_from((1, 25, 60, 1 << 20)),
+        nodes=st.frozensets(st.sampled_from(NODES)),
+    )
+    def read(self, name: str, from_seq: int, limit: int, bytes_max: int, nodes: frozenset[str]) -> None:
+        """Invariants 6, 7, 9, 12 to 14 and 27."""
+        if name not in self.models:
+            return
+        model = self.begin(name)
+        page = self.driver.read(
+            from_seq,
+            topic=name,
+            limit=limit,
+            bytes_max=bytes_max,
+            nodes=frozenset(node.encode() for node in nodes) or None,
+        )
+        assert PageModel.of(page) == model.read(from_seq, limit, bytes_max, nodes)
+        assert page.caught_up == (page.next_from_seq == page.head_seq)
+        assert page.lag == page.head_seq - page.next_from_seq
+
+    # Time.
+
+    @rule(ms=st.sampled_from((1, 60, WINDOW_MS, TTL_MS, TTL_MS + 1)))
+    def let_time_pass(self, ms: int) -> None:
+        self.driver.clock.advance(ms)
+
+    @rule(ms=st.integers(1, 2 * TTL_MS))
+    def step_the_clock_back(self, ms: int) -> None:
+        """F01: times of records do not decrease, floors do not fall."""
+        self.newest_ms = max(self.newest_ms, self.now_ms)
+        self.driver.clock.set(self.driver.clock.now_ms() - ms)
+
+    @rule()
+    def tick(self) -> None:
+        engine = self.driver.opened.engine
+        engine.wal.tick()
+        engine.flush()
+
+    # Checkpoints, restarts, crashes.
+
+    def capture(self) -> None:
+        """A checkpoint begins: everything written is synced, and stored when it ends."""
+        for name, model in self.models.items():
+            self.begin(name)
+            is_stored = model.config.durability != "ephemeral"
+            topic_id = self.driver.topic(name).id
+            self.captured[name] = (topic_id, model.head_seq, set(model.unlogged) if is_stored else set())
+            if is_stored:
+                # Segments that it wrote are taken in by a start, finished or not.
+                self.written[name].update(model.records)
+        self.all_durable()
+
+    def checkpointed(self) -> None:
+        for name, (topic_id, head_seq, unlogged) in self.captured.items():
+            if name in self.models and self.driver.topic(name).id == topic_id:
+                self.stored_heads[name] = max(self.stored_heads.get(name, 0), head_seq)
+                self.models[name].unlogged -= unlogged
+                for state in self.history[name]:
+                    state.unlogged -= unlogged
+        self.captured = {}
+
+    def finish_checkpoint(self) -> None:
+        self.driver.finish_checkpoints()
+        self.checkpointed()
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Invariant 25: what is in segments now is what was in memory."""
+        self.finish_checkpoint()
+        self.capture()
+        self.driver.checkpoint()
+        self.checkpointed()
+
+    @precondition(lambda self: not self.captured)
+    @rule()
+    def begin_checkpoint(self) -> None:
+        """The steps that follow happen while it is under way: invariants 23 and 25."""
+        self.capture()
+        self.driver.opened.checkpointer.start()
+
+    @precondition(lambda self: self.captured)
+    @rule()
+    def step_checkpoint(self) -> None:
+        if not self.driver.runtime.checkpoints.step():
+            self.checkpointed()
+
+    def before_start(self) -> None:
+        # A clock that is behind what TTL has already acted on is not part of this model: see `recovery`.
+        self.driver.clock.set(max(self.newest_ms, self.now_ms, self.driver.clock.now_ms()))
+
+    @rule(shards=shard_counts)
+    def stop_and_start(self, shards: int) -> None:
+        """Invariants 43 and 44."""
+        self.before_start()
+        self.finish_checkpoint()
+        self.capture()
+        self.checkpointed()
+        self.driver.reopen(replace(self.driver.settings, wal_shards=shards))
+        self.restarted({name: [model] for name, model in self.models.items()}, {})
+
+    @rule(shards=shard_counts, times=st.integers(1, 2))
+    def kill(self, shards: int, times: int) -> None:
+        """Invariants 20, 23, 25, 39, 40 (the head is exact), 42, 43 and 44."""
+        self.before_start()
+        for _ in range(times):
+            self.driver.kill(replace(self.driver.settings, wal_shards=shards))
+        self.restarted({name: [model] for name, model in self.models.items()}, {})
+
+    @rule(damage=st.sampled_from(Damage), seed=st.integers(0, 1000), shards=shard_counts)
+    def lose_power(self, damage: Damage, seed: int, shards: int) -> None:
+        """Invariants 23, 25, 39, 40, 42 and 43."""
+        self.before_start()
+        ceilings = {name: self.driver.topic(name).ceiling for name in self.models}
+        self.driver.lose_power(damage, seed, replace(self.driver.settings, wal_shards=shards))
+        self.restarted(dict(self.history), ceilings)
+
+    def restarted(self, candidates: dict[str, list[TopicModel]], ceilings: dict[str, int]) -> None:
+        """Takes over what survived: one of the states that may have."""
+        engine = self.driver.opened.engine
+        assert set(engine.topics) == set(self.models)
+        for name, states in candidates.items():
+            topic = engine.topics[name]
+            before = self.models[name]
+            assert topic.config == before.config
+            if before.config.durability == "ephemeral" or before.unlogged:
+                self.models[name] = self.without_memory(name, topic, before)
+            else:
+                if before.config.durability == "disk":
+                    assert topic.head_seq >= before.head_seq, "an answered seq may be assigned again"
+                self.models[name] = self.matching(name, topic, states, ceilings.get(name, 0))
+            self.stored_heads[name] = topic.head_seq
+            if ceilings:
+                self.observed.pop(name, None)
+        self.captured = {}
+        self.all_durable()
+
+    def matching(self, name: str, topic: Topic, states: list[TopicModel], ceiling: int) -> TopicModel:
+        for state in reversed(states):
+            model = state.recovered(ceiling=ceiling, now_ms=self.now_ms)
+            if model.ttl_floor <= topic.ttl_floor <= max(model.ttl_floor, model.ttl_floor_max):
+                model.settle_ttl_floor(topic.ttl_floor)
+                if self.difference(name, topic, model) is None:
+                    return model
+        model = states[-1].recovered(ceiling=ceiling, now_ms=self.now_ms)
+        raise AssertionError(f"none of {len(states)} states: {self.difference(name, topic, model)}")
+
+    def without_memory(self, name: str, topic: Topic, before: TopicModel) -> TopicModel:
+        """A topic that is or was ephemeral: what only memory held is gone, the rest is as it was (41)."""
+        found = {record.seq: record for record in self.driver_read_all(name)}
+        written = self.written[name]
+        assert all(written.get(seq) == record for seq, record in found.items())
+        if before.config.durability == "ephemeral":
+            heads = {self.stored_heads.get(name, 0)}
+            captured = self.captured.get(name)
+            if captured is not None and captured[0] == topic.id:
+                heads.add(max(captured[1], *heads))
+            assert topic.head_seq in heads
+            assert written or not found
+        else:
+            assert topic.head_seq >= before.head_seq or before.config.durability == "memory"
+            if before.config.durability == "fsync":
+                assert found.keys() >= before.records.keys() - before.unlogged
+        model = TopicModel(
+            before.config,
+            topic.head_seq,
+            found,
+            topic.cap_floor,
+            topic.ttl_floor,
+            topic.ttl_floor,
+            topic.delete_below,
+            topic.last_ts,
+            list(topic.lost),
+        )
+        model.keys = {key: KeyModel(state.ts, state.first_seq, state.count) for key, state in topic.keys.items()}
+        self.observed.pop(name, None)
+        return model
+
+    def driver_read_all(self, name: str) -> list[Any]:
+        found, cursor = [], 0
+        while True:
+            page = self.driver.read(cursor, topic=name, limit=2)
+            found += page.records
+            cursor = page.next_from_seq
+            if page.caught_up:
+                return found
+
+    # What must hold after each step.
+
+    def difference(self, name: str, topic: Topic, model: TopicModel) -> str | None:
+        """What of the engine's topic is not as the model says; None when they agree."""
+        numbers = (topic.head_seq, topic.earliest_seq, topic.evict_floor, topic.count, topic.size_bytes)
+        wanted = (model.head_seq, model.earliest_seq, model.evict_floor, model.count, model.size_bytes)
+        if numbers != wanted:
+            return f"{name}: head, earliest, evict floor, count, bytes {numbers}, not {wanted}"
+        cursor = 0
+        while True:
+            page = PageModel.of(self.driver.read(cursor, topic=name, limit=3, bytes_max=60))
+            expected = model.read(cursor, 3, 60, frozenset())
+            if page != expected:
+                return f"{name}: read from {cursor}: {page}, not {expected}"
+            cursor = page.next_from_seq
+            if cursor == page.head_seq:
+                break
+        now_ms = self.now_ms
+        known = {key: (state.ts, state.first_seq, state.count) for key, state in topic.keys.items()}
+        for key in ("k1", "k2"):
+            wanted_key = model.known_key(key, now_ms)
+            if wanted_key is not None and known.get(key) != wanted_key:
+                return f"{name}: key {key} is {known.get(key)}, not {wanted_key}"
+        return None
+
+    @invariant()
+    def engine_and_model_agree(self) -> None:
+        """Invariants 1, 4 to 10, 12, 13, 16 to 18."""
+        if not hasattr(self, "driver"):
+            return
+        assert set(self.driver.opened.engine.topics) == set(self.models)
+        for name in self.models:
+            model = self.begin(name)
+            topic = self.driver.topic(name)
+            assert self.difference(name, topic, model) is None
+            self.check_bounds(topic)
+
+    def check_bounds(self, topic: Topic) -> None:
+        """Invariants 5 and 11."""
+        assert 1 <= topic.evict_floor <= topic.earliest_seq <= topic.head_seq + 1
+        assert (topic.count == 0) == (topic.earliest_seq == topic.head_seq + 1)
+        before = self.observed.get(topic.name)
+        if before is not None and before.topic_id == topic.id:
+            assert topic.evict_floor >= before.evict_floor
+            assert topic.earliest_seq >= before.earliest_seq
+        self.observed[topic.name] = Observed(topic)
+
+    def teardown(self) -> None:
+        """Invariant 43: recovering twice equals recovering once."""
+        if not hasattr(self, "driver"):
+            return
+        self.before_start()
+        self.driver.kill()
+        once = copy.deepcopy(self.durable_files())
+        self.driver.kill()
+        assert self.durable_files() == once
+
+    def durable_files(self) -> dict[str, bytes]:
+        return self.driver.disk.files()
+
+
+EngineAgainstModel.TestCase.settings = settings(
+    max_examples=1000 if FULL else 60, stateful_step_count=80 if FULL else 30
+)
+TestEngineAgainstModel = EngineAgainstModel.TestCase
