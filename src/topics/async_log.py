@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from topics.clock import Clock, SystemClock
-from topics.embedded import TopicState, make_batch, topic_state
+from topics.embedded import TopicState, absolute_path, make_batch, topic_state
 from topics.engine.config import checked_config
 from topics.engine.engine import Deleted
 from topics.engine.page import Page
@@ -69,9 +69,7 @@ class AsyncLog:
         return created
 
     async def drop(self, topic: str, *, if_empty: bool = False) -> bool:
-        deleted: bool = await self._call(
-            lambda done: self._engine.delete_topic(topic, if_empty=if_empty, done=done)
-        )
+        deleted: bool = await self._call(lambda done: self._engine.delete_topic(topic, if_empty=if_empty, done=done))
         return deleted
 
     def topics(self) -> list[str]:
@@ -130,14 +128,12 @@ class AsyncLog:
         tag_prefix: str | None = None,
     ) -> Deleted:
         deleted: Deleted = await self._call(
-            lambda done: self._engine.delete_records(
-                topic, done, before_seq=before_seq, tag=tag, tag_prefix=tag_prefix
-            )
+            lambda done: self._engine.delete_records(topic, done, before_seq=before_seq, tag=tag, tag_prefix=tag_prefix)
         )
         return deleted
 
     async def checkpoint(self) -> None:
-        error = await self._call(lambda done: self._opened.checkpointer.start(done))
+        error = await self._call(self._opened.checkpointer.start)
         if error is not None:
             raise error
 
@@ -174,7 +170,7 @@ async def open_async(
     loop = asyncio.get_running_loop()
     opened = open_engine(
         fs or RealFs(),
-        os.path.abspath(os.fspath(path)),
+        absolute_path(path),
         settings=settings or EngineSettings(),
         clock=clock or SystemClock(),
         runtime=LoopRuntime(loop),

@@ -258,6 +258,10 @@ def make_batch(payloads: Sequence[Any]) -> RecordBatch:
     return batch_of_payloads(payloads)
 
 
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    return os.path.abspath(os.fspath(path))
+
+
 def open_log(
     path: str | os.PathLike[str],
     *,
@@ -273,7 +277,7 @@ def open_log(
     runtime = LockRuntime()
     opened = open_engine(
         fs or RealFs(),
-        os.path.abspath(os.fspath(path)),
+        absolute_path(path),
         settings=settings or EngineSettings(),
         clock=clock or SystemClock(),
         runtime=runtime,

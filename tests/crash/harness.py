@@ -268,6 +268,14 @@ class World:
             self._all_synced()
         return outcome[0]
 
+    def relocate(self) -> None:
+        """Moves to the cold tier all that is old enough."""
+        assert self.opened is not None
+        moved = -1
+        while moved != self.opened.relocator.moved_total:
+            moved = self.opened.relocator.moved_total
+            self.opened.relocator.tick()
+
     def tick(self, ms: int = 100) -> None:
         """Time passes, and the background sync runs: what was answered before is durable after it."""
         self.clock.advance(ms)
@@ -329,9 +337,10 @@ class World:
             state.records, state.keys, state.head_seq = {}, {}, topic.head_seq
             state.lost = list(topic.lost)
             state.cap_floor = topic.cap_floor
-        elif topic.head_seq != state.head_seq:
-            if topic.head_seq < state.head_seq or not self.power_lost or not state.reserved:
-                return f"head is {topic.head_seq}, not {state.head_seq}"
+        elif topic.head_seq != state.head_seq and not (
+            topic.head_seq > state.head_seq and self.power_lost and state.reserved
+        ):
+            return f"head is {topic.head_seq}, not {state.head_seq}"
         if state.config.durability in ("disk", "fsync") and topic.head_seq < answered_seq:
             return f"head is {topic.head_seq}, and {answered_seq} was answered"
         state.restart(now_ms, topic.head_seq)

@@ -1,6 +1,7 @@
 """Workloads for the sweeps: each exercises one thing an engine does to its files."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from tests.crash.harness import SETTINGS, World
@@ -38,6 +39,25 @@ def batch(world: World) -> None:
     world.flush()
     world.append("b", 6, size=400)
     world.append("a", 6, size=400)
+
+
+def one_turn(world: World) -> None:
+    """A13: everything of a turn in one group, what is synced and what is not, deletes and configs among it."""
+    world.open()
+    world.put("a", durability="fsync", cap_records=30)
+    world.put("b", durability="disk")
+    for place in range(3):
+        world.append("b", 2, flush=False)
+        world.append("a", 3, size=150, flush=False)
+        world.delete("b", tag_prefix="t1", flush=False)
+        world.append("b", 2, key=f"k{place}", size=150, flush=False)
+        world.delete("a", before_seq=place * 2, flush=False)
+        world.put("a", durability="fsync", cap_records=12 - place * 3, flush=False)
+        world.append("a", 2, flush=False)
+        world.append("b", 1, flush=False)
+        world.flush()
+        if place == 1:
+            world.checkpoint()
 
 
 def auto_create(world: World) -> None:
@@ -281,6 +301,30 @@ def busy_reservations(world: World) -> None:
             world.checkpoint()
 
 
+def relocate(world: World) -> None:
+    """N01: sealed segments go to a cold folder: copy, sync, record, and only then the hot files."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    world.append("a", 14)
+    world.append("b", 8)
+    world.checkpoint()
+    world.relocate()
+    world.delete("a", tag="t1.1")
+    world.append("a", 7)
+    world.checkpoint()
+    world.relocate()
+    world.delete("a", before_seq=5)
+    world.append("b", 2)
+    world.checkpoint()
+    world.delete("a", tag_prefix="t2")
+    world.append("b", 2)
+    world.checkpoint()
+    world.drop("b")
+    world.append("a", 2)
+    world.checkpoint()
+
+
 TINY_WAL: Final = EngineSettings(
     wal_shards=1, wal_file_bytes=4096, segment_events_max=6, tail_cache_bytes=600, segment_bytes_max=4096
 )
@@ -288,6 +332,7 @@ TINY_WAL: Final = EngineSettings(
 SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "append": (append, SETTINGS),
     "batch": (batch, SETTINGS),
+    "one_turn": (one_turn, SETTINGS),
     "auto_create": (auto_create, SETTINGS),
     "rotate": (rotate, TINY_WAL),
     "checkpoint": (checkpoint, SETTINGS),
@@ -302,5 +347,6 @@ SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "close_and_reopen": (close_and_reopen, SETTINGS),
     "change_shards": (change_shards, SETTINGS),
     "several_shards": (several_shards, SETTINGS),
+    "relocate": (relocate, replace(SETTINGS, cold_dir="/cold", hot_retain_segments=1)),
     "busy_reservations": (busy_reservations, EngineSettings(wal_shards=1, wal_file_bytes=65536)),
 }

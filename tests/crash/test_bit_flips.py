@@ -63,12 +63,8 @@ def _read(world: World, name: str) -> Found:
         try:
             page = world.engine.read(name, cursor, limit=5)
         except CorruptRecord as error:
-            assert error.detail is not None
-            seq = error.detail["seq"]
-            assert isinstance(seq, int)
-            assert seq > cursor
-            found.corrupt.add(seq)
-            cursor = seq
+            cursor = _seq_of(error, cursor)
+            found.corrupt.add(cursor)
             continue
         if page.tombstone is not None:
             found.tombstones.append((page.tombstone.gap_from, page.tombstone.gap_to))
@@ -76,6 +72,13 @@ def _read(world: World, name: str) -> Found:
         if page.caught_up:
             return found
         cursor = page.next_from_seq
+
+
+def _seq_of(error: CorruptRecord, cursor: int) -> int:
+    seq = (error.detail or {}).get("seq")
+    if not isinstance(seq, int) or seq <= cursor:
+        raise Broken(f"a read at {cursor} names {seq}") from error
+    return seq
 
 
 def _unsynced_from(path: str) -> int:

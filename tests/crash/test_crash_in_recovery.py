@@ -9,7 +9,7 @@ from tests.crash.sweep import RecordProperty, Tally, count_operations, run_until
 from topics.testing.fake_disk import Damage
 
 NAMES = ("append", "rotate", "checkpoint", "seal", "delete", "drop_and_recreate", "change_shards", "several_shards")
-STARTS = None if FULL else 4
+STARTS = 16 if FULL else 4
 POINTS = None if FULL else 5
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.crash.harness import ROOT, SETTINGS, World, expect
 from tests.crash.scripts import SCRIPTS, TINY_WAL
 from topics.errors import Damaged, StartRefused
-from topics.testing.fake_disk import Damage
+from topics.testing.fake_disk import CrashNow, Damage
 
 WAL = f"{ROOT}/wal/wal-0000000000000001.log"
 
@@ -241,3 +241,68 @@ def test_a_missing_segment_that_is_still_needed_refuses_the_start_and_is_named()
     world.disk.unlink(path)
     with pytest.raises(StartRefused, match=path):
         world.open()
+
+
+def test_b13_a_power_loss_while_the_end_of_the_log_is_written_again_loses_no_answer() -> None:
+    """What is being written may be anything afterwards; the copy beside the log brings it back."""
+    world = World()
+    world.open()
+    world.put("a", durability="fsync")
+    world.append("a", 3, size=300)
+    world.crash(None)
+    writes = 0
+
+    def stop_after_the_rewrite(operation: str, path: str) -> None:
+        nonlocal writes
+        if path == WAL and writes:
+            raise CrashNow
+        writes += operation == "pwrite" and path == WAL
+
+    world.disk.on_operation = stop_after_the_rewrite
+    with pytest.raises(CrashNow):
+        world.open()
+    assert any(path.endswith(".rewrite") for path in world.disk.files())
+    for seed in range(8):
+        garbled = world.fork()
+        garbled.crash(Damage.GARBLE, seed)
+        garbled.recover()
+        assert not any(path.endswith(".rewrite") for path in garbled.disk.files())
+
+
+def test_h13_a_key_is_known_after_a_crash_between_its_segment_and_the_snapshot() -> None:
+    """The records are taken in from the unfinished checkpoint, the key and its answer from the log."""
+    world = World()
+    world.open()
+    world.put("a", durability="fsync")
+    world.append("a", 2)
+    expect(world.checkpoint(), None, "the outcome of a checkpoint")
+    first = world.append("a", 3, key="once")
+    world.faults.fail("create", path=lambda path: "/meta/" in path)
+    assert world.checkpoint() is not None
+    world.crash(Damage.DROP)
+    world.recover()
+    assert world.engine.topics["a"].checkpointed_seq == 5
+    known = world.engine.topics["a"].keys["once"]
+    assert (known.first_seq, known.count) == (first.first_seq, 3)
+
+
+def test_names_that_a_killed_process_made_survive_the_next_power_loss() -> None:
+    """A directory that only the page cache knows is synced by the start that builds on it."""
+    world = World()
+    world.open()
+    world.put("a", durability="fsync")
+    world.append("a", 2)
+
+    def stop_before_the_parent_is_synced(operation: str, path: str) -> None:
+        if operation == "sync_dir" and path == f"{ROOT}/topics":
+            raise CrashNow
+
+    world.disk.on_operation = stop_before_the_parent_is_synced
+    with pytest.raises(CrashNow):
+        world.checkpoint()
+    world.crash(None)
+    world.recover()
+    expect(world.checkpoint(), None, "the outcome of a checkpoint")
+    world.crash(Damage.DROP)
+    world.recover()
+    assert world.engine.topics["a"].head_seq == 2

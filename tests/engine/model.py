@@ -95,6 +95,7 @@ class TopicModel:
 
     def refresh(self, now_ms: int) -> None:
         ttl_ms = self.config.ttl_ms
+        self.keys = {key: known for key, known in self.keys.items() if self.known_key(key, now_ms) is not None}
         expired = [seq for seq, record in self.records.items() if ttl_ms and now_ms - record.ts > ttl_ms]
         if expired:
             self._remove(expired)

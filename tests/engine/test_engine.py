@@ -144,6 +144,7 @@ def test_the_live_bytes_of_all_topics_are_bounded() -> None:
         driver.append("xxx", topic="b")
     assert caught.value.message == "the server's byte quota is used up"
     assert caught.value.detail == {"limit": "max_total_bytes", "max": 10}
+    assert list(driver.opened.engine.topics) == ["a"], "a refused write creates nothing"
     driver.drop("a")
     assert driver.append("xxx", topic="b").last_seq == 1
 
@@ -520,6 +521,19 @@ def test_ephemeral_keeps_its_config_and_the_head_of_the_last_checkpoint_invarian
     driver.append(5)
     driver.reopen()
     assert driver.read().tombstone == Tombstone(1, 4, "power_loss", 4, 5, 4)
+
+
+def test_floors_fall_back_with_the_head_of_an_ephemeral_topic() -> None:
+    """They are those of seqs that will be handed out again."""
+    driver = Driver()
+    driver.put(durability="ephemeral")
+    driver.append(1, 2, 3, 4)
+    driver.put(durability="ephemeral", cap_records=3)
+    assert driver.seqs() == [2, 3, 4]
+    driver.kill()
+    driver.append(1, 2)
+    assert driver.seqs() == [1, 2]
+    assert driver.read().tombstone is None
 
 
 @pytest.mark.parametrize("end", [Driver.kill, Driver.lose_power], ids=["kill", "power loss"])

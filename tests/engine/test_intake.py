@@ -289,3 +289,9 @@ def test_a_mapping_becomes_a_record() -> None:
     for wrong in ({"tag": "t"}, {"data": 1, "Tag": "t"}):
         with pytest.raises(InvalidRequest, match=r"^a record has data, and may have tag, node and meta; got \["):
             new_record(wrong)
+
+
+@pytest.mark.parametrize("payloads", ["abc", b"[1]", {"a": 1}])
+def test_a_single_payload_is_not_taken_for_a_list_of_them(payloads: Any) -> None:
+    assert refusal(payloads) == "a write is a list of payloads: put a single one into a list"
+    assert texts((1, 2)) == [b"1", b"2"]  # type: ignore[arg-type]

@@ -461,6 +461,27 @@ def test_all_snapshots_gone_is_as_all_snapshots_bad(disk: FakeDisk) -> None:
     assert log.warnings
 
 
+def test_segments_alone_are_not_a_fresh_directory(disk: FakeDisk) -> None:
+    """D04: `meta/` and `wal/` gone. A new topic must not get the id, and the files, of one that is there."""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.close()
+    for path in disk.files():
+        if "/meta/" in path or "/wal/" in path:
+            disk.unlink(path)
+    log = SmallLog(disk)
+    assert "no snapshot is readable" in log.warnings
+    assert log.seqs() == list(range(1, 13))
+    log.append("b", 3)
+    assert log.topic("b").id > 1
+    log.checkpoint()
+    log.append(count=2)
+    disk.kill()
+    log = SmallLog(disk)
+    assert log.seqs() == list(range(1, 15))
+    assert log.seqs("b") == [1, 2, 3]
+
+
 @pytest.mark.parametrize("how", ["missing", "short", "zeros", "doubled", "rotten"])
 @pytest.mark.parametrize("which", [1, 6])
 def test_an_index_is_rebuilt_from_its_data(disk: FakeDisk, how: str, which: int) -> None:
@@ -789,6 +810,24 @@ def test_a_full_disk_starts_serves_reads_and_takes_writes_when_there_is_room(dis
     assert SmallLog(disk).seqs() == list(range(1, count + 2))
 
 
+def test_a_full_disk_and_another_shard_count_lose_nothing(disk: FakeDisk) -> None:
+    """A07, B17: the move needs room. Refused with the reason, nothing is gone, and the old count still works."""
+    log = synced_log(disk)
+    log.checkpoint()
+    log.append(count=3)
+    killed(disk)
+    disk.capacity_bytes = sum(map(len, disk.files().values())) + 40
+    with pytest.raises(StartRefused, match="No space left"):
+        SmallLog(disk, wal_shards=3)
+    disk.kill()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4, 5, 6, 7]
+    disk.kill()
+    disk.capacity_bytes = None
+    log = SmallLog(disk, wal_shards=3)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6, 7]
+    assert len(log.engine.wal.shards) == 3
+
+
 def test_nothing_is_cut_on_a_full_disk_while_the_torn_bytes_cannot_be_kept(disk: FakeDisk) -> None:
     """…nothing is cut while `.torn` cannot be written (A07)"""
     synced_log(disk)
@@ -861,7 +900,7 @@ def test_a_wal_without_snapshot_and_current_is_replayed_and_never_taken_for_a_fr
             log.append(name, 5)
         machine.kill()
         for path in machine.files():
-            if path.endswith("CURRENT") or "/meta/" in path or path.endswith(("STORE", ".lock")):
+            if "/meta/" in path or path.endswith(("CURRENT", "STORE", ".lock")):
                 machine.unlink(path)
         log = SmallLog(machine, wal_shards=1)
         for name in ("a", "b", "c"):
@@ -1165,3 +1204,21 @@ def test_a_topic_entry_is_what_its_snapshot_says(disk: FakeDisk) -> None:
     assert sum(segment.live_count for segment in state.segments) == 7
     assert isinstance(snapshot.wal[0], WalPosition)
     assert msgspec.json.decode(disk.read(f"{TOPIC}/topic.json"))["cap_floor"] == 4
+
+
+@pytest.mark.parametrize("derived", ["wal/CURRENT", "topics/00000001/seg-0000000000000001.idx"])
+def test_what_is_only_derived_is_not_needed_on_a_full_disk(disk: FakeDisk, derived: str) -> None:
+    """A07, D05, C01: no room to write it again is no reason not to serve."""
+    log = synced_log(disk)
+    log.checkpoint()
+    log.append(count=2)
+    killed(disk)
+    disk.unlink(f"{ROOT}/{derived}")
+    disk.capacity_bytes = sum(map(len, disk.files().values()))
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6]
+    disk.kill()
+    disk.capacity_bytes = None
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6]
+    assert disk.exists(f"{ROOT}/{derived}")

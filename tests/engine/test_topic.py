@@ -630,3 +630,58 @@ def test_a_lost_range_behind_an_evicted_one_is_told_by_the_next_read() -> None:
     page = driver.read(page.next_from_seq)
     assert page.tombstone == Tombstone(5, head, "power_loss", head - 4, head + 1, head + 3)
     assert seqs_of(page.records) == [head + 1, head + 2, head + 3]
+
+
+# While a checkpoint is under way.
+
+
+@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("end", [Driver.kill, Driver.reopen, Driver.lose_power], ids=["kill", "stop", "power loss"])
+@pytest.mark.parametrize("selector", [{"tag": "x"}, {"before_seq": 8, "tag_prefix": "x"}, {"before_seq": 9}])
+def test_what_is_deleted_during_a_checkpoint_stays_deleted_invariants_23_and_25(
+    steps: int, end: Settle, selector: dict[str, Any]
+) -> None:
+    driver = Driver(replace(SMALL, segment_events_max=4))
+    driver.put(durability="fsync")
+    driver.append(*[NewRecord(n, tag="x" if n % 3 else None) for n in range(1, 7)])
+    driver.checkpoint()
+    driver.append(*[NewRecord(n, tag="x" if n % 3 else None) for n in range(7, 13)])
+    driver.opened.checkpointer.start()
+    for _ in range(steps):
+        driver.runtime.checkpoints.step()
+    driver.delete(**selector)
+    driver.append(NewRecord(13, tag="x"))
+    left = driver.seqs()
+    numbers = driver.numbers()
+    if end is not Driver.reopen:
+        end(driver)
+        assert (driver.seqs(), driver.numbers()) == (left, numbers)
+    driver.finish_checkpoints()
+    assert (driver.seqs(), driver.numbers()) == (left, numbers)
+    for _ in range(2):
+        driver.checkpoint()
+        end(driver)
+        assert (driver.seqs(), driver.numbers()) == (left, numbers)
+
+
+@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("tight", [{"cap_records": 3}, {"cap_bytes": 5}, {"ttl_ms": 10}])
+def test_what_is_evicted_during_a_checkpoint_stays_away_invariant_20(steps: int, tight: dict[str, Any]) -> None:
+    driver = Driver(replace(SMALL, segment_events_max=4))
+    driver.append(*range(6))
+    driver.checkpoint()
+    driver.append(*range(6))
+    driver.clock.advance(50)
+    driver.append(7, 8, 9)
+    driver.opened.checkpointer.start()
+    for _ in range(steps):
+        driver.runtime.checkpoints.step()
+    driver.put(**tight)
+    left = driver.seqs()
+    assert len(left) in (3, 5)
+    driver.finish_checkpoints()
+    driver.put()
+    for end in (Driver.kill, Driver.reopen, Driver.kill):
+        assert driver.seqs() == left
+        assert driver.numbers()[1:3] == (left[0], len(left))
+        end(driver)

@@ -91,8 +91,7 @@ class Findings:
         rows = [f"kills              {self.kills} ({self.kills_while_opening} of them while opening)"]
         for topic, durability in CLASSES.items():
             rows.append(f"acked to {durability:<10}{len(self.acked[topic])}")
-        for name in ("lost", "wrong", "reused", "holes"):
-            rows.append(f"{name:<19}{len(getattr(self, name))}")
+        rows += [f"{name:<19}{len(getattr(self, name))}" for name in ("lost", "wrong", "reused", "holes")]
         return "\n".join(rows + self.faults[:20])
 
 

@@ -1,4 +1,4 @@
-"""Real processes on a real file system, killed under load: nothing that was acked is lost, changed or given out twice."""
+"""Real processes on a real disk, killed under load: nothing that was acked is lost, changed or given out twice."""
 
 import signal
 from pathlib import Path

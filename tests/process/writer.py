@@ -13,6 +13,7 @@ It talks in lines, each one write to a pipe:
 With RUN -1 it stops right after `ready`, by SIGKILL of itself.
 """
 
+import itertools
 import os
 import signal
 import sys
@@ -64,10 +65,10 @@ def payload_of(data: bytes) -> str:
 
 
 def write(log: Log, run: int, thread: int) -> None:
-    # More writers where each waits for the disk.
-    topic = "cached" if thread % 3 == 2 else "synced"
-    number = 0
-    while True:
+    # Both by turns, so that the one that waits for the disk holds the other back.
+    numbers = dict.fromkeys(CLASSES, 0)
+    for topic in itertools.cycle(CLASSES):
+        number = numbers[topic]
         count = 1 + number % 3
         payloads = [f"{run} {thread} {number + place} {'x' * (1 + number * 7 % 90)}" for place in range(count)]
         try:
@@ -77,7 +78,7 @@ def write(log: Log, run: int, thread: int) -> None:
             return
         for place in range(count):
             say("ack", topic, appended.first_seq + place, run, thread, number + place)
-        number += count
+        numbers[topic] += count
 
 
 def main() -> None:

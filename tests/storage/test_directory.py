@@ -104,7 +104,9 @@ def test_a_holder_on_another_machine_counts_as_alive(disk: FakeDisk) -> None:
         open_directory(disk, ROOT, ManualClock())
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"not json", b"\xff\xfe\x00", b"[]", b'{"pid":"x"}', b"null", bytes(60)])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"not json", b"\xff\xfe\x00", b"[]", b'{"pid":"x"}', b"null", bytes(60)]
+)
 def test_a_torn_lock_file_reads_as_unknown(disk: FakeDisk, content: bytes) -> None:
     disk.makedirs(ROOT)
     disk.replace(LOCK, content)

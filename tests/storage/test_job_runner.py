@@ -69,9 +69,7 @@ def test_a_worker_does_the_job_and_stays_for_the_next(root: str, runner: WorkerR
     assert pid_of(runner) == pid
 
 
-def test_a_worker_that_was_killed_fails_its_job_and_the_next_one_gets_another(
-    root: str, runner: WorkerRunner
-) -> None:
+def test_a_worker_that_was_killed_fails_its_job_and_the_next_one_gets_another(root: str, runner: WorkerRunner) -> None:
     runner.run(make_job(root))
     process = runner._process
     assert process is not None

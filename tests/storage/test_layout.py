@@ -54,7 +54,7 @@ def test_a_snapshot_name_is_parsed_back(number: int) -> None:
         "wal-1.log",
         "wal-0000000000000001.log.tmp",
         "wal-0000000000000001.log.120.torn",
-        "wal-000000000000000١.log",
+        "wal-000000000000000\N{ARABIC-INDIC DIGIT ONE}.log",
         "snapshot.001.bin",
         "snapshot.0001.bin.tmp",
         "seg-1.data",

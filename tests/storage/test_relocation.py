@@ -42,9 +42,7 @@ def cold_seqs(disk: FakeDisk, cold: FolderStore, state: SegmentState) -> list[in
     return live_seqs(cache.reader(TOPIC, moved))
 
 
-def test_a_copy_has_the_same_bytes_under_the_same_names(
-    disk: FakeDisk, cold: FolderStore, state: SegmentState
-) -> None:
+def test_a_copy_has_the_same_bytes_under_the_same_names(disk: FakeDisk, cold: FolderStore, state: SegmentState) -> None:
     copy_to_cold(disk, ROOT, cold, TOPIC, state)
     assert cold.list("topics/") == [name(kind) for kind in ("data", "idx", "tags")]
     for kind in ("data", "idx", "tags"):

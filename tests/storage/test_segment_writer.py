@@ -181,5 +181,3 @@ def test_setting_delete_bytes_twice_is_as_good_as_once(disk: FakeDisk) -> None:
         assert live_seqs(reader) == [1, 3]
     disk.crash(Damage.DROP)
     assert read_back(disk, state) == [1, 3]
-
-

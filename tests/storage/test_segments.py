@@ -157,9 +157,7 @@ def test_a_rebuilt_index_is_as_good_as_the_first(disk: FakeDisk, state: SegmentS
     """C01: through a temporary file."""
     disk.unlink(f"{stem(1)}.idx")
     rebuild_index(disk, stem(1), state)
-    segment_index.check(
-        disk.read(f"{stem(1)}.idx"), entry_count=state.entry_count, data_bytes=state.data_bytes
-    )
+    segment_index.check(disk.read(f"{stem(1)}.idx"), entry_count=state.entry_count, data_bytes=state.data_bytes)
     assert live_seqs(open_reader(disk, state)) == [1, 2, 4, 5, 6]
     assert f"{stem(1)}.idx.tmp" not in disk.files()
 

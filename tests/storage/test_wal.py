@@ -356,9 +356,7 @@ def test_no_room_at_any_step_of_a_rotation_leaves_a_log_that_opens(
     assert read_shard(disk)[0] == list(range(1, seq + 1))
 
 
-def test_a_full_queue_throttles_before_anything_is_kept(
-    disk: FakeDisk, held: HeldBackground, answers: Answers
-) -> None:
+def test_a_full_queue_throttles_before_anything_is_kept(disk: FakeDisk, held: HeldBackground, answers: Answers) -> None:
     """A15."""
     shard = new_shard(disk, held)
     buffer = frame(1)
@@ -428,9 +426,7 @@ def test_the_next_file_is_made_ahead_of_time_and_used(disk: FakeDisk, held: Held
     assert answers.committed[-1] == str(seq)
 
 
-def test_a_rotation_waits_for_the_preparation_that_runs(
-    disk: FakeDisk, held: HeldBackground, answers: Answers
-) -> None:
+def test_a_rotation_waits_for_the_preparation_that_runs(disk: FakeDisk, held: HeldBackground, answers: Answers) -> None:
     shard = new_shard(disk, held)
     seq = fill(shard, answers, 1, FILE_BYTES // 2)
     submit(shard, answers, seq, durable=True, size=FILE_BYTES // 2 + 100)
@@ -453,9 +449,7 @@ def test_an_oversized_group_gets_a_larger_file(disk: FakeDisk, answers: Answers)
     assert read_shard(disk)[0] == [1, 2]
 
 
-def test_an_oversized_group_does_not_squeeze_into_the_file_that_was_prepared(
-    disk: FakeDisk, answers: Answers
-) -> None:
+def test_an_oversized_group_does_not_squeeze_into_the_file_that_was_prepared(disk: FakeDisk, answers: Answers) -> None:
     shard = new_shard(disk)
     seq = fill(shard, answers, 1, FILE_BYTES // 3)
     submit(shard, answers, seq, durable=True, size=2 * FILE_BYTES)
@@ -782,9 +776,7 @@ def test_a_topic_goes_to_its_shard(disk: FakeDisk) -> None:
     for index in range(3):
         directory = f"/data/wal/shard-{index:02d}"
         file = create_shard_files(disk, directory, 1, FILE_BYTES)
-        shards.append(
-            WalShard(disk, directory, index, InlineBackground(), ManualClock(), file, WalPosition(1, 1, 0))
-        )
+        shards.append(WalShard(disk, directory, index, InlineBackground(), ManualClock(), file, WalPosition(1, 1, 0)))
     wal = Wal(shards)
     assert [wal.shard_for(topic_id).index for topic_id in range(1, 9)] == [1, 0, 2, 1, 0, 2, 0, 2]
     assert Wal(shards[:1]).shard_for(2).index == 0

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from topics.errors import FormatError
-from topics.formats import envelope, segment as codec, segment_index
+from topics.formats import envelope, segment_index
+from topics.formats import segment as codec
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
@@ -99,7 +100,8 @@ def _adopt_unlisted(
     segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
     _extend(segment, data)
     last_seq = segment.last_seq
-    if segment.entry_count == 0 or first_seq <= state.checkpointed_seq:
+    # One that leaves a gap is not taken in: the log has all of it, and perhaps what belongs into the gap.
+    if segment.entry_count == 0 or first_seq != state.checkpointed_seq + 1:
         if segment.entry_count and last_seq < floor:
             return segment
         if segment.entry_count:
@@ -177,12 +179,24 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Warn) -> TopicSt
     state = TopicState(described["name"], topic_id, described["epoch"], described["config"])
     for floor in ("cap_floor", "ttl_floor", "trim_floor", "delete_below"):
         setattr(state, floor, described.get(floor, 0))
+    is_damaged = False
     for first_seq in sorted(segment_files(fs, directory)):
         stem = f"{directory}/{layout.segment_stem(first_seq)}"
-        if not fs.exists(f"{stem}.data") or first_seq <= state.checkpointed_seq:
+        if first_seq <= state.checkpointed_seq:
+            continue
+        if not fs.exists(f"{stem}.data"):
+            is_damaged = True
             continue
         segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
-        _extend(segment, read_file(fs, f"{stem}.data"))
+        data = read_file(fs, f"{stem}.data")
+        _extend(segment, data)
+        if segment.data_bytes < len(data):
+            warn(f"{stem}.data is damaged at offset {segment.data_bytes}: what stands behind that is lost")
+        if segment.entry_count and is_damaged:
+            # Whole frames ended before a file did. Readers are told what stood there.
+            state.lost.append((state.checkpointed_seq + 1, first_seq - 1))
+            is_damaged = False
+        is_damaged = is_damaged or segment.data_bytes < len(data)
         if segment.entry_count == 0:
             continue
         if state.segments:

@@ -23,7 +23,8 @@ from topics.engine.engine import Engine
 from topics.engine.tail import runs_of
 from topics.engine.topic import Topic
 from topics.errors import ColdUnavailable, TopicsError
-from topics.formats import control, snapshot as codec, wal_frame
+from topics.formats import control, wal_frame
+from topics.formats import snapshot as codec
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
 from topics.formats.wal_frame import FrameType
 from topics.storage import layout
@@ -358,7 +359,7 @@ class Checkpointer:
             )
         missing = len(shards)
 
-        def marked(error: TopicsError | None) -> None:
+        def marked(_error: TopicsError | None) -> None:
             nonlocal missing
             missing -= 1
             if missing == 0:

@@ -113,7 +113,7 @@ class Engine:
 
     def now_ms(self) -> int:
         now_ms = self.clock.now_ms()
-        return now_ms if now_ms > self.newest_ts else self.newest_ts
+        return max(self.newest_ts, now_ms)
 
     def flush(self) -> None:
         """Ends a turn of the owner: what it wrote is staged, and each shard writes one group."""
@@ -296,7 +296,7 @@ class Engine:
                 self._flush_soon()
             return
         if topic is None or topic.changing or self.closed:
-            topic = self._topic_to_append(name, batch, done, key, create, config)
+            topic = self._topic_to_append(name, batch, done, key=key, create=create, config=config)
             if topic is None:
                 return
         if topic.pending:
@@ -311,7 +311,7 @@ class Engine:
             _check_room(topic, batch)
         if self.settings.total_bytes_max:
             self._check_quota(batch)
-        ts = now_ms if now_ms > topic.last_ts else topic.last_ts
+        ts = max(topic.last_ts, now_ms)
         self._stage(topic, batch, ts, key, done)
 
     def note_config(self, topic: Topic) -> None:
@@ -333,7 +333,7 @@ class Engine:
         if not pending:
             return
         now_ms = self.now_ms()
-        ts = now_ms if now_ms > topic.last_ts else topic.last_ts
+        ts = max(topic.last_ts, now_ms)
         topic.last_ts = ts
         first_seq = topic.next_seq
         durability = topic.config.durability
@@ -367,6 +367,7 @@ class Engine:
         name: str,
         batch: RecordBatch,
         done: AppendDone,
+        *,
         key: str | None,
         create: bool | None,
         config: TopicConfig | None,
@@ -385,6 +386,8 @@ class Engine:
                 raise TopicNotFound(name)
             if wanted.discard == "reject":
                 _check_fits(name, wanted, batch)
+            if self.settings.total_bytes_max:
+                self._check_quota(batch)
             topic = self._create(name, wanted, _ignore)
         return topic
 

@@ -51,6 +51,9 @@ class NewRecord(msgspec.Struct, frozen=True):
 
 def batch_of_payloads(payloads: Sequence[Any]) -> RecordBatch:
     """Plain payloads, without tags, nodes or meta: the fast way in."""
+    if type(payloads) is not list and isinstance(payloads, str | bytes | Mapping):
+        # Each character, or each key, would become a record.
+        raise InvalidRequest("a write is a list of payloads: put a single one into a list")
     if len(payloads) == 1:
         texts = [_text(payloads[0])]
     else:

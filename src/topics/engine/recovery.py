@@ -31,7 +31,7 @@ from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
 from topics.engine.tail import Tail
 from topics.engine.topic import Topic
-from topics.errors import ColdUnavailable, Damaged, StartRefused
+from topics.errors import ColdUnavailable, Damaged, StartRefused, StorageFull
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, decode_topic, encode_topic
 from topics.formats.wal_frame import FrameType
@@ -198,8 +198,8 @@ class _Recovery:
                 self.report.warn(f"{cold.address} is not the cold tier it was: its STORE is missing; not using it")
             else:
                 ensure_store_id(cold, self._directory.store_id)
-        except ColdUnavailable as error:
-            self.report.warn(f"the cold tier does not answer: {error.message}")
+        except (ColdUnavailable, StorageFull) as error:
+            self.report.warn(f"the cold tier cannot be used: {error.message}")
 
     def _snapshot_or_rebuild(self, loaded: LoadedSnapshots) -> Snapshot | None:
         snapshot = loaded.newest
@@ -522,9 +522,7 @@ class _Recovery:
         number = checkpointer.move_to_layout(target)
         old_wal.close()
         drop_old_snapshots(self._fs, self._root, number, kept=1)
-        self._remove_layout(
-            [layout.shard_directory(self._root, shard, old_count) for shard in range(old_count)], first
-        )
+        self._remove_layout([layout.shard_directory(self._root, shard, old_count) for shard in range(old_count)], first)
         engine.runtime = runtime
         ends = [
             ShardEnd(
@@ -591,6 +589,10 @@ def finish_topic(topic: Topic, now_ms: int, *, recount: bool) -> None:
         topic.replayed = None
     topic.next_seq = topic.head_seq + 1
     topic.tail = Tail(topic.head_seq + 1)
+    # The head of an ephemeral topic falls back to the last checkpoint: floors behind it are of seqs to come.
+    topic.cap_floor = min(topic.cap_floor, topic.head_seq)
+    topic.ttl_floor = min(topic.ttl_floor, topic.head_seq)
+    topic.delete_below = min(topic.delete_below, topic.head_seq + 1)
     config = topic.config
     if config.cap_records and config.discard == "old":
         topic.cap_floor = max(topic.cap_floor, topic.head_seq - config.cap_records)

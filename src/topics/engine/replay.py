@@ -37,7 +37,18 @@ _ts_of: Final = attrgetter("ts")
 class TopicReplay:
     """One topic while the log is read."""
 
-    __slots__ = ("evict", "first_seq", "key", "last_seq", "next_seq", "open_seq", "open_tags", "replayed", "topic", "touched")
+    __slots__ = (
+        "evict",
+        "first_seq",
+        "key",
+        "last_seq",
+        "next_seq",
+        "open_seq",
+        "open_tags",
+        "replayed",
+        "topic",
+        "touched",
+    )
 
     def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
         self.topic = topic
@@ -116,7 +127,8 @@ class Replay:
         note: Callable[[str, int, int, int, int], None]
         for file, buffer, base, frames in reader.windows():
             path = file.path
-            self.newest_ts = max(self.newest_ts, max(map(_ts_of, frames)))
+            newest_ts = max(map(_ts_of, frames))
+            self.newest_ts = max(self.newest_ts, newest_ts)
             for frame in frames:
                 offset, end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = frame
                 if kind != _APPEND:

@@ -310,7 +310,9 @@ def _estimated_columns(state: SegmentState) -> SegmentColumns:
     dead = state.entry_count - live
     mean = state.live_bytes // live if live else 0
     sizes = array("I", [0] * dead + [mean] * live)
-    return SegmentColumns(sizes, array("Q", [state.last_ts] * state.entry_count), bytearray(dead) + bytearray(b"\1" * live))
+    return SegmentColumns(
+        sizes, array("Q", [state.last_ts] * state.entry_count), bytearray(dead) + bytearray(b"\1" * live)
+    )
 
 
 def _last_seq(state: SegmentState) -> int:

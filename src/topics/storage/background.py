@@ -45,7 +45,7 @@ class ThreadBackground:
             result: T | BaseException
             try:
                 result = work()
-            except BaseException as error:  # The owner decides what an error means.
+            except BaseException as error:  # noqa: BLE001 - the owner decides what an error means
                 result = error
             self._post(lambda: done(result))
 
@@ -76,7 +76,7 @@ class InlineBackground:
             result: T | BaseException
             try:
                 result = work()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the owner decides what an error means
                 result = error
             done(result)
 

@@ -21,7 +21,6 @@ from topics.storage.segment_writer import SegmentAppender, SegmentLimits, flag_d
 from topics.storage.segments import FileSource, SegmentReader
 from topics.storage.wal_recovery import ShardReader
 
-
 _SEQ: Final = Struct("<Q")
 
 

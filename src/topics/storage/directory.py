@@ -102,7 +102,7 @@ def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
         if lock is not None:
             return lock
         holder = _read_holder(fs, path)
-        if holder.pid and _is_alive(holder) or clock.monotonic_ms() > deadline_ms:
+        if (holder.pid and _is_alive(holder)) or clock.monotonic_ms() > deadline_ms:
             raise DirectoryLocked(
                 f"{path.rpartition('/')[0]} is in use by process {holder.pid} on {holder.host or 'this machine'}; "
                 "stop it first, or choose another data directory"
@@ -165,14 +165,10 @@ def _store_id(fs: Fs, root: str) -> str:
 
 def _remove_temporaries(fs: Fs, root: str) -> None:
     """Nothing half-written is ever loaded."""
-    directories = [root, layout.meta_directory(root), layout.wal_directory(root)]
-    for name in fs.listdir(layout.wal_directory(root)):
-        if layout.shard_of(name) is not None:
-            directories.append(f"{layout.wal_directory(root)}/{name}")
-    for name in fs.listdir(layout.topics_directory(root)):
-        if layout.topic_of(name) is not None:
-            directories.append(f"{layout.topics_directory(root)}/{name}")
-    for directory in directories:
+    wal, topics = layout.wal_directory(root), layout.topics_directory(root)
+    shards = [f"{wal}/{name}" for name in fs.listdir(wal) if layout.shard_of(name) is not None]
+    topic_directories = [f"{topics}/{name}" for name in fs.listdir(topics) if layout.topic_of(name) is not None]
+    for directory in (root, layout.meta_directory(root), wal, *shards, *topic_directories):
         for name in fs.listdir(directory):
             if name.endswith(layout.TEMPORARY):
                 fs.unlink(f"{directory}/{name}")

@@ -1,5 +1,7 @@
 """Taking files away: only what the caller knows to be needed by nobody."""
 
+from itertools import pairwise
+
 from topics.errors import ColdUnavailable
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.storage import layout
@@ -16,7 +18,7 @@ def remove_wal_files(fs: Fs, root: str, positions: list[WalPosition]) -> None:
         directory = layout.shard_directory(root, shard, len(positions))
         files = list_wal_files(fs, directory)
         removed = False
-        for file, following in zip(files, files[1:], strict=False):
+        for file, following in pairwise(files):
             if following.first_frame > position.frame:
                 break
             fs.unlink(file.path)

@@ -14,7 +14,7 @@ from topics.errors import FormatError
 from topics.formats import envelope, segment, segment_index, tag_sidecar
 from topics.formats.segment_index import ENTRY
 from topics.formats.snapshot import SegmentState
-from topics.formats.wal_frame import BODY_CORE_OFFSET, BODY_HEADER_BYTES
+from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.limits import MIB
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_all, write_atomic

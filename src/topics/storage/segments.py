@@ -11,7 +11,8 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
-from struct import Struct, error as struct_error
+from struct import Struct
+from struct import error as struct_error
 from typing import Final, Protocol
 
 from xxhash import xxh3_64_intdigest
@@ -22,7 +23,7 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage import layout
-from topics.storage.fs import Buffer, File, Fs, read_file, write_atomic
+from topics.storage.fs import NO_SPACE, Buffer, File, Fs, read_file, write_atomic
 from topics.storage.stores import SegmentStore
 
 _LEAD: Final = Struct("<IBQ")
@@ -78,6 +79,22 @@ class FileSource:
 
     def close(self) -> None:
         self._index.close()
+        self._data.close()
+
+
+class _BareSource:
+    """Data whose index is gone, while there is no room to write it again."""
+
+    def __init__(self, fs: Fs, stem: str) -> None:
+        self._data: File = fs.open(f"{stem}.data", "read")
+
+    def index(self, offset: int, size: int) -> Buffer:
+        return b""
+
+    def data(self, offset: int, size: int) -> Buffer:
+        return self._data.pread(size, offset)
+
+    def close(self) -> None:
         self._data.close()
 
 
@@ -401,7 +418,12 @@ class SegmentCache:
 
 def _open_local(fs: Fs, stem: str, state: SegmentState) -> ByteSource:
     if not fs.exists(f"{stem}.idx") and fs.exists(f"{stem}.data"):
-        rebuild_index(fs, stem, state)
+        try:
+            rebuild_index(fs, stem, state)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            return _BareSource(fs, stem)
     make: Callable[[Fs, str], ByteSource] = _MappedSource if state.sealed else FileSource
     return make(fs, stem)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from topics.errors import BadFrame, Damaged, FormatError, FutureVersion, StartRefused, Torn
+from topics.errors import Damaged, FormatError, FutureVersion, StartRefused, Torn
 from topics.formats import wal_frame
 from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import Frame, Scan
@@ -231,7 +231,9 @@ class _FileReader:
             if isinstance(error, FutureVersion):
                 raise FutureVersion(f"{self.path}: {error.message}") from error
             left = base + len(buffer) - self.end_offset
-            cut_by_window = not is_last and (isinstance(error, Torn) or (error is None and left < wal_frame.HEADER_BYTES))
+            cut_by_window = not is_last and (
+                isinstance(error, Torn) or (error is None and left < wal_frame.HEADER_BYTES)
+            )
             if not cut_by_window:
                 if error is not None:
                     self._note(error, base)

@@ -1,0 +1,84 @@
+"""Head reservations of the class `disk` when the disk does not take them: every write gets an answer."""
+
+import errno
+from typing import Any
+
+import pytest
+
+from tests.engine.small_log import SmallLog, raised
+from topics.errors import StorageFull, TopicsError, WalFailed
+from topics.limits import RESERVE_SEQS_MIN
+from topics.testing.fake_disk import FakeDisk
+from topics.testing.fault_fs import FaultFs
+
+
+@pytest.fixture
+def disk() -> FakeDisk:
+    return FakeDisk()
+
+
+def test_a_write_whose_reservation_cannot_be_synced_is_answered_with_the_failure(disk: FakeDisk) -> None:
+    """A02, A18: its frames are written, but nobody may be told a seq that a power loss could hand out again."""
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    log.create()
+    fs.fail("fdatasync")
+    results: list[Any] = []
+    log.start_append("a", 1, results)
+    log.engine.flush()
+    with pytest.raises(WalFailed):
+        raised(results)
+    assert log.seqs() == []
+    topic = log.topic()
+    assert (topic.staged_count, topic.staged_bytes, len(topic.staged)) == (0, 0, 0)
+
+
+def test_several_refused_reservations_leave_none_that_later_writes_count_on(disk: FakeDisk) -> None:
+    """A05: after a full disk every write is answered again, also far below the ceiling that was refused."""
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    log.create()
+    log.append(count=3)
+    fs.fail("pwrite", error=errno.ENOSPC, lasts=True, path=lambda path: "wal" in path)
+    results: list[Any] = []
+    for _ in range(3):
+        log.start_append("a", RESERVE_SEQS_MIN, results)
+        # A key keeps the writes apart: each is staged, and asks for its own ceiling.
+        log.start_append("a", RESERVE_SEQS_MIN, results, key=f"key {len(results)} {log.topic().next_seq}")
+    log.engine.flush()
+    assert len(results) == 6
+    assert all(isinstance(result, StorageFull) for result in results)
+    fs.heal()
+    for _ in range(2 * RESERVE_SEQS_MIN):
+        log.append()
+    assert log.topic().head_seq == 3 + 2 * RESERVE_SEQS_MIN
+    disk.kill()
+    assert log_after(disk) == 3 + 2 * RESERVE_SEQS_MIN
+
+
+def log_after(disk: FakeDisk) -> int:
+    return len(SmallLog(disk).read()[0])
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("at", range(6))
+def test_every_write_is_answered_exactly_once_whichever_call_fails(disk: FakeDisk, error: int, at: int) -> None:
+    """A01, A02, A05, A13."""
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    log.create()
+    log.create("b", durability="fsync")
+    fs.fail("pwrite", "fdatasync", error=error, at=at)
+    results: list[Any] = []
+    asked = 0
+    for _ in range(8):
+        for name in ("a", "b"):
+            try:
+                log.start_append(name, 90, results)
+            except TopicsError:
+                continue
+            asked += 1
+        log.engine.flush()
+    assert len(results) == asked
+    acked = {name: sum(r.count for r in results if not isinstance(r, TopicsError) and r.topic == name) for name in "ab"}
+    assert {name: len(log.read(name)[0]) for name in "ab"} == acked

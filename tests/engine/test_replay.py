@@ -1,0 +1,262 @@
+"""Frames into topics: whole writes, each seq once, floors that only rise, deletes that keep their bound."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topics
+from tests.engine.small_log import ROOT, WAL_FILE_BYTES, SmallLog
+from topics.engine.settings import EngineSettings
+from topics.errors import Damaged
+from topics.formats import control, wal_frame
+from topics.formats.records import RecordBatch
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
+from topics.testing.clock import ManualClock
+from topics.testing.fake_disk import FakeDisk
+
+WAL = f"{ROOT}/wal/wal-0000000000000001.log"
+NOW_MS = ManualClock().now_ms()
+FIRST_OF_SEVERAL = FLAG_FIRST | FLAG_MORE
+
+
+def append(
+    first_seq: int,
+    count: int = 1,
+    *,
+    topic_id: int = 1,
+    name: str = "a",
+    tag: str | None = None,
+    opens: bool = True,
+    closes: bool = True,
+    ts: int = NOW_MS,
+) -> list[bytes]:
+    """The frames of one write, or of a part of one."""
+    texts = [b'{"topic":"%b","n":%d}' % (name.encode(), first_seq + place) for place in range(count)]
+    tags = None if tag is None else [tag.encode()] * count
+    batch = RecordBatch([b'{"d":%b}' % text for text in texts], [len(text) for text in texts], tags)
+    _, bodies = wal_frame.encode_appends(topic_id, first_seq, ts, batch, durable=False, opens=opens, closes=closes)
+    return [wal_frame.seal_bodies([body]) for body in bodies]
+
+
+def frame(kind: FrameType, data: Any, *, topic_id: int = 1, flags: int = FLAG_FIRST, ts: int = NOW_MS) -> list[bytes]:
+    return [wal_frame.encode_control(kind, topic_id, ts, control.encode(data), flags=flags)]
+
+
+def create(name: str = "a", topic_id: int = 1, **config: Any) -> list[bytes]:
+    return frame(FrameType.TOPIC_CREATE, control.TopicCreate(name, 1, config), topic_id=topic_id)
+
+
+def replay(*writes: list[bytes]) -> SmallLog:
+    """A start on a log of exactly these frames; only the process died before it."""
+    disk = FakeDisk()
+    SmallLog(disk)
+    disk.kill()
+    data = b"".join(single for write in writes for single in write)
+    disk.replace(WAL, data.ljust(WAL_FILE_BYTES, b"\0"))
+    SmallLog(disk)
+    disk.kill()
+    return SmallLog(disk)
+
+
+def test_records_come_back_under_their_seqs() -> None:
+    log = replay(create(), append(1, 3), append(4))
+    assert log.seqs() == [1, 2, 3, 4]
+    assert log.topic().head_seq == log.topic().logged_last_seq == 4
+    assert log.append().first_seq == 5
+
+
+@pytest.mark.parametrize(
+    "unfinished",
+    [
+        append(3, 2)[:1],
+        append(3, 3)[:2],
+        append(3, 1, closes=False),
+        frame(FrameType.NOTE, control.Note("k"), flags=FIRST_OF_SEVERAL),
+        frame(FrameType.NOTE, control.Note("k"), flags=FIRST_OF_SEVERAL) + append(3, 1, opens=False, closes=False),
+    ],
+)
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_write_whose_last_frame_is_missing_never_was(unfinished: list[bytes], followed: bool) -> None:
+    """Because the log ends, or because the topic's next frame begins another write."""
+    log = replay(create(), append(1, 2), unfinished, append(3) if followed else [])
+    assert log.seqs() == ([1, 2, 3] if followed else [1, 2])
+    assert log.topic().keys == {}
+    assert log.append().first_seq == (4 if followed else 3)
+
+
+def test_frames_of_other_topics_may_stand_inside_a_write() -> None:
+    parts = append(1, 3)
+    other = append(1, 2, topic_id=2, name="b")
+    log = replay(create(), create("b", 2), parts[:1], other[:1], parts[1:2], other[1:], parts[2:])
+    assert log.seqs("a") == [1, 2, 3]
+    assert log.seqs("b") == [1, 2]
+
+
+def test_a_seq_that_was_seen_is_skipped() -> None:
+    """B10: frames copied twice, in any order."""
+    log = replay(create(), append(1, 2), append(1, 2), append(3), append(2), append(3), create("z"))
+    assert log.seqs() == [1, 2, 3]
+    assert log.topic().count == 3
+    assert sorted(log.engine.topics) == ["a"]
+
+
+def test_a_forward_jump_is_filled_with_holes() -> None:
+    log = replay(create(), append(1), append(10, 2))
+    assert log.seqs() == [1, 10, 11]
+    assert log.topic().head_seq == 11
+
+
+def test_a_key_answers_as_it_did() -> None:
+    """H13, 29."""
+    note = frame(FrameType.NOTE, control.Note("k"), flags=FIRST_OF_SEVERAL)
+    log = replay(create(), append(1), note + append(2, 3, opens=False))
+    again = log.append(count=3, key="k")
+    assert (again.first_seq, again.last_seq, again.deduped) == (2, 4, True)
+    assert log.append(key="other").first_seq == 5
+
+
+def test_a_floor_counts_with_the_write_that_raised_it_and_not_before() -> None:
+    """C11, 11."""
+    evict = frame(FrameType.EVICT, control.Evict(2), flags=0)
+    whole = append(3, 1, closes=False) + evict
+    assert replay(create(cap_bytes=60), append(1), append(2), whole).seqs() == [3]
+    cut = replay(create(cap_bytes=10_000), append(1), append(2), append(3, 1, closes=False))
+    assert cut.seqs() == [1, 2]
+
+
+def test_floors_only_rise() -> None:
+    """20: a relaxed config brings nothing back."""
+    tight = frame(FrameType.CONFIG, control.ConfigUpdate({"cap_records": 2}))
+    relaxed = frame(FrameType.CONFIG, control.ConfigUpdate({}, cap_floor=3))
+    older = frame(FrameType.CONFIG, control.ConfigUpdate({}, cap_floor=1))
+    log = replay(create(), append(1, 5), tight, relaxed, older)
+    assert log.seqs() == [4, 5]
+    assert log.topic().cap_floor == 3
+    assert log.topic().config.cap_records == 0
+
+
+@pytest.mark.parametrize(
+    ("delete", "left"),
+    [
+        (control.Delete(5, before_seq=3), [3, 4, 5, 6]),
+        (control.Delete(5, before_seq=100), [5, 6]),
+        (control.Delete(5, tag="red"), [1, 2, 5, 6]),
+        (control.Delete(5, tag="red", before_seq=4), [1, 2, 4, 5, 6]),
+        (control.Delete(5, tag_prefix="r"), [1, 2, 5, 6]),
+        (control.Delete(5, tag_prefix="x"), [1, 2, 3, 4, 5, 6]),
+        (control.Delete(5, seqs=[1, 4, 5, 6]), [2, 3, 5, 6]),
+    ],
+)
+def test_a_delete_keeps_its_bound(delete: control.Delete, left: list[int]) -> None:
+    """23, 24: records written after the call are untouched by it."""
+    log = replay(
+        create(), append(1, 2), append(3, 2, tag="red"), frame(FrameType.DELETE, delete), append(5, 2, tag="red")
+    )
+    assert log.seqs() == left
+    assert log.topic().count == len(left)
+
+
+def test_a_delete_between_the_frames_of_another_topics_write_hits_its_own_topic_only() -> None:
+    parts = append(1, 2, topic_id=2, name="b")
+    delete = frame(FrameType.DELETE, control.Delete(3, seqs=[1]))
+    log = replay(create(), create("b", 2), append(1, 2), parts[:1], delete, parts[1:])
+    assert log.seqs("a") == [2]
+    assert log.seqs("b") == [1, 2]
+
+
+def test_a_removed_topic_does_not_come_back_whatever_follows() -> None:
+    """25: neither by late frames nor by a second creation frame of the same id."""
+    removal = frame(FrameType.TOPIC_DELETE, {})
+    log = replay(create(), append(1, 2), removal, append(3), create(), create("b", 2))
+    assert sorted(log.engine.topics) == ["b"]
+    log.create("a")
+    assert log.topic("a").id == 3
+
+
+def test_a_topic_made_again_is_another_one() -> None:
+    """D09, 21."""
+    removal = frame(FrameType.TOPIC_DELETE, {})
+    log = replay(create(), append(1, 5), removal, create("a", 2), append(1, topic_id=2))
+    assert log.seqs() == [1]
+    assert log.topic().id == 2
+
+
+def test_frames_of_an_unknown_topic_are_kept_under_a_made_up_name() -> None:
+    """B20."""
+    log = replay(create(), append(1), append(1, 2, topic_id=7, name="x"))
+    records, _ = log.read("recovered-7")
+    assert [record.seq for record in records] == [1, 2]
+    log.create("b")
+    assert log.topic("b").id == 8
+
+
+def test_a_lost_range_stays_declared() -> None:
+    """A21: logged by the start that found it; later starts say the same."""
+    head = frame(FrameType.HEAD, control.Head(257, 3))
+    log = replay(create(), append(1, 2), head, append(257))
+    records, tombstones = log.read()
+    assert [record.seq for record in records] == [1, 2, 257]
+    assert [(stone.gap_from, stone.gap_to, stone.reason) for stone in tombstones] == [(3, 256, "power_loss")]
+
+
+def test_a_reservation_alone_moves_nothing_when_only_the_process_died() -> None:
+    """40: the head is exact."""
+    log = replay(create(), frame(FrameType.HEAD, control.Head(257)), append(1, 2))
+    assert log.topic().head_seq == 2
+    assert log.topic().ceiling == 257
+    assert log.append().first_seq == 3
+
+
+def test_records_of_the_time_as_ephemeral_are_declared_lost() -> None:
+    stored = frame(FrameType.CONFIG, control.ConfigUpdate({"durability": "fsync"}, unlogged_last_seq=4))
+    log = replay(create(durability="ephemeral"), stored, append(5))
+    records, tombstones = log.read()
+    assert [record.seq for record in records] == [5]
+    assert [(stone.gap_from, stone.gap_to) for stone in tombstones] == [(1, 4)]
+
+
+def test_time_never_runs_behind_what_is_stored() -> None:
+    """F01, F02."""
+    log = replay(create(), append(1, ts=NOW_MS + 50_000))
+    assert log.engine.now_ms() == NOW_MS + 50_000
+    assert log.append().ts == NOW_MS + 50_000
+
+
+def test_a_control_frame_that_cannot_be_read_stops_the_start_with_its_place() -> None:
+    good = b"".join([*create(), *append(1)])
+    with pytest.raises(Damaged) as caught:
+        replay(create(), append(1), frame(FrameType.HEAD, {"ceiling": -1}))
+    assert (caught.value.path, caught.value.offset) == (WAL, len(good))
+
+
+SETTINGS = EngineSettings(wal_shards=1, wal_file_bytes=16 * 1024, segment_events_max=50, tail_cache_bytes=0)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see open files")
+def test_wal_files_that_records_were_read_from_are_let_go_after_the_first_checkpoint(tmp_path: Path) -> None:
+    """E01: they are removed from the directory then, but their room comes back only when nobody has them open."""
+    with topics.open(tmp_path / "first", settings=SETTINGS) as log:
+        for number in range(200):
+            log.append("a", [{"n": number, "pad": "x" * 200}])
+        # What a kill would leave.
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    with topics.open(tmp_path / "killed", settings=SETTINGS) as log:
+        assert len(list(log.records("a"))) == 200
+        assert len(open_logs(tmp_path / "killed")) > 2
+        log.checkpoint()
+        assert len(list(log.records("a"))) == 200
+        assert len(open_logs(tmp_path / "killed")) <= 2, "the active file, and the one that is prepared"
+    assert open_logs(tmp_path / "killed") == []
+
+
+def open_logs(directory: Path) -> list[str]:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    return [link for link in links if link.startswith(str(directory)) and "/wal/" in link]
