@@ -111,6 +111,8 @@ TEST_FOLDERS_FREE: Final = frozenset({"cli", "crash", "golden", "process"})
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
+    "formats/test_fixture_segments.py": "segments that another program wrote",
+    "formats/test_golden.py": "bytes of every format, pinned",
     "test_tidy.py": "the rules of the house",
 }
 

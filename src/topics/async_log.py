@@ -141,8 +141,11 @@ class AsyncLog:
         if self._engine.closed:
             return
         self._timer.cancel()
-        await self._call(self._opened.close)
-        await self._loop.run_in_executor(None, self._opened.release)
+        try:
+            await self._call(self._opened.close)
+        finally:
+            # Also when the last checkpoint failed: the log has everything, and the next start goes on from it.
+            await self._loop.run_in_executor(None, self._opened.release)
 
     def _check_open(self) -> None:
         if self._engine.closed:

@@ -52,14 +52,13 @@ def _walk_through(path: str) -> None:
 
 def _kill_and_count(path: str) -> None:
     _say("a child process writes payments (class fsync) and is killed with SIGKILL after 500 answers:")
-    child = subprocess.Popen([sys.executable, "-c", _WRITER, path], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
     answered = 0
-    for line in child.stdout:
-        answered = int(line)
-        if answered == 500:
-            os.kill(child.pid, signal.SIGKILL)
-    child.wait()
+    with subprocess.Popen([sys.executable, "-c", _WRITER, path], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            answered = int(line)
+            if answered == 500:
+                os.kill(child.pid, signal.SIGKILL)
     with topics.open(path) as log:
         found = [record.seq for record in log.records("payments")]
     assert found[:answered] == list(range(1, answered + 1))

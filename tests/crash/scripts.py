@@ -95,6 +95,20 @@ def checkpoint(world: World) -> None:
     world.append("fsync")
 
 
+def checkpoint_and_rotate(world: World) -> None:
+    """D02, D03: several WAL files between two checkpoints; the ones that a kept snapshot needs stay."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    for place in range(4):
+        for _ in range(3):
+            world.append("a", 2, size=500)
+            world.append("b", 2, size=500)
+        world.delete("a", tag="t1.1")
+        if place < 3:
+            world.checkpoint()
+
+
 def seal(world: World) -> None:
     """C07: one checkpoint that fills several segments, then one that continues the last of them."""
     world.open()
@@ -337,6 +351,7 @@ SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "rotate": (rotate, TINY_WAL),
     "checkpoint": (checkpoint, SETTINGS),
     "checkpoint_tiny_wal": (checkpoint, TINY_WAL),
+    "checkpoint_and_rotate": (checkpoint_and_rotate, TINY_WAL),
     "seal": (seal, SETTINGS),
     "delete": (delete, SETTINGS),
     "delete_everything": (delete_everything, SETTINGS),

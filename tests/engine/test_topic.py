@@ -260,6 +260,16 @@ def test_the_reason_says_which_floors_reach_the_gap_invariant_17(settle: Settle)
     assert driver.topic().cap_floor == 3
 
 
+def test_what_expired_takes_no_room_under_a_byte_cap_after_a_restart() -> None:
+    driver = Driver()
+    driver.put(ttl_ms=100, cap_bytes=10)
+    driver.append("aaaa")
+    driver.clock.advance(101)
+    driver.append("bbbb")
+    driver.kill()
+    assert driver.read().tombstone == Tombstone(1, 1, "ttl", 1, 2, 2)
+
+
 @everywhere
 def test_a_clock_that_steps_back_neither_lowers_times_nor_floors_f01(settle: Settle) -> None:
     driver = Driver()
@@ -274,6 +284,21 @@ def test_a_clock_that_steps_back_neither_lowers_times_nor_floors_f01(settle: Set
     assert driver.append(3).ts == first
     assert driver.seqs() == [2, 3]
     assert driver.topic().ttl_floor == 1
+
+
+@pytest.mark.parametrize("selector", [{"before_seq": 5}, {"tag": "x"}])
+def test_what_expired_before_a_delete_is_told_as_expired_after_a_restart_invariant_11(selector: dict[str, Any]) -> None:
+    driver = Driver()
+    driver.put(ttl_ms=1000)
+    driver.append(NewRecord(1, tag="x"), NewRecord(2, tag="x"))
+    driver.clock.advance(900)
+    driver.append(NewRecord(3, tag="x"))
+    driver.clock.advance(101)
+    assert driver.read().tombstone == Tombstone(1, 2, "ttl", 2, 3, 3)
+    assert driver.delete(**selector).deleted == 1
+    for _ in range(2):
+        assert driver.read().tombstone == Tombstone(1, 2, "ttl", 2, 3, 3)
+        driver.kill()
 
 
 def test_dead_slots_in_front_do_not_expire_invariant_14() -> None:

@@ -567,7 +567,7 @@ class Engine:
         topic = self.topic(name)
         self._stage_pending(topic)
         topic.refresh(self.now_ms())
-        delete = control.Delete(topic.head_seq + 1, before_seq, tag, tag_prefix, seqs)
+        delete = control.Delete(topic.head_seq + 1, before_seq, tag, tag_prefix, seqs, topic.ttl_floor)
 
         def committed(error: TopicsError | None) -> None:
             if error is not None:

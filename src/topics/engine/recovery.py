@@ -331,7 +331,7 @@ class _Recovery:
         done = 0
         for reader in readers:
             with _collector_paused():
-                replay.run(reader)
+                self.report.frames_replayed += replay.run(reader)
             assert reader.end is not None
             reader.end.directory = reader.directory
             ends.append(reader.end)
@@ -598,10 +598,11 @@ def finish_topic(topic: Topic, now_ms: int, *, recount: bool) -> None:
         topic.cap_floor = max(topic.cap_floor, topic.head_seq - config.cap_records)
     topic.staged_floor = topic.cap_floor
     _count_again(topic, recount=recount)
+    # Before the caps: what has expired takes no room.
+    topic.refresh(now_ms)
     topic.apply_caps()
     # Lets go of lost ranges that a floor has passed.
     topic.raise_floors()
-    topic.refresh(now_ms)
     topic.staged_floor = topic.cap_floor
     topic.ceiling_asked = topic.ceiling
 

@@ -95,7 +95,10 @@ class Relocator:
 
     def close(self) -> None:
         """Does not wait for a copy that is under way: what it leaves behind is copied again."""
-        self._background.abandon()
+        if self._busy:
+            self._background.abandon()
+        else:
+            self._background.close()
 
 
 def _log_failure(result: object) -> None:

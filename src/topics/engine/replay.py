@@ -119,14 +119,19 @@ class Replay:
         self.newest_ts = 0
         self.warnings: list[str] = []
 
-    def run(self, reader: ShardReader) -> None:
-        """Applies every frame of a shard. A million records take about 1.5 s: look twice before adding a call."""
+    def run(self, reader: ShardReader) -> int:
+        """Applies every frame of a shard; how many there were.
+
+        A million records take about 1.5 s: look twice before adding a call.
+        """
+        count = 0
         topics = self.topics
         current_id = 0
         replay: TopicReplay | None = None
         note: Callable[[str, int, int, int, int], None]
         for file, buffer, base, frames in reader.windows():
             path = file.path
+            count += len(frames)
             newest_ts = max(map(_ts_of, frames))
             self.newest_ts = max(self.newest_ts, newest_ts)
             for frame in frames:
@@ -162,6 +167,7 @@ class Replay:
                         replay.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
                 if not flags & FLAG_MORE:
                     replay.finish(ts)
+        return count
 
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:
         try:
@@ -252,6 +258,7 @@ class Replay:
 def replay_delete(replay: TopicReplay, delete: control.Delete) -> None:
     """Marks what a logged delete removed. Which of it was live is counted at the end."""
     topic, replayed = replay.topic, replay.replayed
+    topic.ttl_floor = max(topic.ttl_floor, delete.ttl_floor)
     bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
     if delete.seqs is not None:
         seqs = [seq for seq in sorted(delete.seqs) if seq < delete.bound]

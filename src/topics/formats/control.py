@@ -55,13 +55,17 @@ class ConfigUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Live seqs below `bound` that match: all below `before_seq`, and/or a tag, or exactly `seqs`."""
+    """Live seqs below `bound` that match: all below `before_seq`, and/or a tag, or exactly `seqs`.
+
+    `ttl_floor` is what had expired by then: a replay could not tell it from what the delete took.
+    """
 
     bound: U64
     before_seq: U64 | None = None
     tag: str | None = None
     tag_prefix: str | None = None
     seqs: list[U64] | None = None
+    ttl_floor: U64 = 0
 
 
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -137,7 +137,7 @@ class WalShard:
         self._synced_frame = position.frame - 1
         self._synced_offset = position.offset
         self._queue: list[_Entry] = []
-        # Writes admitted and not yet written.
+        # Writes admitted and not yet committed: a disk that hangs in a sync fills the queue too (A14).
         self.queue_depth = 0
         self._waiting: deque[_Entry] = deque()
         self._syncing = False
@@ -259,9 +259,10 @@ class WalShard:
         for entry in queue:
             frame += entry.frame_count
             entry.end_frame = frame
-            self.queue_depth -= entry.admitted
             if entry.durable:
                 waits = True
+            else:
+                self.queue_depth -= entry.admitted
         stats.frames += frame + 1 - self._next_frame
         stats.batches += 1
         stats.bytes_written += size
@@ -318,11 +319,10 @@ class WalShard:
         """Turns the shard read-only. Everything unanswered is answered with the failure."""
         logger.error("WAL shard %d: %s failed (%s); read-only until a restart", self.index, what, error)
         self._failed = failure = WalFailed(self.index, what)
-        unwritten = [*queue, *self._queue]
-        entries = [*self._waiting, *unwritten]
+        entries = [*self._waiting, *queue, *self._queue]
         self._waiting.clear()
         self._queue = []
-        self.queue_depth -= sum(entry.admitted for entry in unwritten)
+        self.queue_depth -= sum(entry.admitted for entry in entries)
         for entry in entries:
             entry.done(failure)
         self._maybe_quiet()
@@ -387,7 +387,9 @@ class WalShard:
         waiting = self._waiting
         ready: list[_Entry] = []
         while waiting and waiting[0].end_frame <= frame:
-            ready.append(waiting.popleft())
+            entry = waiting.popleft()
+            self.queue_depth -= entry.admitted
+            ready.append(entry)
         for entry in ready:
             entry.done(None)
 
