@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from topics.clock import Clock
 from topics.engine.adoption import adopt_segments, rebuild_states
 from topics.engine.checkpoint import Checkpointer
@@ -31,7 +33,7 @@ from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
 from topics.engine.tail import Tail
 from topics.engine.topic import Topic
-from topics.errors import ColdUnavailable, Damaged, StartRefused, StorageFull
+from topics.errors import ColdUnavailable, Damaged, FormatError, StartRefused, StorageFull
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, decode_topic, encode_topic
 from topics.formats.wal_frame import FrameType
@@ -206,7 +208,7 @@ class _Recovery:
         if snapshot is not None:
             self.report.snapshot_number = snapshot.number
             self._engine.next_topic_id = snapshot.next_topic_id
-            states = [decode_topic(entry) for entry in snapshot.topics]
+            states = [self._decode(entry, snapshot.number) for entry in snapshot.topics]
             for state in states:
                 self._load_topic(state)
             return snapshot
@@ -238,6 +240,15 @@ class _Recovery:
             first = files[0].first_frame if files else 1
             positions.append(WalPosition(first, first, 0))
         return Snapshot(number, 0, positions)
+
+    def _decode(self, entry: bytes | msgspec.Raw, number: int) -> TopicState:
+        """An entry under a good checksum that makes no sense is not bit rot: refuse rather than fall back."""
+        try:
+            state = decode_topic(entry)
+            stored_config(state.config)
+        except FormatError as error:
+            raise Damaged(layout.snapshot_path(self._root, number), 0, "a topic entry", error.message) from error
+        return state
 
     def _load_topic(self, state: TopicState) -> Topic:
         engine = self._engine
