@@ -17,7 +17,12 @@ from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 
 SETTINGS = EngineSettings(
-    wal_shards=1, wal_file_bytes=64 * 1024, segment_events_max=5, cold_dir="/cold", hot_retain_segments=1, tail_cache_bytes=0
+    wal_shards=1,
+    wal_file_bytes=64 * 1024,
+    segment_events_max=5,
+    cold_dir="/cold",
+    hot_retain_segments=1,
+    tail_cache_bytes=0,
 )
 
 
@@ -191,9 +196,7 @@ def test_a_failed_copy_leaves_the_segment_hot_and_is_tried_again_later(disk: Fak
     """N02, N05."""
     fs = FaultFs(disk)
     clock = ManualClock(1_000_000)
-    log = open_engine(
-        fs, "/data", settings=SETTINGS, clock=clock, runtime=InlineRuntime(), runner=InlineRunner(fs)
-    )
+    log = open_engine(fs, "/data", settings=SETTINGS, clock=clock, runtime=InlineRuntime(), runner=InlineRunner(fs))
     append(log.engine, 1, 10)
     fs.fail("create", "pwrite", lasts=True, path=lambda path: path.startswith("/cold/topics"))
     settle(log)
