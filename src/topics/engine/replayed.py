@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -43,20 +43,7 @@ class WalFiles:
 class Replayed:
     """Covers seqs `first_seq` to `end_seq - 1`. A length of 0 is a dead slot. Owner only."""
 
-    __slots__ = (
-        "_add_length",
-        "_add_offset",
-        "_add_size",
-        "_add_ts",
-        "_files",
-        "_lengths",
-        "_offsets",
-        "_runs",
-        "_sizes",
-        "_ts",
-        "_wal_files",
-        "first_seq",
-    )
+    __slots__ = ("_files", "_lengths", "_offsets", "_runs", "_sizes", "_ts", "_wal_files", "first_seq")
 
     def __init__(self, wal_files: WalFiles, first_seq: int) -> None:
         self._wal_files = wal_files
@@ -65,11 +52,6 @@ class Replayed:
         self._lengths = array("I")
         self._sizes = array("I")
         self._ts = array("Q")
-        # Bound once: a start calls them a million times.
-        self._add_offset = self._offsets.append
-        self._add_length = self._lengths.append
-        self._add_size = self._sizes.append
-        self._add_ts = self._ts.append
         # Slots from _runs[i] on stand in the file _files[i].
         self._runs: list[int] = []
         self._files: list[str] = []
@@ -80,13 +62,26 @@ class Replayed:
 
     def append(self, path: str, offset: int, length: int, size: int, ts: int) -> None:
         """A record whose whole frame stands there."""
-        if not self._files or self._files[-1] is not path:
+        self._begin_run(path)
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self._sizes.append(size)
+        self._ts.append(ts)
+
+    def extend(
+        self, path: str, offsets: Sequence[int], lengths: Sequence[int], sizes: Sequence[int], times: Sequence[int]
+    ) -> None:
+        """`append` for many in the same file."""
+        self._begin_run(path)
+        self._offsets.extend(offsets)
+        self._lengths.extend(lengths)
+        self._sizes.extend(sizes)
+        self._ts.extend(times)
+
+    def _begin_run(self, path: str) -> None:
+        if not self._files or self._files[-1] != path:
             self._runs.append(len(self._offsets))
             self._files.append(path)
-        self._add_offset(offset)
-        self._add_length(length)
-        self._add_size(size)
-        self._add_ts(ts)
 
     def append_holes(self, count: int) -> None:
         last_ts = self._ts[-1] if self._ts else 0
