@@ -97,6 +97,8 @@ class Engine:
         self.clock = clock
         self.cache = cache
         self.cold = cold
+        # Whether the cold tier is known to be ours, for good: nothing moves there before.
+        self.cold_claimed = False
         self.topics: dict[str, Topic] = {}
         # Created but not yet synced: writers see them, readers do not.
         self._creating: dict[str, Topic] = {}

@@ -179,8 +179,6 @@ class _Recovery:
             engine.note_config(topic)
         self._remove_left_overs()
         self._directory.note_recovered()
-        for warning in self.report.warnings:
-            logger.info("recovery: %s", warning)
         relocator = Relocator(engine, checkpointer, self._runtime.background("relocate"))
         return OpenEngine(engine, checkpointer, runner, relocator, self.report)
 
@@ -200,6 +198,7 @@ class _Recovery:
                 self.report.warn(f"{cold.address} is not the cold tier it was: its STORE is missing; not using it")
             else:
                 ensure_store_id(cold, self._directory.store_id)
+                self._engine.cold_claimed = True
         except (ColdUnavailable, StorageFull) as error:
             self.report.warn(f"the cold tier cannot be used: {error.message}")
 
@@ -517,9 +516,9 @@ class _Recovery:
 
     def _change_shard_count(
         self, snapshot: Snapshot | None, positions: list[WalPosition]
-    ) -> tuple[Snapshot, list[WalPosition]]:
+    ) -> tuple[Snapshot | None, list[WalPosition]]:
         """Everything into segments, the old layout away, and only then the new one: frame numbers go on above
-        every old one, so that files of the two can never be mixed up."""
+        every old one, so that files of the two can never be mixed up. Without room the old one stays."""
         engine = self._engine
         old_wal = engine.wal
         old_count = len(old_wal.shards)
@@ -530,7 +529,17 @@ class _Recovery:
         new_count = self._settings.wal_shards
         target = [WalPosition(first, first, 0)] * new_count
         checkpointer = Checkpointer(engine, InlineRunner(self._fs), InlineBackground(), snapshot, positions)
-        number = checkpointer.move_to_layout(target)
+        try:
+            number = checkpointer.move_to_layout(target)
+        except OSError as error:
+            noted = self._fs.exists(layout.snapshot_path(self._root, checkpointer.number + 1))
+            if error.errno not in NO_SPACE or noted:
+                raise
+            self.report.warn(f"no room to change the log from {old_count} to {new_count} shards; it stays as it is")
+            engine.runtime = runtime
+            for shard in old_wal.shards:
+                shard.use_background(self._runtime.background(f"wal-{shard.index}"))
+            return snapshot, positions
         old_wal.close()
         drop_old_snapshots(self._fs, self._root, number, kept=1)
         self._remove_layout([layout.shard_directory(self._root, shard, old_count) for shard in range(old_count)], first)

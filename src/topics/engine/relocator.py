@@ -19,6 +19,7 @@ from topics.formats.snapshot import SegmentState
 from topics.storage.background import Background
 from topics.storage.relocation import copy_to_cold
 from topics.storage.removal import remove_cold_copy
+from topics.storage.stores import ensure_store_id
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +43,30 @@ class Relocator:
             return
         if self._seen == self._checkpointer.count_total or engine.clock.monotonic_ms() < self._retry_at_ms:
             return
+        if not engine.cold_claimed:
+            self._claim()
+            return
         found = self._next()
         if found is None:
             self._seen = self._checkpointer.count_total
             return
         self._move(*found)
+
+    def _claim(self) -> None:
+        """The tier did not answer when the engine started: ask again."""
+        cold, store_id = self._engine.cold, self._engine.directory.store_id
+        assert cold is not None
+        self._busy = True
+
+        def claimed(result: object) -> None:
+            self._busy = False
+            if isinstance(result, BaseException):
+                logger.warning("nothing moves to the cold tier: %s", result)
+                self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
+            else:
+                self._engine.cold_claimed = True
+
+        self._background.run(lambda: ensure_store_id(cold, store_id), claimed)
 
     def _next(self) -> tuple[Topic, SegmentState] | None:
         settings = self._engine.settings
