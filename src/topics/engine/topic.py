@@ -15,6 +15,7 @@ Numbers that hold after every call of a public method:
 Owner only. Nothing in here writes to disk.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -31,6 +32,8 @@ from topics.formats.snapshot import KeyState, SegmentState
 from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.storage.segments import RAW_CORE_OFFSET
 from topics.storage.wal import WalShard
+
+logger = logging.getLogger(__name__)
 
 
 class Topic:
@@ -164,11 +167,21 @@ class Topic:
             self.first_live = self.head_seq + 1
         elif not self._is_live(self.first_live):
             live = self.next_live(self.first_live)
-            assert live is not None, "count says that something is live"
+            if live is None:
+                self._recount()
+                live = self.head_seq + 1
             self.first_live = live
         while self.lost and self.lost[0][1] < self.evict_floor:
             # The tombstone of the floor covers it.
             self.lost.pop(0)
+
+    def _recount(self) -> None:
+        """The files say that nothing is left, and the numbers do not. The files are right: a delete byte is set
+        before the snapshot that counts it, and a disk that lies about a sync may keep the one without the other."""
+        logger.warning('topic "%s": %d records are deleted in their files, not live as noted', self.name, self.count)
+        for state in self.segments.segments:
+            self.segments.recount(state, self.first_live)
+        self.count = self.size_bytes = 0
 
     def _is_live(self, seq: int) -> bool:
         return seq >= self.tail.first_seq and self.tail.next_live(seq) == seq
