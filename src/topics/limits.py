@@ -51,5 +51,8 @@ SEGMENT_AGE_MS_MAX: Final = 3_600_000
 HOT_RETAIN_SEGMENTS: Final = 4
 SNAPSHOTS_KEPT: Final = 2
 
+# Recent records kept in memory beyond what no segment holds, over all topics: each may have its share.
+TAIL_CACHE_TOTAL_BYTES: Final = 64 * MIB
+
 # How long a start waits for a dead holder's worker to let go of the lock.
 LOCK_WAIT_MS: Final = 5000

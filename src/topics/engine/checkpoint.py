@@ -27,6 +27,7 @@ from topics.formats import control, wal_frame
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
 from topics.formats.wal_frame import FrameType
+from topics.limits import TAIL_CACHE_TOTAL_BYTES
 from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.checkpoint_job import FlagWork, Job, JobResult, ShardRange, TopicWork
@@ -325,7 +326,8 @@ class Checkpointer:
         if topic.encoded == b"":
             topic.encoded = None if segments.dropped else self._fresh_entry(topic)
         self._note_dropped(topic)
-        _trim_tail(topic, self._engine.settings.tail_cache_bytes)
+        share = TAIL_CACHE_TOTAL_BYTES // max(1, len(self._engine.topics))
+        _trim_tail(topic, min(self._engine.settings.tail_cache_bytes, share))
 
     def _fresh_entry(self, topic: Topic) -> bytes:
         """Nothing changed since the capture: this entry serves the next snapshots too."""

@@ -38,5 +38,5 @@ class EngineSettings:
     topics_max: int = TOPICS_MAX
     # Live bytes over all topics; 0 = unlimited.
     total_bytes_max: int = 0
-    # Recent records kept in memory beyond the un-checkpointed tail, per topic.
+    # Recent records kept in memory beyond the un-checkpointed tail, at most, per topic.
     tail_cache_bytes: int = MIB
