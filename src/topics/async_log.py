@@ -91,7 +91,12 @@ class AsyncLog:
     ) -> asyncio.Future[Appended]:
         """`append` for a batch that is already encoded."""
         future: asyncio.Future[Appended] = self._loop.create_future()
-        self._engine.append(topic, batch, partial(_resolve, future), key=key, create=create)
+        done = partial(_resolve, future)
+        if key is None and create:
+            # The common case, without naming what is the default anyway.
+            self._engine.append(topic, batch, done)
+        else:
+            self._engine.append(topic, batch, done, key=key, create=create)
         return future
 
     def read(
@@ -153,13 +158,14 @@ class AsyncLog:
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:
-    if future.done():
+    try:
+        if isinstance(result, TopicsError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+    except asyncio.InvalidStateError:
         # The task that waited was cancelled; the write itself stands.
-        return
-    if isinstance(result, TopicsError):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+        pass
 
 
 async def open_async(
