@@ -253,7 +253,9 @@ def topic_state(engine: Engine, name: str) -> TopicState:
 
 
 def make_batch(payloads: Sequence[Any]) -> RecordBatch:
-    if NewRecord in set(map(type, payloads)):
+    """What a caller gave, checked and encoded."""
+    kinds = list(map(type, payloads))
+    if NewRecord in kinds:
         return batch_of_records(payload if type(payload) is NewRecord else NewRecord(payload) for payload in payloads)
     return batch_of_payloads(payloads)
 
