@@ -248,3 +248,11 @@ def test_drop_and_create_are_answered(log: Log) -> None:
         log.append("t", [1], create=False)
     with pytest.raises(InvalidRequest, match=r"^unknown topic config member: ttl$"):
         log.create("t", ttl=5)
+
+
+def test_a_writer_that_outruns_the_checkpoints_waits_for_them(tmp_path: Path) -> None:
+    settings = EngineSettings(wal_shards=1, wal_file_bytes=1 << 20, checkpoint_wal_bytes=20_000, tail_cache_bytes=0)
+    with open_log(tmp_path / "log", settings=settings) as log:
+        for number in range(60):
+            log.append("t", [b'"%b"' % (b"x" * 100)] * 50, key=str(number))
+        assert log.state("t").count == 3000

@@ -22,7 +22,7 @@ from topics.engine.recovery import OpenEngine, RecoveryReport, open_engine
 from topics.engine.runtime import LockRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.staged import Appended
-from topics.errors import Closed, TopicsError
+from topics.errors import Closed, Throttled, TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
 from topics.storage.fs import Fs, RealFs
@@ -157,9 +157,18 @@ class Log:
         return self.append_batch(topic, make_batch(payloads), key=key, create=create)
 
     def append_batch(self, topic: str, batch: RecordBatch, *, key: str | None = None, create: bool = True) -> Appended:
-        """`append` for a batch that is already encoded."""
-        appended: Appended = self._call(lambda call: self._engine.append(topic, batch, call, key=key, create=create))
-        return appended
+        """`append` for a batch that is already encoded. Waits while writers outrun the checkpoints."""
+        while True:
+            try:
+                appended: Appended = self._call(
+                    lambda call: self._engine.append(topic, batch, call, key=key, create=create)
+                )
+                return appended
+            except Throttled as error:
+                if error.detail is not None:
+                    # A limit that waiting does not lift.
+                    raise
+                self._stop.wait(TICK_MS / 1000)
 
     def read(
         self,

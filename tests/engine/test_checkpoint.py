@@ -14,6 +14,7 @@ from tests.engine.small_log import (
     snapshot_names,
     wal_names,
 )
+from topics.errors import Throttled
 from topics.limits import CHECKPOINT_INTERVAL_MS
 from topics.storage.checkpoint_job import Job, JobResult
 from topics.storage.job_runner import InlineRunner, JobFailed
@@ -82,6 +83,24 @@ def test_one_that_is_asked_for_while_one_runs_comes_right_behind_it(disk: FakeDi
     assert done == [None, None, None]
     assert log.checkpointer.number == 2
     assert log.topic().checkpointed_seq == 2
+
+
+def test_writers_that_outrun_the_checkpoints_are_held_back_until_one_is_done(disk: FakeDisk) -> None:
+    """What is in no segment is in memory: it must not grow without end."""
+    runtime = HeldRuntime()
+    log = SmallLog(disk, runtime=runtime, checkpoint_wal_bytes=600)
+    log.append(count=10)
+    log.tick()
+    assert log.checkpointer.is_running
+    log.append(count=40)
+    log.tick()
+    with pytest.raises(Throttled):
+        log.append()
+    runtime.checkpoints.run_all()
+    log.tick()
+    runtime.checkpoints.run_all()
+    assert log.append().first_seq == 51
+    assert log.seqs() == list(range(1, 52))
 
 
 def test_a_stop_while_one_runs_still_gives_reservations_back(disk: FakeDisk) -> None:

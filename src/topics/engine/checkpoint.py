@@ -27,7 +27,7 @@ from topics.formats import control, wal_frame
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
 from topics.formats.wal_frame import FrameType
-from topics.limits import TAIL_CACHE_TOTAL_BYTES
+from topics.limits import CHECKPOINTS_BEHIND_MAX, TAIL_CACHE_TOTAL_BYTES
 from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.checkpoint_job import FlagWork, Job, JobResult, ShardRange, TopicWork
@@ -90,7 +90,7 @@ class Checkpointer:
         # Positions the next snapshot notes instead of the real ones: a change of the shard count.
         self._layout: list[WalPosition] | None = None
         self._began_ms = engine.clock.monotonic_ms()
-        self._began_bytes = self._wal_bytes()
+        self._began_bytes = self._filed_bytes = self._wal_bytes()
         engine.on_topic_removed = self._topic_removed  # type: ignore[method-assign]
 
     @property
@@ -107,7 +107,8 @@ class Checkpointer:
         return self._wal_bytes() - self._began_bytes
 
     def tick(self) -> None:
-        """Starts a checkpoint when enough was written, or long enough ago."""
+        """Starts a checkpoint when enough was written, or long enough ago; holds writers back that outrun it."""
+        self._throttle()
         if self._running:
             return
         settings = self._engine.settings
@@ -115,6 +116,11 @@ class Checkpointer:
         waited_ms = self._engine.clock.monotonic_ms() - self._began_ms
         if written >= settings.checkpoint_wal_bytes or waited_ms >= settings.checkpoint_interval_ms:
             self.start()
+
+    def _throttle(self) -> None:
+        """What no segment holds is in memory: it must not grow without end, also when checkpoints keep failing."""
+        behind = self._wal_bytes() - self._filed_bytes
+        self._engine.wal.throttle(on=behind > CHECKPOINTS_BEHIND_MAX * self._engine.settings.checkpoint_wal_bytes)
 
     # The steps.
 
@@ -158,6 +164,7 @@ class Checkpointer:
         engine.wal.release()
         if not captured and self.number and self._topics_removed == 0:
             # Only marks were written since: the last snapshot still says it all.
+            self._filed_bytes = self._began_bytes
             self._finish(None)
             return
         self._topics_removed = 0
@@ -278,6 +285,8 @@ class Checkpointer:
             self._finish(_reportable(result))
             return
         self._positions = positions
+        self._filed_bytes = self._began_bytes
+        self._throttle()
         for item in captured:
             touched = result.touched.get(item.topic.id, [])
             entries[item.topic.id] = self._state_entry(item, touched)

@@ -139,6 +139,7 @@ class WalShard:
         self._queue: list[_Entry] = []
         # Writes admitted and not yet committed: a disk that hangs in a sync fills the queue too (A14).
         self.queue_depth = 0
+        self._queue_max = WAL_QUEUE_SUBMISSIONS_MAX
         self._waiting: deque[_Entry] = deque()
         self._syncing = False
         self._rotating = False
@@ -186,10 +187,14 @@ class WalShard:
         if self._failed is not None:
             raise self._failed
         depth = self.queue_depth + 1
-        if depth > WAL_QUEUE_SUBMISSIONS_MAX:
+        if depth > self._queue_max:
             self.stats.submit_full += 1
             raise Throttled(f"the commit queue of WAL shard {self.index} is full; try again")
         self.queue_depth = depth
+
+    def throttle(self, *, on: bool) -> None:
+        """Takes no more writes while what is written waits to be put away."""
+        self._queue_max = 0 if on else WAL_QUEUE_SUBMISSIONS_MAX
 
     def dismiss(self, count: int) -> None:
         """Gives back places of writes that will not be submitted."""
@@ -615,6 +620,10 @@ class Wal:
     def tick(self) -> None:
         for shard in self.shards:
             shard.tick()
+
+    def throttle(self, *, on: bool) -> None:
+        for shard in self.shards:
+            shard.throttle(on=on)
 
     @property
     def positions(self) -> list[WalPosition]:
