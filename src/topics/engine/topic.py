@@ -427,10 +427,11 @@ class Topic:
         while seq <= stop_seq and taken.wanted > 0:
             offset, last_seq, slots = self._slots(seq, min(stop_seq, seq + taken.wanted - 1))
             raws: list[bytes] = []
-            if not self._take_resident(taken, seq, last_seq, slots, raws):
+            end = last_seq
+            if not self._take_resident(taken, seq, last_seq, slots, raws) and not self._take_whole(
+                taken, offset, seq, slots, raws
+            ):
                 end = self._take(taken, offset, seq, slots, raws)
-            else:
-                end = last_seq
             if raws:
                 page.chunks.append((offset, raws))
             page.records_scanned += end - seq + 1
@@ -474,6 +475,23 @@ class Topic:
         raws += slots  # type: ignore[arg-type]
         return True
 
+    def _take_whole(
+        self,
+        taken: "_Taken",
+        offset: int,
+        seq: int,
+        slots: Sequence[bytes | FormatError | None],
+        raws: list[bytes],
+    ) -> bool:
+        """Records from files, none dead, bad or filtered, that fit even when their headers are counted too."""
+        if taken.nodes is not None or seq < self.first_live or set(map(type, slots)) != {bytes}:
+            return False
+        raws += slots  # type: ignore[arg-type]
+        if not taken.take_unmeasured(offset, raws):
+            raws.clear()
+            return False
+        return True
+
     def _take(
         self,
         taken: "_Taken",
@@ -483,6 +501,7 @@ class Topic:
         raws: list[bytes],
     ) -> int:
         """Last seq examined. The record that would break the budget is not, unless it is the first."""
+        taken.settle()
         first_live, nodes = self.first_live, taken.nodes
         for slot in slots:
             if slot is None or seq < first_live:
@@ -608,10 +627,29 @@ class Topic:
 class _Taken:
     """What a page may still take."""
 
-    __slots__ = ("any", "budget", "nodes", "wanted")
+    __slots__ = ("_unmeasured", "any", "budget", "nodes", "wanted")
 
     def __init__(self, wanted: int, budget: int, nodes: frozenset[bytes] | None) -> None:
         self.wanted = wanted
         self.budget = budget
         self.nodes = nodes
         self.any = False
+        # Records whose whole length was taken off the budget: (core offset, records, that length).
+        self._unmeasured: list[tuple[int, list[bytes], int]] = []
+
+    def take_unmeasured(self, offset: int, raws: list[bytes]) -> bool:
+        """Measuring each record costs more than reading it. It is put off until the budget gets tight."""
+        size = sum(map(len, raws))
+        if size > self.budget:
+            return False
+        self._unmeasured.append((offset, raws, size))
+        self.budget -= size
+        self.wanted -= len(raws)
+        self.any = True
+        return True
+
+    def settle(self) -> None:
+        """Makes the budget exact."""
+        for offset, raws, size in self._unmeasured:
+            self.budget += size - sum(raw_size(raw, offset) for raw in raws)
+        self._unmeasured.clear()
