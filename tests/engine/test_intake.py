@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.engine.intake import NewRecord, batch_of_payloads, batch_of_records, new_record
+from topics.engine.intake import NewRecord, batch_of_payloads, batch_of_records
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.formats import envelope
 from topics.limits import BATCH_RECORDS_MAX, JSON_DEPTH_MAX, RECORD_BYTES_MAX
@@ -280,15 +280,6 @@ def test_tags_and_nodes_are_short_strings(record: NewRecord, message: str) -> No
 def test_tags_and_nodes_at_their_limit_are_taken() -> None:
     batch = batch_of_records([NewRecord(1, tag="é" * 128, node="x" * 128)])
     assert (batch.tags, batch.nodes) == (["é".encode() * 128], [b"x" * 128])
-
-
-def test_a_mapping_becomes_a_record() -> None:
-    assert new_record({"data": 1, "tag": "t"}) == NewRecord(1, tag="t")
-    record = NewRecord(None)
-    assert new_record(record) is record
-    for wrong in ({"tag": "t"}, {"data": 1, "Tag": "t"}):
-        with pytest.raises(InvalidRequest, match=r"^a record has data, and may have tag, node and meta; got \["):
-            new_record(wrong)
 
 
 @pytest.mark.parametrize("payloads", ["abc", b"[1]", {"a": 1}])

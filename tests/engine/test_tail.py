@@ -45,14 +45,6 @@ def test_a_record_dies_once(tail: Tail) -> None:
     assert tail.dead_ranges(8, 9) == []
 
 
-def test_holes_are_dead_from_the_start(tail: Tail) -> None:
-    tail.extend_holes(2, 300)
-    tail.extend([b"12"], [60], 400)
-    assert tail.next_live(10) == 12
-    assert tail.dead_ranges(5, 12) == [(10, 11)]
-    assert tail.live_numbers(9, 12) == (2, 110)
-
-
 @pytest.mark.parametrize(("cutoff_ts", "last_seq"), [(100, 4), (101, 6), (200, 6), (201, 7), (300, 7), (301, 9)])
 def test_a_record_of_exactly_the_cutoff_is_not_expired_invariant_18(tail: Tail, cutoff_ts: int, last_seq: int) -> None:
     assert tail.expired_last_seq(cutoff_ts) == last_seq

@@ -29,7 +29,6 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_raws: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BLANKS: Final = b" \t\r\n"
-_MEMBERS: Final = frozenset(("data", "meta", "tag", "node"))
 
 # A number beyond a double has an exponent of three digits, or so many digits that two are enough. Looked for
 # with all digits made equal, which is ten times faster than a pattern.
@@ -242,12 +241,3 @@ def check_depth(text: bytes) -> None:
                 raise InvalidRequest(f"JSON is nested deeper than {JSON_DEPTH_MAX} levels")
         elif byte in b"]}":
             depth -= 1
-
-
-def new_record(value: Mapping[str, Any] | NewRecord) -> NewRecord:
-    if isinstance(value, NewRecord):
-        return value
-    unknown = value.keys() - _MEMBERS
-    if unknown or "data" not in value:
-        raise InvalidRequest(f"a record has data, and may have tag, node and meta; got {sorted(value)}")
-    return NewRecord(**value)

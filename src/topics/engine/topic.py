@@ -359,19 +359,6 @@ class Topic:
         self.raise_floors(cap_floor=cap_floor)
         self.staged_floor = self.cap_floor
 
-    def resume_behind_lost(self, head_seq: int) -> None:
-        """The head goes on behind seqs that a power loss may have taken: never hand them out again."""
-        assert head_seq > self.head_seq
-        self.lost.append((self.head_seq + 1, head_seq))
-        self._move_head(head_seq)
-
-    def _move_head(self, head_seq: int) -> None:
-        self.head_seq = head_seq
-        self.next_seq = head_seq + 1
-        self.tail = Tail(head_seq + 1)
-        if self.count == 0:
-            self.first_live = head_seq + 1
-
     # Reading.
 
     def read(self, from_seq: int, limit: int, bytes_max: int, nodes: frozenset[bytes] | None) -> Page:
