@@ -246,7 +246,7 @@ def test_drop_and_create_are_answered(log: Log) -> None:
         log.read("t")
     with pytest.raises(TopicNotFound):
         log.append("t", [1], create=False)
-    with pytest.raises(InvalidRequest, match=r"^unknown topic config member: ttl$"):
+    with pytest.raises(InvalidRequest, match=r"^unknown topic config member: ttl; did you mean ttl_ms\?$"):
         log.create("t", ttl=5)
 
 

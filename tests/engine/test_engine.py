@@ -147,6 +147,10 @@ def test_the_live_bytes_of_all_topics_are_bounded() -> None:
     assert list(driver.opened.engine.topics) == ["a"], "a refused write creates nothing"
     driver.drop("a")
     assert driver.append("xxx", topic="b").last_seq == 1
+    with pytest.raises(Throttled):
+        driver.append("xxxx", topic="b")
+    driver.delete(topic="b", before_seq=2)
+    assert driver.append("xxxx", topic="b").last_seq == 2
 
 
 def test_calls_during_a_drop_meet_the_next_instance() -> None:
@@ -652,3 +656,18 @@ def test_what_is_on_its_way_is_answered_when_the_engine_closes() -> None:
     driver.opened = driver._open()
     assert driver.seqs() == [1]
     assert driver.disk.exists(f"{ROOT}/topics/00000001/topic.json")
+
+
+def test_what_expired_before_a_byte_cap_struck_is_still_said_to_have_expired_after_a_crash() -> None:
+    """Invariants 11 and 17: both floors come back, so the reason is `mixed` before and after."""
+    driver = Driver()
+    driver.put("t", durability="fsync", ttl_ms=1000, cap_bytes=90)
+    driver.append(1, 1)
+    driver.clock.advance(1001)
+    driver.append("x" * 40)
+    driver.append("x" * 60)
+    before = driver.read()
+    assert before.tombstone is not None
+    assert (before.tombstone.gap_to, before.tombstone.reason) == (3, "mixed")
+    driver.lose_power()
+    assert driver.read().tombstone == before.tombstone

@@ -525,6 +525,8 @@ class EngineAgainstModel(RuleBasedStateMachine):
             topic = self.driver.topic(name)
             assert self.difference(name, topic, model) is None
             self.check_bounds(topic)
+        engine = self.driver.opened.engine
+        assert engine.live_bytes.total == sum(topic.size_bytes + topic.staged_bytes for topic in engine.topics.values())
 
     def check_bounds(self, topic: Topic) -> None:
         """Invariants 5 and 11."""

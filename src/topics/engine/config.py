@@ -1,6 +1,7 @@
 """Topic config: what a topic keeps, for how long, and what its acks mean."""
 
-from typing import Any, Literal, get_args
+from difflib import get_close_matches
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -12,6 +13,11 @@ Discard = Literal["old", "reject"]
 TopicType = Literal["log", "queue"]
 
 DURABILITIES: tuple[Durability, ...] = get_args(Durability)
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "type": get_args(TopicType),
+    "discard": get_args(Discard),
+    "durability": DURABILITIES,
+}
 
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
@@ -59,13 +65,11 @@ _UNSIGNED = (
 def checked_config(members: dict[str, Any]) -> TopicConfig:
     """A config from named members: types and ranges checked, clamps applied, `durable` resolved."""
     resolved = _resolved(members)
+    _check_members(resolved)
     try:
         config = msgspec.convert(resolved, TopicConfig)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"bad topic config: {error}") from error
-    unknown = sorted(resolved.keys() - set(TopicConfig.__struct_fields__))
-    if unknown:
-        raise InvalidRequest(f"unknown topic config member: {unknown[0]}")
     if config.priority is not None and not PRIORITY_MIN <= config.priority <= PRIORITY_MAX:
         raise InvalidRequest("bad topic config: priority is out of range")
     for name in _UNSIGNED:
@@ -76,6 +80,18 @@ def checked_config(members: dict[str, Any]) -> TopicConfig:
         lease_ms=min(max(config.lease_ms, LEASE_MS_MIN), LEASE_MS_MAX),
         claim_jitter_ms=min(config.claim_jitter_ms, CLAIM_JITTER_MS_MAX),
     )
+
+
+def _check_members(members: dict[str, Any]) -> None:
+    """Names and choices, with what was probably meant."""
+    for name, value in members.items():
+        if name not in TopicConfig.__struct_fields__:
+            near = get_close_matches(name, (*TopicConfig.__struct_fields__, "durable"), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidRequest(f"unknown topic config member: {name}{hint}")
+        choices = _CHOICES.get(name)
+        if choices is not None and value not in choices:
+            raise InvalidRequest(f"bad topic config: {name} is {value!r}: choose among {', '.join(choices)}")
 
 
 def _resolved(members: dict[str, Any]) -> dict[str, Any]:

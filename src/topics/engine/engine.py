@@ -2,7 +2,8 @@
 
 Owner only: no method may be called by two threads at a time (`runtime` says who the owner is). Nothing here
 waits. What needs the disk is queued on a WAL shard and answered through a `done` callback, which is called
-exactly once, with the result or with the error, never before the call returned its own errors by raising.
+exactly once, with the result or with the error, never before the call returned its own errors by raising. A
+callback resolves a future or sets an event; it must not call the engine, which may be half way through a group.
 
 The life of a write: *stage* (seqs reserved, frames queued on the shard, both in one step), *commit* (the
 shard wrote or synced them, as the class asks), *publish* (visible to readers), in that order per topic.
@@ -24,7 +25,7 @@ from topics.engine.runtime import Runtime
 from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
 from topics.engine.staged import AppendDone, Appended, Staged
-from topics.engine.topic import Topic
+from topics.engine.topic import LiveBytes, Topic
 from topics.errors import (
     Closed,
     InvalidRequest,
@@ -100,6 +101,7 @@ class Engine:
         # Whether the cold tier is known to be ours, for good: nothing moves there before.
         self.cold_claimed = False
         self.topics: dict[str, Topic] = {}
+        self.live_bytes = LiveBytes()
         # Created but not yet synced: writers see them, readers do not.
         self._creating: dict[str, Topic] = {}
         # Topics with writes that are not staged yet.
@@ -143,7 +145,7 @@ class Engine:
         return topic
 
     def new_topic(self, name: str, topic_id: int, epoch: int, config: TopicConfig) -> Topic:
-        return Topic(name, topic_id, epoch, config, SegmentSet(self.cache, topic_id, []))
+        return Topic(name, topic_id, epoch, config, SegmentSet(self.cache, topic_id, []), self.live_bytes)
 
     def put_topic(self, name: str, config: TopicConfig, done: Done) -> None:
         """Creates or reconfigures. `done(created: bool)` once that is synced and in effect."""
@@ -259,6 +261,7 @@ class Engine:
             self._end_change(topic)
             if error is None:
                 del self.topics[name]
+                topic.leave_total()
                 self.on_topic_removed(topic)
             done(error if error is not None else True)
             self._call_waiting(topic)
@@ -428,7 +431,7 @@ class Engine:
                 )
                 frames += 1
             if logs_floor:
-                data = control.encode(control.Evict(cap_floor=floor))
+                data = control.encode(control.Evict(floor, topic.ttl_floor))
                 buffer += wal_frame.encode_control(FrameType.EVICT, topic.id, ts, data, flags=0)
                 frames += 1
             if durability == "disk":
@@ -539,8 +542,7 @@ class Engine:
 
     def _check_quota(self, batch: RecordBatch) -> None:
         maximum = self.settings.total_bytes_max
-        total = sum(topic.size_bytes + topic.staged_bytes for topic in self.topics.values())
-        if total + batch.size_bytes > maximum:
+        if self.live_bytes.total + batch.size_bytes > maximum:
             raise Throttled("the server's byte quota is used up", {"limit": "max_total_bytes", "max": maximum})
 
     # Deleting records.

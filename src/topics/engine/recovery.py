@@ -259,6 +259,7 @@ class _Recovery:
             state.epoch,
             stored_config(state.config),
             SegmentSet(engine.cache, state.id, state.segments),
+            engine.live_bytes,
         )
         topic.segments.dropped += dropped
         topic.created = True

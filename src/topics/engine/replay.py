@@ -70,7 +70,7 @@ class TopicReplay:
         # First and last seq of its records, also when segments hold them already: what a key's answer names.
         self.first_seq = self.last_seq = 0
         self.key: str | None = None
-        self.evict = 0
+        self.evict: control.Evict | None = None
         # Whether delete marks of files were changed: their numbers must be counted again.
         self.touched = False
 
@@ -87,7 +87,7 @@ class TopicReplay:
         self.open_tags.clear()
         self.first_seq = self.last_seq = 0
         self.key = None
-        self.evict = 0
+        self.evict = None
 
     def finish(self, ts: int) -> None:
         """The write is whole: it counts."""
@@ -103,14 +103,15 @@ class TopicReplay:
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
             topic.keys[self.key] = KeyState(self.key, ts, self.first_seq, count, self.last_seq)
-        if self.evict > topic.cap_floor:
-            topic.cap_floor = self.evict
+        if self.evict is not None:
+            topic.cap_floor = max(topic.cap_floor, self.evict.cap_floor)
+            topic.ttl_floor = max(topic.ttl_floor, self.evict.ttl_floor)
         self.open_seq = None
         if self.open_tags:
             self.open_tags = []
         self.first_seq = self.last_seq = 0
         self.key = None
-        self.evict = 0
+        self.evict = None
 
 
 class Replay:
@@ -197,7 +198,7 @@ class Replay:
         if kind == FrameType.NOTE:
             replay.key = control.decode(control.Note, data).key
         elif kind == FrameType.EVICT:
-            replay.evict = control.decode(control.Evict, data).cap_floor
+            replay.evict = control.decode(control.Evict, data)
         elif kind == FrameType.CONFIG:
             self._configure(replay, control.decode(control.ConfigUpdate, data))
         elif kind == FrameType.DELETE:

@@ -2,7 +2,9 @@
 
 import os
 from dataclasses import dataclass, field
+from typing import Final
 
+from topics.errors import InvalidRequest
 from topics.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_WAL_BYTES,
@@ -12,6 +14,7 @@ from topics.limits import (
     SEGMENT_BYTES_MAX,
     SEGMENT_EVENTS_MAX,
     TOPICS_MAX,
+    U64_MAX,
     WAL_FILE_BYTES,
     WAL_SHARDS_MAX,
 )
@@ -40,3 +43,27 @@ class EngineSettings:
     total_bytes_max: int = 0
     # Recent records kept in memory beyond the un-checkpointed tail, at most, per topic.
     tail_cache_bytes: int = MIB
+
+    def __post_init__(self) -> None:
+        """A value that cannot work is told here, by name, and not by what it breaks later."""
+        for name, (smallest, largest) in _RANGES.items():
+            value = getattr(self, name)
+            if not smallest <= value <= largest:
+                raise InvalidRequest(f"{name} is {value}: it must be between {smallest} and {largest}")
+
+
+# Shard directories are numbered with two digits, an index entry holds 32-bit offsets.
+_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "wal_shards": (1, 64),
+    "wal_file_bytes": (1024, 2**32),
+    "segment_events_max": (1, 2**27),
+    "segment_bytes_max": (1, 2**32 - 1),
+    "segment_age_ms_max": (0, U64_MAX),
+    "checkpoint_wal_bytes": (1, U64_MAX),
+    "checkpoint_interval_ms": (1, U64_MAX),
+    "hot_retain_segments": (0, U64_MAX),
+    "hot_retain_bytes": (0, U64_MAX),
+    "topics_max": (0, U64_MAX),
+    "total_bytes_max": (0, U64_MAX),
+    "tail_cache_bytes": (0, U64_MAX),
+}

@@ -36,8 +36,20 @@ from topics.storage.wal import WalShard
 logger = logging.getLogger(__name__)
 
 
+class LiveBytes:
+    """Live and staged bytes over all topics of an engine: what a quota is held against."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
+
+
 class Topic:
     __slots__ = (
+        "_live_bytes",
+        "_size_bytes",
+        "_staged_bytes",
         "cap_floor",
         "ceiling",
         "ceiling_asked",
@@ -67,9 +79,7 @@ class Topic:
         "reserve",
         "segments",
         "shard",
-        "size_bytes",
         "staged",
-        "staged_bytes",
         "staged_count",
         "staged_evict_bytes",
         "staged_floor",
@@ -83,7 +93,15 @@ class Topic:
         "unlogged_last_seq",
     )
 
-    def __init__(self, name: str, topic_id: int, epoch: int, config: TopicConfig, segments: SegmentSet) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic_id: int,
+        epoch: int,
+        config: TopicConfig,
+        segments: SegmentSet,
+        live_bytes: LiveBytes,
+    ) -> None:
         self.name = name
         self.id = topic_id
         self.epoch = epoch
@@ -93,7 +111,8 @@ class Topic:
         self.tail = Tail(1)
         self.head_seq = 0
         self.count = 0
-        self.size_bytes = 0
+        self._live_bytes = live_bytes
+        self._size_bytes = 0
         self.last_ts = 0
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
@@ -123,7 +142,7 @@ class Topic:
         self.staged: deque[Staged] = deque()
         self.next_seq = 1
         self.staged_count = 0
-        self.staged_bytes = 0
+        self._staged_bytes = 0
         # Byte-cap floor once everything staged is published, and the bytes, live or staged, that it will take.
         self.staged_floor = 0
         self.staged_evict_bytes = 0
@@ -140,6 +159,33 @@ class Topic:
         # Snapshot entry as of the last checkpoint, while nothing changed since.
         self.encoded: bytes | None = None
         self.topic_json = b""
+
+    # Bytes.
+
+    @property
+    def size_bytes(self) -> int:
+        """Accounted bytes of live records."""
+        return self._size_bytes
+
+    @size_bytes.setter
+    def size_bytes(self, value: int) -> None:
+        self._live_bytes.total += value - self._size_bytes
+        self._size_bytes = value
+
+    @property
+    def staged_bytes(self) -> int:
+        """Accounted bytes of writes that are not published yet."""
+        return self._staged_bytes
+
+    @staged_bytes.setter
+    def staged_bytes(self, value: int) -> None:
+        self._live_bytes.total += value - self._staged_bytes
+        self._staged_bytes = value
+
+    def leave_total(self) -> None:
+        """The instance has ended: whatever still happens to it counts nowhere."""
+        self._live_bytes.total -= self._size_bytes + self._staged_bytes
+        self._live_bytes = LiveBytes()
 
     # Floors.
 

@@ -69,7 +69,11 @@ class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A byte-cap floor that rises with its write. `ttl_floor` is what had expired by then: a replay could not tell
+    it from what the cap took."""
+
     cap_floor: U64 = 0
+    ttl_floor: U64 = 0
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
