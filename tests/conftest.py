@@ -25,7 +25,7 @@ def load_hypothesis_profile() -> None:
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow],
     )
-    settings.register_profile("ci", settings.get_profile("default"), max_examples=50)
+    settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=50)
     settings.register_profile("full", settings.get_profile("default"), max_examples=1000)
     if FULL:
         settings.load_profile("full")
