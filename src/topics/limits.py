@@ -21,6 +21,16 @@ READ_LIMIT_DEFAULT: Final = 256
 READ_LIMIT_MAX: Final = 1000
 READ_BYTES_DEFAULT: Final = MIB
 READ_BYTES_MAX: Final = 8 * MIB
+# A page examines at most this many slots for each record it may have, and these in any case: the rest of a run of
+# dead or filtered ones is for the next page.
+READ_SLOTS_PER_RECORD_MAX: Final = 10
+READ_SLOTS_MAX: Final = 5000
+# It goes on in at most this many pieces; behind the first one, with at least this much of a file at a time.
+READ_PIECES_MAX: Final = 256
+READ_PIECE_SLOTS_MIN: Final = 256
+READ_PIECE_BYTES_MIN: Final = 64 * KIB
+# Segments that are looked into ahead of one read.
+FETCH_SEGMENTS_MAX: Final = 16
 
 # Topics.
 TOPICS_MAX: Final = 100_000
@@ -52,6 +62,8 @@ SEGMENT_BYTES_MAX: Final = 64 * MIB
 SEGMENT_AGE_MS_MAX: Final = 3_600_000
 HOT_RETAIN_SEGMENTS: Final = 4
 SNAPSHOTS_KEPT: Final = 2
+# Ranges of cold segments kept in memory for readers.
+COLD_CACHE_BYTES: Final = 64 * MIB
 
 # Recent records kept in memory beyond what no segment holds, over all topics: each may have its share.
 TAIL_CACHE_TOTAL_BYTES: Final = 64 * MIB

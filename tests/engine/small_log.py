@@ -55,13 +55,14 @@ class SmallLog:
         clock: ManualClock | None = None,
         runtime: InlineRuntime | None = None,
         runner: JobRunner | None = None,
+        root: str = ROOT,
         **settings: Any,
     ) -> None:
         self.fs = fs
         self.clock = clock or ManualClock()
         self.opened: OpenEngine = open_engine(
             fs,
-            ROOT,
+            root,
             settings=small_settings(**settings),
             clock=self.clock,
             runtime=runtime or InlineRuntime(),

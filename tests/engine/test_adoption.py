@@ -38,9 +38,10 @@ def state_of(segments: list[SegmentState], **numbers: int) -> TopicState:
 
 
 def adopt(disk: FakeDisk, state: TopicState) -> list[str]:
-    warnings: list[str] = []
-    adopt_segments(disk, ROOT, state, warnings.append)
-    return warnings
+    """What was said, be it a warning or a note."""
+    said: list[str] = []
+    adopt_segments(disk, ROOT, state, said.append, said.append)
+    return said
 
 
 def seqs_of(disk: FakeDisk, state: TopicState) -> list[int]:
@@ -171,7 +172,7 @@ def test_a_segment_below_the_floors_is_handed_back_for_removal_not_removed(disk:
     state = state_of(write(disk, list(range(1, 13)), limits=FIVE), cap_floor=6)
     state.segments.pop(0)
     before = disk.files()
-    dropped = adopt_segments(disk, ROOT, state, pytest.fail)
+    dropped = adopt_segments(disk, ROOT, state, pytest.fail, pytest.fail)
     assert [segment.first_seq for segment in dropped] == [1]
     assert disk.files() == before
 
@@ -198,7 +199,7 @@ def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
     noted = msgspec.structs.replace(active)
     write(disk, list(range(3, 15)), active=active, limits=FIVE)
     monitor = MonitorFs(disk)
-    adopt_segments(monitor, ROOT, state_of([noted]), lambda warning: None)
+    adopt_segments(monitor, ROOT, state_of([noted]), pytest.fail, lambda note: None)
     assert monitor.violations == []
     assert monitor.check_settled() == []
 

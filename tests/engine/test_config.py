@@ -35,6 +35,15 @@ def test_leases_and_jitter_are_clamped_and_kept_on_logs_too() -> None:
     assert checked_config({"lease_ms": 10**12}).lease_ms == 86_400_000
 
 
+@pytest.mark.parametrize("name", ["", ".x", "a b", "x" * 256])
+def test_a_dead_letter_is_a_topic_name(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="dead_letter") as refused:
+        checked_config({"dead_letter": name})
+    assert refused.value.detail == {"dead_letter": name}
+    assert checked_config({"dead_letter": "jobs.dead"}).dead_letter == "jobs.dead"
+    assert checked_config({"dead_letter": None}).dead_letter is None
+
+
 def test_the_largest_numbers_are_accepted() -> None:
     config = checked_config({"ttl_ms": 2**64 - 1, "priority": 99_999})
     assert (config.ttl_ms, config.priority) == (2**64 - 1, 99_999)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.driver import ROOT, SMALL, Driver, records, seqs_of, values
+from tests.engine.driver import ROOT, SMALL, Driver, records, seqs_of, untimed, values
 from topics.engine.config import TopicConfig
 from topics.engine.intake import NewRecord
 from topics.engine.page import Tombstone
@@ -87,6 +87,30 @@ def test_what_does_not_exist_is_said_to() -> None:
         assert caught.value.message == 'topic "t" does not exist'
         assert caught.value.detail == {"topic": "t"}
     assert driver.drop() is False
+
+
+def test_a_queue_is_not_its_own_dead_letter() -> None:
+    driver = Driver()
+    engine = driver.opened.engine
+    config = TopicConfig(type="queue", dead_letter="t")
+    with pytest.raises(InvalidRequest) as refused:
+        engine.put_topic("t", config, pytest.fail)
+    assert refused.value.detail == {"dead_letter": "t"}
+    with pytest.raises(InvalidRequest) as refused:
+        engine.append("t", records(1), pytest.fail, config=config)
+    assert refused.value.detail == {"dead_letter": "t"}
+    driver.put(type="queue", dead_letter="u")
+    with pytest.raises(InvalidRequest):
+        driver.put(type="queue", dead_letter="t")
+    assert driver.put("log", dead_letter="log") is True
+
+
+def test_a_name_is_told_before_the_size_of_the_write() -> None:
+    driver = Driver()
+    with pytest.raises(InvalidRequest):
+        driver.opened.engine.append(
+            ".x", records(1, 2), pytest.fail, config=TopicConfig(discard="reject", cap_records=1)
+        )
 
 
 def test_auto_create_of_the_inline_config_is_asked_when_the_write_does_not_say() -> None:
@@ -210,8 +234,8 @@ def test_seqs_are_contiguous_from_1_invariants_1_and_4(durability: str) -> None:
     driver = Driver()
     driver.put(durability=durability)
     now_ms = driver.clock.now_ms()
-    assert driver.append(1, 2, 3) == Appended("t", 1, 3, 3, 3, now_ms, False, False)
-    assert driver.append(4) == Appended("t", 4, 4, 4, 1, now_ms, False, False)
+    assert untimed(driver.append(1, 2, 3)) == Appended("t", 1, 3, 3, 3, now_ms, False, False)
+    assert untimed(driver.append(4)) == Appended("t", 4, 4, 4, 1, now_ms, False, False)
     assert seqs_of(driver.read().records) == [1, 2, 3, 4]
 
 
@@ -367,6 +391,49 @@ def test_a_key_used_again_does_not_prolong_the_window_of_others_after_a_restart(
     driver.kill()
     assert driver.append(4, key="b").deduped is False
     assert driver.append(5, key="a").deduped is True
+
+
+@pytest.mark.parametrize("end", [Driver.kill, Driver.reopen, Driver.lose_power], ids=["kill", "stop", "power loss"])
+def test_a_key_of_a_stored_class_survives_a_time_as_ephemeral_and_a_checkpoint_in_it(end: Any) -> None:
+    driver = Driver()
+    driver.put(durability="fsync")
+    stored = driver.append(1, key="stored")
+    driver.put(durability="ephemeral")
+    driver.append(2, key="in memory")
+    driver.checkpoint()
+    end(driver)
+    assert driver.append(3, key="in memory").deduped is False
+    repeat = driver.append(3, key="stored")
+    assert (repeat.deduped, repeat.first_seq, repeat.ts) == (True, stored.first_seq, stored.ts)
+
+
+def test_a_key_of_an_ephemeral_write_is_stored_with_its_records_once_the_class_is() -> None:
+    driver = Driver()
+    driver.put(durability="ephemeral")
+    driver.append(1, key="k")
+    driver.put(durability="fsync")
+    driver.checkpoint()
+    driver.lose_power()
+    assert driver.append(2, key="k").deduped is True
+    assert values(driver.read()) == [1]
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("end", [None, Driver.kill, Driver.reopen, Driver.lose_power])
+def test_a_key_whose_window_has_ended_does_not_come_back_with_a_longer_one(checkpoint: bool, end: Any) -> None:
+    driver = Driver()
+    driver.put(durability="fsync", idempotency_window_ms=100)
+    driver.append(1, key="old")
+    driver.clock.advance(60)
+    driver.append(2, key="new")
+    driver.put(durability="fsync", idempotency_window_ms=50)
+    driver.put(durability="fsync", idempotency_window_ms=10_000)
+    if checkpoint:
+        driver.checkpoint()
+    if end is not None:
+        end(driver)
+    assert driver.append(3, key="old").deduped is False
+    assert driver.append(3, key="new").deduped is True
 
 
 def test_a_failed_write_is_not_remembered_h11() -> None:
@@ -574,6 +641,25 @@ def test_what_is_deleted_while_ephemeral_stays_deleted_invariant_25(end: Any) ->
     assert driver.delete(tag="x").deleted == 2
     end(driver)
     assert driver.seqs() == [2]
+
+
+@pytest.mark.parametrize("selector", [{"tag": "x"}, {"tag_prefix": "x"}, {"seqs": [1]}, {"before_seq": 2}])
+@pytest.mark.parametrize("steps", range(5))
+def test_what_an_unfinished_checkpoint_flagged_is_counted_as_deleted_invariant_25(
+    selector: dict[str, Any], steps: int
+) -> None:
+    driver = Driver()
+    driver.put(durability="fsync")
+    driver.append(NewRecord(0, tag="x"))
+    driver.checkpoint()
+    driver.append(*range(1, 7))
+    driver.delete(**selector)
+    driver.opened.checkpointer.start()
+    for _ in range(steps):
+        driver.runtime.checkpoints.step()
+    driver.lose_power()
+    assert driver.numbers() == (7, 2, 6, 6)
+    assert driver.seqs() == [2, 3, 4, 5, 6, 7]
 
 
 def test_leaving_the_disk_class_gives_its_reservation_back() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.driver import Driver
 from topics.engine.intake import NewRecord
-from topics.engine.segment_set import SegmentSet
+from topics.engine.segment_set import Chunk, SegmentSet
 
 
 @pytest.fixture
@@ -40,17 +40,17 @@ def test_a_seq_is_in_one_segment(segments: SegmentSet, seq: int, first_seq: int 
 
 
 def test_a_chunk_ends_with_its_segment(segments: SegmentSet) -> None:
-    last_seq, slots = segments.read_chunk(5, 17)
+    last_seq, slots, _ = segments.read_chunk(5, 17)
     assert (last_seq, len(slots)) == (7, 3)
-    last_seq, slots = segments.read_chunk(16, 16)
+    last_seq, slots, _ = segments.read_chunk(16, 16)
     assert (last_seq, len(slots)) == (16, 1)
-    assert segments.read_chunk(18, 20) == (20, [None] * 3)
+    assert segments.read_chunk(18, 20) == Chunk(20, [None] * 3)
 
 
 def test_a_gap_between_segments_reads_as_dead(driver: Driver) -> None:
     segments = driver.topic().segments
     segments.drop([segments.segments[1]])
-    assert segments.read_chunk(8, 17) == (14, [None] * 7)
+    assert segments.read_chunk(8, 17) == Chunk(14, [None] * 7)
     assert segments.next_live(8) == 15
     assert [seq for seq, _ in segments.live_sizes(6)] == [6, 7, 15, 16, 17]
 

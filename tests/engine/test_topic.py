@@ -489,6 +489,48 @@ def test_a_page_of_filtered_records_only_is_empty_and_caught_up() -> None:
     assert (page.records, page.next_from_seq, page.caught_up, page.tombstone) == ([], 2, True, None)
 
 
+@everywhere
+def test_a_page_does_not_go_through_everything_that_is_filtered_and_the_next_goes_on(settle: Settle) -> None:
+    driver = Driver(replace(SMALL, segment_events_max=1000))
+    for _ in range(2):
+        driver.append(*[NewRecord(0, node="a")] * 3000)
+    driver.append(1, NewRecord(2, node="a"), 3)
+    settle(driver)
+    page = driver.read(0, limit=10, nodes=frozenset([b"a"]))
+    assert 0 < page.next_from_seq == page.records_scanned <= 10 * 10 + 5000
+    assert (page.records, page.caught_up, page.lag) == ([], False, 6003 - page.next_from_seq)
+    found: list[int] = []
+    while not page.caught_up:
+        page = driver.read(page.next_from_seq, limit=1, nodes=frozenset([b"a"]))
+        found += values(page)
+    assert found == [1, 3]
+
+
+@everywhere
+def test_a_page_does_not_go_through_everything_that_is_deleted_and_the_next_goes_on(settle: Settle) -> None:
+    driver = Driver(replace(SMALL, segment_events_max=10_000))
+    driver.append(0)
+    driver.append(*[NewRecord(0, tag="x")] * 6000)
+    driver.append(1)
+    driver.delete(tag="x")
+    settle(driver)
+    page = driver.read(0, limit=2)
+    assert (values(page), page.caught_up) == ([0], False)
+    assert page.next_from_seq <= 2 * 10 + 5000
+    assert driver.seqs(limit=2) == [1, 6002]
+
+
+@everywhere
+def test_a_few_large_records_are_not_all_read_for_a_small_page(settle: Settle) -> None:
+    driver = Driver(replace(SMALL, segment_events_max=100, wal_file_bytes=1 << 20))
+    for number in range(30):
+        driver.append(str(number) * 5000)
+    settle(driver)
+    page = driver.read(0, bytes_max=25_000)
+    assert seqs_of(page.records) == [1, 2, 3, 4]
+    assert driver.seqs(limit=100) == list(range(1, 31))
+
+
 # Damage.
 
 

@@ -141,6 +141,18 @@ class TestReadingAndWriting:
         assert file.pread(0, 0) == b""
         file.close()
 
+    def test_behind_the_end_there_is_nothing_to_wait_for(self, fs: Fs, root: str) -> None:
+        put(fs, f"{root}/a", b"0123456789")
+        file = fs.open(f"{root}/a", "read")
+        if not file.is_cached(10, 0):
+            pytest.skip("the system does not tell what is cached")
+        assert file.is_cached(0, 3)
+        assert file.is_cached(99, 8)
+        assert file.is_cached(9, 99)
+        file.close()
+        with raises(errno.EBADF):
+            file.is_cached(10, 0)
+
     def test_a_write_beyond_the_end_leaves_zeros_between(self, fs: Fs, root: str) -> None:
         file = fs.open(f"{root}/a", "create")
         write_all(file, b"x", 5)
@@ -587,6 +599,26 @@ class TestFileSystemsThatCannot:
             monkeypatch.setattr(module, name, call)
 
         return refuse
+
+    @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EOPNOTSUPP])
+    def test_what_is_not_cached_or_not_told_may_have_to_be_waited_for(
+        self, real_root: str, refuse: Callable[[str, int], None], number: int
+    ) -> None:
+        put(RealFs(), f"{real_root}/a", b"0123456789")
+        file = RealFs().open(f"{real_root}/a", "read")
+        refuse("preadv", number)
+        assert not file.is_cached(10, 0)
+        assert file.pread(10, 0) == b"0123456789"
+        file.close()
+
+    def test_a_system_that_cannot_tell_what_is_cached_says_no(
+        self, real_root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fs_module, "_RWF_NOWAIT", None)
+        put(RealFs(), f"{real_root}/a", b"0123456789")
+        file = RealFs().open(f"{real_root}/a", "read")
+        assert not file.is_cached(10, 0)
+        file.close()
 
     @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
     def test_a_directory_that_cannot_be_synced_is_reported_once(

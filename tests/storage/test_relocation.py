@@ -6,6 +6,7 @@ from tests.storage.segment_bench import ROOT, TOPIC, live_seqs, stem, write
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
+from topics.storage.cached_store import CachedStore
 from topics.storage.relocation import copy_to_cold, flag_deleted_cold
 from topics.storage.segment_writer import SegmentLimits
 from topics.storage.segments import SegmentCache
@@ -37,7 +38,7 @@ def name(kind: str) -> str:
 
 
 def cold_seqs(disk: FakeDisk, cold: FolderStore, state: SegmentState) -> list[int]:
-    cache = SegmentCache(disk, ROOT, cold)
+    cache = SegmentCache(disk, ROOT, CachedStore(cold))
     moved = SegmentState(1, state.entry_count, state.data_bytes, 1, 1, 0, 0, sealed=True, tier="cold")
     return live_seqs(cache.reader(TOPIC, moved))
 

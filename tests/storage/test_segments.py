@@ -14,11 +14,13 @@ from topics.formats import segment_index
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
+from topics.storage.cached_store import CachedStore
 from topics.storage.fs import RealFs
 from topics.storage.segment_writer import SegmentAppender, SegmentLimits, flag_deleted
 from topics.storage.segments import FileSource, SegmentCache, SegmentReader, load_tags, rebuild_index, walk_entries
 from topics.storage.stores import FolderStore
 from topics.testing.fake_disk import FakeDisk
+from topics.testing.fault_fs import FaultFs
 
 TAGS = {2: "red", 4: "blue", 5: "red"}
 
@@ -53,6 +55,60 @@ def test_every_record_is_read_by_its_seq_and_a_hole_is_nothing(disk: FakeDisk, s
     assert live_seqs(reader) == [1, 2, 4, 5, 6]
     assert live_seqs(reader, 3, 3) == []
     assert live_seqs(reader, 5, 6) == [5, 6]
+
+
+def test_a_read_stops_where_the_bytes_do_but_not_before_the_first_record(disk: FakeDisk, state: SegmentState) -> None:
+    reader = open_reader(disk, state)
+    length = entry(disk, 1)[1]
+    assert len(reader.read(1, 6, 1)) == 1
+    assert len(reader.read(1, 6, length)) == 1
+    assert len(reader.read(1, 6, length + entry(disk, 2)[1])) == 3, "a hole takes no room"
+    assert len(reader.read(1, 6, 1 << 20)) == 6
+    for bytes_max in (1, 3 * length, 1 << 20):
+        slots = len(reader.read(1, 6, bytes_max))
+        fetched = SegmentCache(disk, ROOT, None).fetch(TOPIC, state, 1, 6, bytes_max)
+        assert fetched[0] == slots
+        assert reader.at_hand(1, 6, bytes_max) == fetched
+
+
+def test_a_range_of_holes_needs_no_bytes(disk: FakeDisk, state: SegmentState) -> None:
+    assert open_reader(disk, state).at_hand(3, 3, 1) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["idx", "data"])
+def test_a_segment_that_cannot_be_opened_keeps_no_file_open(disk: FakeDisk, state: SegmentState, kind: str) -> None:
+    """Most of all when there are no descriptors left."""
+    fs = FaultFs(disk)
+    cache = SegmentCache(fs, ROOT, None)
+    fault = fs.fail("open", error=errno.EMFILE, path=lambda path: path.endswith(f".{kind}"))
+    with pytest.raises(OSError, match="open files"):
+        cache.fetch(TOPIC, state, 1, 6, 1 << 20)
+    assert fault.fired_count == 1
+    assert not cache.is_open(TOPIC, state)
+    assert cache.fetch(TOPIC, state, 1, 6, 1 << 20)[0] == 6
+
+
+@pytest.mark.parametrize("size", [0, 19, 3 * ENTRY_BYTES])
+def test_a_fetch_by_a_short_index_does_no_harm(disk: FakeDisk, state: SegmentState, size: int) -> None:
+    disk.replace(f"{stem(1)}.idx", disk.read(f"{stem(1)}.idx")[:size])
+    cache = SegmentCache(disk, ROOT, None)
+    cache.fetch(TOPIC, state, 2, 6, 1 << 20)
+    reader = cache.reader(TOPIC, state)
+    assert reader.at_hand(2, 6, 1 << 20) is not None
+    assert live_seqs(reader) == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize("seq", [1, 2, 6])
+@pytest.mark.parametrize("claim", [(1, 5), (0, 0), (2**32 - 1, 2**32 - 1)])
+def test_a_fetch_by_a_bad_index_does_no_harm(
+    disk: FakeDisk, state: SegmentState, seq: int, claim: tuple[int, int]
+) -> None:
+    set_entry(disk, seq, *claim)
+    cache = SegmentCache(disk, ROOT, None)
+    cache.fetch(TOPIC, state, 1, 6, 1 << 20)
+    reader = cache.reader(TOPIC, state)
+    assert reader.at_hand(1, 6, 1 << 20) is not None
+    assert live_seqs(reader) == [1, 2, 4, 5, 6]
 
 
 def test_a_deleted_record_is_nothing_and_its_neighbours_stay(disk: FakeDisk, state: SegmentState) -> None:
@@ -287,7 +343,7 @@ def test_a_cold_segment_is_read_from_its_store(disk: FakeDisk) -> None:
         cold.put(layout.segment_object(TOPIC, 1, kind), disk.read(f"{stem(1)}.{kind}"))
         disk.unlink(f"{stem(1)}.{kind}")
     state.tier = "cold"
-    cache = SegmentCache(disk, ROOT, cold)
+    cache = SegmentCache(disk, ROOT, CachedStore(cold))
     assert live_seqs(cache.reader(TOPIC, state)) == [1, 2, 4, 5, 6]
     assert cache.tags(TOPIC, state).seqs(b"red") == [2, 5]
     cold.delete(layout.segment_object(TOPIC, 1, "tags"))

@@ -18,7 +18,7 @@ from tests.storage.wal_bench import (
     read_shard,
     seqs_in,
 )
-from topics.errors import Throttled, WalFailed
+from topics.errors import Throttled, TopicsError, WalFailed
 from topics.formats import wal_frame
 from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import FrameType
@@ -807,3 +807,43 @@ def test_sync_times_fall_into_their_buckets() -> None:
     assert stats.fsync_buckets[len(FSYNC_BUCKETS_US) - 1] == 1
     assert stats.fsync_buckets[-1] == 2
     assert stats.fsync_us_total == 50 + 51 + 100_000 + 100_001 + 10**9
+
+
+def test_numbers_of_all_shards_are_summed_and_of_the_peaks_the_highest_counts(disk: FakeDisk, answers: Answers) -> None:
+    wal = Wal([new_shard(disk), new_shard(FakeDisk())])
+    for shard, count in zip(wal.shards, (1, 3), strict=True):
+        for seq in range(count):
+            submit(shard, answers, seq + 1, durable=True)
+    assert wal.queue_depth == 4
+    wal.flush()
+    total = wal.total_stats()
+    assert (total.batches, total.frames, total.fsyncs) == (2, 6, 2)
+    assert total.bytes_written == sum(shard.stats.bytes_written for shard in wal.shards)
+    assert (total.queue_depth_peak, wal.queue_depth) == (3, 0)
+    assert sum(total.fsync_buckets) == 2
+    assert len(total.fsync_buckets) == len(total.fsync_bounds_us) + 1
+    assert not wal.is_read_only
+
+
+def test_each_entry_is_answered_with_the_times_of_its_own_group(disk: FakeDisk, held: HeldBackground) -> None:
+    shard = new_shard(disk, held)
+    times: dict[str, tuple[float, float]] = {}
+
+    def submit_timed(name: str, seq: int, *, durable: bool) -> None:
+        def done(error: TopicsError | None) -> None:
+            times[name] = (shard.write_ms, shard.sync_ms)
+
+        shard.submit(frame(seq), 1, durable=durable, done=done)
+
+    submit_timed("synced", 1, durable=True)
+    submit_timed("written", 2, durable=False)
+    shard.flush()
+    assert times.keys() == {"written"}
+    submit_timed("late", 3, durable=True)
+    shard.flush()
+    held.run_all()
+    assert times["written"][1] == 0.0
+    # Written together, so with the same time.
+    assert times["synced"][0] == times["written"][0] > 0.0
+    assert times["synced"][1] > 0.0
+    assert times["late"][1] > 0.0

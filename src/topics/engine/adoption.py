@@ -18,7 +18,7 @@ from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
 from topics.storage.segments import rebuild_index, walk_entries
 
-Warn = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 def segment_files(fs: Fs, directory: str) -> dict[int, set[str]]:
@@ -32,8 +32,8 @@ def segment_files(fs: Fs, directory: str) -> dict[int, set[str]]:
     return found
 
 
-def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Warn) -> list[SegmentState]:
-    """Brings the noted segments of one topic in line with its files.
+def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell) -> list[SegmentState]:
+    """Brings the noted segments of one topic in line with its files. `note` is told what is no cause for worry.
 
     Returns those that the snapshot no longer lists because the floors have passed them. Their files go like
     those of every dropped segment: not before the snapshot that still lists them.
@@ -47,12 +47,14 @@ def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Warn) -> list[Seg
             segment.tier = "hot"
         if "data" in kinds:
             _check_segment(fs, f"{directory}/{layout.segment_stem(segment.first_seq)}", segment, kinds, warn)
-    _adopt_active(fs, directory, state, warn)
-    unlisted = [_adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn) for first_seq in sorted(found)]
+    _adopt_active(fs, directory, state, note)
+    unlisted = [
+        _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn, note) for first_seq in sorted(found)
+    ]
     return [segment for segment in unlisted if segment is not None]
 
 
-def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], warn: Warn) -> None:
+def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], warn: Tell) -> None:
     size = fs.size(f"{stem}.data")
     if size < segment.data_bytes:
         warn(f"{stem}.data has {size} of {segment.data_bytes} bytes: records at its end are damaged")
@@ -63,7 +65,7 @@ def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], wa
         rebuild_index(fs, stem, segment)
 
 
-def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Warn) -> None:
+def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None:
     """Whole frames behind the noted length of the active segment."""
     if not state.segments or state.segments[-1].sealed or state.segments[-1].tier != "hot":
         return
@@ -78,7 +80,7 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Warn) -> None
     if segment.data_bytes < len(data):
         _cut(fs, path, segment.data_bytes)
     if segment.entry_count > before:
-        warn(f"{path}: took in {segment.entry_count - before} records of an unfinished checkpoint")
+        note(f"{path}: took in {segment.entry_count - before} records of an unfinished checkpoint")
         write_atomic(
             fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], segment.first_seq, None))
         )
@@ -88,7 +90,7 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Warn) -> None
 
 
 def _adopt_unlisted(
-    fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Warn
+    fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Tell, note: Tell
 ) -> SegmentState | None:
     """The segment, when it is wholly below the floors."""
     stem = f"{directory}/{layout.segment_stem(first_seq)}"
@@ -114,7 +116,7 @@ def _adopt_unlisted(
     write_atomic(fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], first_seq, None)))
     fs.sync_dir(directory)
     _sync(fs, f"{stem}.data")
-    warn(f"{stem}.data: took in {segment.entry_count} records of an unfinished checkpoint")
+    note(f"{stem}.data: took in {segment.entry_count} records of an unfinished checkpoint")
     state.segments.append(segment)
     state.checkpointed_seq = last_seq
     return None
@@ -158,7 +160,7 @@ def _extend(segment: SegmentState, data: bytes) -> None:
         return
 
 
-def rebuild_states(fs: Fs, root: str, warn: Warn) -> tuple[list[TopicState], int]:
+def rebuild_states(fs: Fs, root: str, warn: Tell) -> tuple[list[TopicState], int]:
     """Topic states from segments and topic.json alone, and a next topic id that was surely never used."""
     states: list[TopicState] = []
     highest_id = 0
@@ -174,7 +176,7 @@ def rebuild_states(fs: Fs, root: str, warn: Warn) -> tuple[list[TopicState], int
     return states, (highest_id | 0xFFFF) + 1
 
 
-def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Warn) -> TopicState:
+def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicState:
     described = _read_topic_json(fs, directory, topic_id, warn)
     state = TopicState(described["name"], topic_id, described["epoch"], described["config"])
     for floor in ("cap_floor", "ttl_floor", "trim_floor", "delete_below"):
@@ -214,7 +216,7 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Warn) -> TopicSt
     return state
 
 
-def _read_topic_json(fs: Fs, directory: str, topic_id: int, warn: Warn) -> dict[str, Any]:
+def _read_topic_json(fs: Fs, directory: str, topic_id: int, warn: Tell) -> dict[str, Any]:
     path = f"{directory}/{layout.TOPIC_JSON}"
     if fs.exists(path):
         try:

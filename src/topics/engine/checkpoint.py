@@ -459,9 +459,12 @@ class Checkpointer:
 
 
 def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
-    # Keys of an ephemeral topic end with the records they answer for.
-    window_ms = topic.config.idempotency_window_ms if topic.config.durability != "ephemeral" else 0
-    keys: list[KeyState] = [key for key in topic.keys.values() if now_ms - key.ts < window_ms]
+    # A key stays as long as its window runs, whatever the class is by now, but not without the records it answers
+    # for: those that only memory holds end with the process.
+    window_ms = topic.config.idempotency_window_ms
+    keys: list[KeyState] = [
+        key for key in topic.keys.values() if now_ms - key.ts < window_ms and key.first_seq + key.count - 1 <= upto_seq
+    ]
     segments = topic.segments
     return TopicState(
         topic.name,

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from topics.engine.names import is_topic_name
 from topics.errors import BadFrame, InvalidRequest
 from topics.limits import U64_MAX
 
@@ -75,6 +76,11 @@ def checked_config(members: dict[str, Any]) -> TopicConfig:
     for name in _UNSIGNED:
         if not 0 <= getattr(config, name) <= U64_MAX:
             raise InvalidRequest(f"bad topic config: {name} is out of range")
+    if config.dead_letter is not None and not is_topic_name(config.dead_letter):
+        raise InvalidRequest(
+            f"bad topic config: dead_letter is {config.dead_letter!r}, which is not a topic name",
+            {"dead_letter": config.dead_letter},
+        )
     return msgspec.structs.replace(
         config,
         lease_ms=min(max(config.lease_ms, LEASE_MS_MIN), LEASE_MS_MAX),

@@ -12,20 +12,21 @@ shard wrote or synced them, as the class asks), *publish* (visible to readers), 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from topics.clock import Clock
 from topics.engine.config import TopicConfig, config_members
+from topics.engine.names import SortedNames, check_topic_name
 from topics.engine.page import Page
+from topics.engine.priority import effective_priority
 from topics.engine.replayed import WalFiles
 from topics.engine.runtime import Runtime
 from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
 from topics.engine.staged import AppendDone, Appended, Staged
-from topics.engine.topic import LiveBytes, Topic
+from topics.engine.topic import NOBODY, LiveBytes, Topic, Waiter
 from topics.errors import (
     Closed,
     InvalidRequest,
@@ -50,18 +51,14 @@ from topics.limits import (
     READ_LIMIT_MAX,
     RESERVE_SEQS_MAX,
     RESERVE_SEQS_MIN,
-    TOPIC_NAME_BYTES_MAX,
     U64_MAX,
 )
+from topics.storage.cached_store import CachedStore
 from topics.storage.directory import DataDirectory
 from topics.storage.segments import SegmentCache
-from topics.storage.stores import SegmentStore
 from topics.storage.wal import Wal
 
 logger = logging.getLogger(__name__)
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
-assert TOPIC_NAME_BYTES_MAX == 255
 
 Done = Callable[[Any], None]
 
@@ -90,7 +87,7 @@ class Engine:
         runtime: Runtime,
         clock: Clock,
         cache: SegmentCache,
-        cold: SegmentStore | None,
+        cold: CachedStore | None,
     ) -> None:
         self.directory = directory
         self.settings = settings
@@ -101,6 +98,8 @@ class Engine:
         # Whether the cold tier is known to be ours, for good: nothing moves there before.
         self.cold_claimed = False
         self.topics: dict[str, Topic] = {}
+        # Made when somebody lists topics for the first time.
+        self._names: SortedNames | None = None
         self.live_bytes = LiveBytes()
         # Created but not yet synced: writers see them, readers do not.
         self._creating: dict[str, Topic] = {}
@@ -144,6 +143,10 @@ class Engine:
             raise TopicNotFound(name)
         return topic
 
+    def has_topic(self, name: str) -> bool:
+        """Whether a write to this name finds a topic, or one that is being created."""
+        return name in self.topics or name in self._creating
+
     def new_topic(self, name: str, topic_id: int, epoch: int, config: TopicConfig) -> Topic:
         return Topic(name, topic_id, epoch, config, SegmentSet(self.cache, topic_id, []), self.live_bytes)
 
@@ -152,6 +155,7 @@ class Engine:
         self._check_open()
         topic = self.topics.get(name) or self._creating.get(name)
         if topic is None:
+            self._check_creation(name, config)
             self._create(name, config, lambda result: done(result if isinstance(result, TopicsError) else True))
         elif topic.changing:
             topic.on_changed.append(lambda: self._again(lambda: self.put_topic(name, config, done), done))
@@ -165,11 +169,14 @@ class Engine:
         except TopicsError as error:
             done(error)
 
-    def _create(self, name: str, config: TopicConfig, done: Done) -> Topic:
+    def _check_creation(self, name: str, config: TopicConfig) -> None:
         check_topic_name(name)
+        _check_dead_letter(name, config)
         maximum = self.settings.topics_max
         if maximum and len(self.topics) + len(self._creating) >= maximum:
             raise Throttled(f"there are {maximum} topics already", {"limit": "max_topics", "max": maximum})
+
+    def _create(self, name: str, config: TopicConfig, done: Done) -> Topic:
         topic = self.new_topic(name, self.next_topic_id, 1, config)
         topic.shard = self.wal.shard_for(topic.id)
         frame = wal_frame.encode_control(
@@ -187,6 +194,8 @@ class Engine:
                 return
             topic.created = True
             self.topics[name] = topic
+            if self._names is not None:
+                self._names.add(name)
             self.note_config(topic)
             done(topic)
             self._publish_ready(topic)
@@ -198,6 +207,7 @@ class Engine:
         return topic
 
     def _reconfigure(self, topic: Topic, config: TopicConfig, done: Done) -> None:
+        _check_dead_letter(topic.name, config)
         if config.type != topic.config.type:
             raise TopicExistsIncompatible(
                 f'topic "{topic.name}" is a {topic.config.type}',
@@ -211,11 +221,14 @@ class Engine:
         # come back, and a floor by bytes has no other frame.
         cap_floor = max(topic.floor_under(topic.config), topic.floor_under(config))
         update = control.ConfigUpdate(config_members(config), cap_floor, topic.ttl_floor, unlogged_last_seq)
-        frame = wal_frame.encode_control(FrameType.CONFIG, topic.id, self.now_ms(), control.encode(update))
+        ts = self.now_ms()
+        frame = wal_frame.encode_control(FrameType.CONFIG, topic.id, ts, control.encode(update))
 
         def updated(error: TopicsError | None) -> None:
             if error is None:
+                topic.forget_keys(ts)
                 topic.apply_config(config, cap_floor, unlogged_last_seq)
+                topic.forget_keys(ts)
                 topic.refresh(self.now_ms())
             self._end_change(topic)
             done(error if error is not None else False)
@@ -261,8 +274,12 @@ class Engine:
             self._end_change(topic)
             if error is None:
                 del self.topics[name]
+                if self._names is not None:
+                    self._names.remove(name)
                 topic.leave_total()
                 self.on_topic_removed(topic)
+                if topic.waiters:
+                    _wake(topic)
             done(error if error is not None else True)
             self._call_waiting(topic)
 
@@ -271,6 +288,35 @@ class Engine:
 
     def on_topic_removed(self, topic: Topic) -> None:
         """Set by the checkpointer, which owns the files."""
+
+    def names_after(self, prefix: str, after: str | None, count: int) -> list[str]:
+        """At most `count` names that begin with `prefix` and come behind `after`, in ascending order."""
+        if self._names is None:
+            self._names = SortedNames(self.topics)
+        return self._names.after(prefix, after, count)
+
+    # Readers that wait, and how urgent they are.
+
+    def wait_append(self, name: str, callback: Waiter) -> None:
+        """Calls back once: at the next publication, or when the topic instance ends."""
+        topic = self.topic(name)
+        if topic.waiters:
+            topic.waiters.add(callback)
+        else:
+            topic.waiters = {callback}
+
+    def cancel_wait(self, name: str, callback: Waiter) -> None:
+        """Also when it was called already, or the topic is gone, or is another one by now."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            topic.waiters.discard(callback)
+
+    def touch(self, topic: Topic) -> None:
+        """Somebody looked at the topic: that makes its work more urgent for a while."""
+        topic.last_read_ts = self.now_ms()
+
+    def effective_priority(self, topic: Topic, waited_ms: int = 0) -> int:
+        return effective_priority(topic.config, topic.last_read_ts, self.now_ms(), waited_ms)
 
     # Writing.
 
@@ -389,6 +435,7 @@ class Engine:
             wanted = config or TopicConfig()
             if not (wanted.auto_create if create is None else create):
                 raise TopicNotFound(name)
+            self._check_creation(name, wanted)
             if wanted.discard == "reject":
                 _check_fits(name, wanted, batch)
             if self.settings.total_bytes_max:
@@ -475,6 +522,8 @@ class Engine:
         topic = staged.topic
         if error is None:
             staged.committed = True
+            # Those of the group that is being completed right now.
+            staged.write_ms, staged.sync_ms = topic.shard.write_ms, topic.shard.sync_ms
             self._publish_ready(topic)
             return
         # Everything staged behind it on this shard fails with it, so its seqs are free again.
@@ -499,10 +548,11 @@ class Engine:
         if not topic.created:
             return
         queue = topic.staged
+        head_seq = topic.head_seq
         while queue:
             staged = queue[0]
             if not staged.committed or (staged.reserved and staged.last_seq >= topic.ceiling):
-                return
+                break
             queue.popleft()
             self._unstage(topic, staged)
             topic.publish(staged)
@@ -513,12 +563,15 @@ class Engine:
                     staged.key, staged.ts, staged.first_seq, len(staged.bodies), topic.head_seq
                 )
             name, ts, created = topic.name, staged.ts, staged.created
+            write_ms, sync_ms = staged.write_ms, staged.sync_ms
             first_seq = staged.first_seq
             for count, done in staged.writes:
                 last_seq = first_seq + count - 1
-                done(Appended(name, first_seq, last_seq, last_seq, count, ts, created, False))
+                done(Appended(name, first_seq, last_seq, last_seq, count, ts, created, False, write_ms, sync_ms))
                 first_seq += count
                 created = False
+        if topic.waiters and topic.head_seq > head_seq:
+            _wake(topic)
 
     def _deduped(self, topic: Topic, key: str, now_ms: int, done: AppendDone) -> bool:
         """Whether a write with this key was made, or is being made, within the window. Answers it then."""
@@ -608,20 +661,45 @@ class Engine:
         now_ms = self.now_ms()
         topic.refresh(now_ms)
         topic.last_read_ts = now_ms
-        limit = min(limit or READ_LIMIT_DEFAULT, READ_LIMIT_MAX)
-        bytes_max = min(bytes_max or READ_BYTES_DEFAULT, READ_BYTES_MAX)
-        return topic.read(from_seq, limit, bytes_max, nodes)
+        return topic.read(from_seq, *_read_bounds(limit, bytes_max), nodes)
+
+    def fetch_needed(
+        self, name: str, from_seq: int, limit: int = READ_LIMIT_DEFAULT, bytes_max: int = READ_BYTES_DEFAULT
+    ) -> Callable[[], None] | None:
+        """What must be done elsewhere before a `read` of this page, so that the owner waits for no disk or network.
+
+        None when the page is at hand: in memory, or in the page cache as far as the system tells. Else a function
+        for a thread of a pool; once it has returned `read` is called, once. What it raises is the answer to the
+        reader. Between the two the topic may change, so `read` may come to other records and then has to wait
+        after all; so it does on a system that does not tell what is cached, behind what was fetched.
+
+        Not covered: what keeps the numbers of a topic in order. Expiry, a byte cap, and deletes by tag look into
+        the files of the segments they work on, also into cold ones, on the owner.
+        """
+        topic = self.topic(name)
+        if topic.tail.first_seq <= from_seq + 1 and from_seq <= topic.head_seq:
+            return None
+        if from_seq < 0 or limit < 0 or bytes_max < 0:
+            # For `read` to refuse.
+            return None
+        topic.refresh(self.now_ms())
+        return topic.fetch_needed(from_seq, *_read_bounds(limit, bytes_max))
 
     def _check_open(self) -> None:
         if self.closed:
             raise Closed
 
 
-def check_topic_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
+def _check_dead_letter(name: str, config: TopicConfig) -> None:
+    """Dead letters of a queue that go to the queue itself would never leave it."""
+    if config.type == "queue" and config.dead_letter == name:
         raise InvalidRequest(
-            f"{name!r} is not a topic name: 1 to 255 letters, digits and . _ : - with a letter or digit first"
+            f'queue "{name}" cannot be its own dead_letter: name another topic', {"dead_letter": config.dead_letter}
         )
+
+
+def _read_bounds(limit: int, bytes_max: int) -> tuple[int, int]:
+    return min(limit or READ_LIMIT_DEFAULT, READ_LIMIT_MAX), min(bytes_max or READ_BYTES_DEFAULT, READ_BYTES_MAX)
 
 
 def _check_unicode(text: str | None, name: str) -> int:
@@ -713,6 +791,13 @@ def _joined(batches: list[RecordBatch]) -> tuple[list[int], int, list[bytes | No
     for batch in batches:
         tags += batch.tags or (None,) * len(batch)
     return sizes, sum(sizes), tags
+
+
+def _wake(topic: Topic) -> None:
+    """Calls everybody who waits, once: who wants to wait on asks again."""
+    waiters, topic.waiters = topic.waiters, NOBODY
+    for wake in waiters:
+        wake()
 
 
 def _ignore(result: object) -> None:

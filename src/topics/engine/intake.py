@@ -6,7 +6,6 @@ larger than the limit. Then it is stored compact.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,19 +23,12 @@ from topics.limits import (
     RECORD_BYTES_MAX,
     TAG_BYTES_MAX,
 )
+from topics.protocol.json_text import check_depth, check_numbers, fitted, one_line
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_raws: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BLANKS: Final = b" \t\r\n"
-
-# A number beyond a double has an exponent of three digits, or so many digits that two are enough. Looked for
-# with all digits made equal, which is ten times faster than a pattern.
-_DIGITS_ALIKE: Final = bytes.maketrans(b"123456789E", b"000000000e")
-_LONG_EXPONENT: Final = b"e000"
-_LONG_NUMBER: Final = b"0" * 200
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_NUMBER: Final = re.compile(rb"-?[0-9][-+.0-9eE]*")
 
 
 class NewRecord(msgspec.Struct, frozen=True):
@@ -110,22 +102,10 @@ def check_count(count: int) -> None:
         raise BatchTooLarge(f"a write has at most {BATCH_RECORDS_MAX} records, this one has {count}")
 
 
-def one_line(text: bytes) -> bytes:
-    """JSON text without line breaks: as it is when it has none, else compact."""
-    if b"\n" in text or b"\r" in text:
-        return msgspec.json.format(text, indent=-1)
-    return text
-
-
-def fitted(text: bytes, bytes_max: int) -> bytes:
-    """JSON text that is over the limit as it was sent, compact: that is what the limit is about."""
-    return text if len(text) <= bytes_max else msgspec.json.format(text, indent=-1)
-
-
 def _text(value: Any) -> bytes:
     if type(value) is not bytes:
         return _encoded(value)
-    _maybe_check_depth(value)
+    check_depth(value)
     try:
         if not value.isascii():
             value.decode()
@@ -141,7 +121,7 @@ def _encoded(value: Any) -> bytes:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"a payload cannot be written as JSON: {error}") from error
-    _maybe_check_depth(text)
+    check_depth(text)
     if b"null" in text and _has_non_finite(msgspec.to_builtins(value)):
         # The encoder writes them as null: a reader would never know that something else was meant.
         raise InvalidRequest("a payload has a float that is not a number or not finite, which JSON does not know")
@@ -189,7 +169,7 @@ def _check_json(texts: list[bytes]) -> bool:
     joined = b"[%b]" % b",".join(texts)
     if joined.count(b"[") + joined.count(b"{") > JSON_DEPTH_MAX:
         for text in texts:
-            _maybe_check_depth(text)
+            check_depth(text)
     try:
         if not joined.isascii():
             joined.decode()
@@ -202,42 +182,3 @@ def _check_json(texts: list[bytes]) -> bool:
         raise InvalidRequest("a payload given as bytes is not one JSON value")
     check_numbers(joined)
     return b"\n" in joined or b"\r" in joined
-
-
-def check_numbers(text: bytes) -> None:
-    """Refuses numbers in valid JSON text that are beyond a double: no two readers agree on what they are."""
-    alike = text.translate(_DIGITS_ALIKE, b"+")
-    if _LONG_EXPONENT not in alike and _LONG_NUMBER not in alike:
-        return
-    for number in _NUMBER.findall(_STRING.sub(b"", text)):
-        if math.isinf(float(number)):
-            raise InvalidRequest("a payload has a number that overflows a double")
-
-
-def _maybe_check_depth(text: bytes) -> None:
-    """A text with few brackets cannot be deep: counting them is a hundred times cheaper than looking."""
-    if text.count(b"[") + text.count(b"{") > JSON_DEPTH_MAX:
-        check_depth(text)
-
-
-def check_depth(text: bytes) -> None:
-    """Refuses nesting beyond the limit before a recursive parser sees it."""
-    depth = 0
-    in_string = False
-    escaped = False
-    for byte in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            if depth > JSON_DEPTH_MAX:
-                raise InvalidRequest(f"JSON is nested deeper than {JSON_DEPTH_MAX} levels")
-        elif byte in b"]}":
-            depth -= 1

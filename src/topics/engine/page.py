@@ -41,6 +41,8 @@ class Page:
     earliest_seq: int
     tombstone: Tombstone | None
     records_scanned: int = 0
+    # How many of its records came from the cold tier.
+    cold_records: int = 0
     # (where the core begins, raw records), in seq order.
     chunks: list[tuple[int, list[bytes]]] = field(default_factory=list)
 

@@ -39,13 +39,14 @@ from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosit
 from topics.formats.wal_frame import FrameType
 from topics.storage import layout
 from topics.storage.background import InlineBackground
+from topics.storage.cached_store import CachedStore
 from topics.storage.directory import DataDirectory, open_directory
 from topics.storage.fs import NO_SPACE, Fs, write_all, write_atomic
 from topics.storage.job_runner import InlineRunner, JobRunner, WorkerRunner
 from topics.storage.removal import remove_deleted_directory, remove_topic_directory
 from topics.storage.segments import SegmentCache
 from topics.storage.snapshots import LoadedSnapshots, drop_old_snapshots, load_snapshots
-from topics.storage.stores import MissingStore, SegmentStore, ensure_store_id, open_store, read_store_id
+from topics.storage.stores import MissingStore, ensure_store_id, open_store, read_store_id
 from topics.storage.wal import Wal, WalShard, create_shard_files, shard_index
 from topics.storage.wal_recovery import ShardEnd, ShardReader, finish_rewrites, list_wal_files, settle, sync_log
 
@@ -59,6 +60,8 @@ class RecoveryReport:
     """What a start found and did, for logs, `topics doctor` and tests."""
 
     warnings: list[str] = field(default_factory=list)
+    # What was put right without anything being lost.
+    notes: list[str] = field(default_factory=list)
     snapshot_number: int | None = None
     frames_replayed: int = 0
     lost_seqs: int = 0
@@ -67,6 +70,10 @@ class RecoveryReport:
     def warn(self, text: str) -> None:
         logger.warning("%s", text)
         self.warnings.append(text)
+
+    def note(self, text: str) -> None:
+        logger.info("%s", text)
+        self.notes.append(text)
 
 
 @dataclass(slots=True)
@@ -119,7 +126,7 @@ def open_engine(
     """Recovers the directory. Raises `StartRefused` (nothing was cut) when it cannot be served as it is."""
     directory = open_directory(fs, root, clock)
     try:
-        cold = None if settings.cold_dir is None else open_store(settings.cold_dir, fs)
+        cold = None if settings.cold_dir is None else CachedStore(open_store(settings.cold_dir, fs))
         recovery = _Recovery(directory, settings, clock, runtime, cold, progress or _no_progress)
         return recovery.run(runner or WorkerRunner(directory.lock))
     except OSError as error:
@@ -138,7 +145,7 @@ class _Recovery:
         settings: EngineSettings,
         clock: Clock,
         runtime: Runtime,
-        cold: SegmentStore | None,
+        cold: CachedStore | None,
         progress: Progress,
     ) -> None:
         self._directory = directory
@@ -194,7 +201,7 @@ class _Recovery:
         )
         try:
             if is_used and read_store_id(cold) is None:
-                self._engine.cold = self._engine.cache.cold = MissingStore(cold.address)
+                self._engine.cold = self._engine.cache.cold = CachedStore(MissingStore(cold.address))
                 self.report.warn(f"{cold.address} is not the cold tier it was: its STORE is missing; not using it")
             else:
                 ensure_store_id(cold, self._directory.store_id)
@@ -283,7 +290,7 @@ class _Recovery:
     def _adopt(self, state: TopicState) -> tuple[TopicState, list[SegmentState]]:
         noted = encode_topic(state)
         try:
-            return state, adopt_segments(self._fs, self._root, state, self.report.warn)
+            return state, adopt_segments(self._fs, self._root, state, self.report.warn, self.report.note)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise

@@ -200,7 +200,7 @@ class Replay:
         elif kind == FrameType.EVICT:
             replay.evict = control.decode(control.Evict, data)
         elif kind == FrameType.CONFIG:
-            self._configure(replay, control.decode(control.ConfigUpdate, data))
+            self._configure(replay, control.decode(control.ConfigUpdate, data), frame.ts)
         elif kind == FrameType.DELETE:
             replay_delete(replay, control.decode(control.Delete, data))
         elif kind == FrameType.HEAD:
@@ -210,9 +210,11 @@ class Replay:
         if not frame.flags & FLAG_MORE and replay.open_seq is not None:
             replay.finish(frame.ts)
 
-    def _configure(self, replay: TopicReplay, update: control.ConfigUpdate) -> None:
+    def _configure(self, replay: TopicReplay, update: control.ConfigUpdate, ts: int) -> None:
         topic = replay.topic
+        topic.forget_keys(ts)
         topic.config = stored_config(update.config)
+        topic.forget_keys(ts)
         topic.cap_floor = max(topic.cap_floor, update.cap_floor)
         topic.ttl_floor = max(topic.ttl_floor, update.ttl_floor)
         if topic.config.durability != "disk":
@@ -313,6 +315,11 @@ def replay_delete(replay: TopicReplay, delete: control.Delete) -> None:
     else:
         topic.delete_below = max(topic.delete_below, min(bound, replay.next_seq))
         return
+    active = topic.active_segment()
+    if delete.seqs is None and active is not None and active.tagged_count:
+        # An unfinished checkpoint may have set the delete bytes already. Then the tags of the active segment, which
+        # come from its live frames, do not name them, and the noted numbers still count them.
+        replay.touched = True
     for seq in seqs:
         if replayed.first_seq <= seq < replayed.end_seq:
             replayed.kill(seq)

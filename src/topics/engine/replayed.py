@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -21,6 +21,14 @@ from topics.storage.fs import File, Fs
 SPAN_WASTE_MAX: Final = 4
 
 
+class Span(NamedTuple):
+    """Bytes of a WAL file that are read with one call."""
+
+    path: str
+    offset: int
+    size: int
+
+
 class WalFiles:
     """Open WAL files of a replay, by path. Closed when the last record in them went into a segment."""
 
@@ -28,11 +36,26 @@ class WalFiles:
         self._fs = fs
         self._files: dict[str, File] = {}
 
-    def pread(self, path: str, size: int, offset: int) -> bytes:
+    def _file(self, path: str) -> File:
+        # The start has just been through all of them, so opening one again waits for nothing.
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = self._fs.open(path, "read")
-        return file.pread(size, offset)
+        return file
+
+    def pread(self, path: str, size: int, offset: int) -> bytes:
+        return self._file(path).pread(size, offset)
+
+    def is_cached(self, span: Span) -> bool:
+        return self._file(span.path).is_cached(span.size, span.offset)
+
+    def fetch(self, span: Span) -> None:
+        """Brings it into the page cache. For any thread: it opens the file anew."""
+        file = self._fs.open(span.path, "read")
+        try:
+            file.pread(span.size, span.offset)
+        finally:
+            file.close()
 
     def close(self) -> None:
         for file in self._files.values():
@@ -99,34 +122,77 @@ class Replayed:
             self._runs.pop()
             self._files.pop()
 
+    def last_within(self, first_seq: int, last_seq: int, bytes_max: int) -> int:
+        """Up to where the range has at most `bytes_max`: one record in any case."""
+        start = first_seq - self.first_seq
+        lengths = self._lengths[start : last_seq - self.first_seq + 1]
+        if sum(lengths) <= bytes_max:
+            return last_seq
+        total = 0
+        for count, length in enumerate(lengths):
+            total += length
+            if total > bytes_max and count:
+                return first_seq + count - 1
+        return last_seq
+
     def read(self, first_seq: int, last_seq: int) -> list[bytes | FormatError | None]:
         """WAL bodies of an inclusive range, verified again."""
+        bodies: list[bytes | FormatError | None] = []
+        for path, start, stop in self._runs_within(first_seq, last_seq):
+            bodies += self._read_run(path, start, stop)
+        return bodies
+
+    def spans(self, first_seq: int, last_seq: int) -> list[Span]:
+        """What `read` of the range reads."""
+        return [
+            span
+            for path, start, stop in self._runs_within(first_seq, last_seq)
+            for span in self._spans(path, start, stop)
+        ]
+
+    def is_cached(self, span: Span) -> bool:
+        return self._wal_files.is_cached(span)
+
+    def fetch(self, span: Span) -> None:
+        """For any thread, unlike all else here."""
+        self._wal_files.fetch(span)
+
+    def _runs_within(self, first_seq: int, last_seq: int) -> Iterator[tuple[str, int, int]]:
+        """(file, first place, end place) of the parts of a range that stand in one file."""
         start = first_seq - self.first_seq
         end = last_seq - self.first_seq + 1
-        bodies: list[bytes | FormatError | None] = []
         while start < end:
             run = bisect_right(self._runs, start) - 1
             run_end = self._runs[run + 1] if run + 1 < len(self._runs) else end
             stop = min(end, run_end)
-            path = self._files[run] if run >= 0 else ""
-            bodies += self._read_run(path, start, stop)
+            yield self._files[run] if run >= 0 else "", start, stop
             start = stop
-        return bodies
+
+    def _spans(self, path: str, start: int, end: int) -> list[Span]:
+        """One when little of it belongs to others, else one for each record."""
+        lengths, offsets = self._lengths, self._offsets
+        while start < end and not lengths[start]:
+            start += 1
+        while start < end and not lengths[end - 1]:
+            end -= 1
+        if start == end:
+            return []
+        base = offsets[start]
+        size = offsets[end - 1] + lengths[end - 1] - base
+        if size <= SPAN_WASTE_MAX * sum(lengths[start:end]):
+            return [Span(path, base, size)]
+        framed = zip(offsets[start:end], lengths[start:end], strict=True)
+        return [Span(path, offset, length) for offset, length in framed if length]
 
     def _read_run(self, path: str, start: int, end: int) -> list[bytes | FormatError | None]:
+        spans = self._spans(path, start, end)
         lengths = self._lengths[start:end]
-        offsets = self._offsets[start:end]
-        framed = [(offset, length) for offset, length in zip(offsets, lengths, strict=True) if length]
-        if not framed:
-            return [None] * (end - start)
-        base = framed[0][0]
-        span = framed[-1][0] + framed[-1][1] - base
-        if span <= SPAN_WASTE_MAX * sum(lengths):
-            buffer = self._wal_files.pread(path, span, base)
-            pieces = (buffer[offset - base : offset - base + length] for offset, length in framed)
-        else:
-            pieces = (self._wal_files.pread(path, length, offset) for offset, length in framed)
-        bodies = map(_verified, pieces)
+        buffers = [self._wal_files.pread(path, span.size, span.offset) for span in spans]
+        if len(buffers) == 1:
+            base, buffer = spans[0].offset, buffers[0]
+            framed = zip(self._offsets[start:end], lengths, strict=True)
+            buffers = [buffer[offset - base : offset - base + length] for offset, length in framed if length]
+        bodies = map(_verified, buffers)
         return [next(bodies) if length else None for length in lengths]
 
     def sizes(self, first_seq: int, last_seq: int) -> array[int]:

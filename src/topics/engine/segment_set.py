@@ -8,11 +8,28 @@ retention works, and let go at the next checkpoint.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage.segments import SegmentCache, SegmentColumns, build_tags
+
+
+class Chunk(NamedTuple):
+    """Slots up to `last_seq`, and whether they come from the cold tier."""
+
+    last_seq: int
+    slots: list[bytes | FormatError | None]
+    is_cold: bool = False
+
+
+class Part(NamedTuple):
+    """An inclusive range of seqs inside one segment."""
+
+    state: SegmentState
+    first_seq: int
+    last_seq: int
 
 
 class SegmentSet:
@@ -50,24 +67,52 @@ class SegmentSet:
 
     # Reading.
 
-    def read_chunk(self, first_seq: int, last_seq: int) -> tuple[int, list[bytes | FormatError | None]]:
-        """(last seq covered, slots) from `first_seq` on, within one segment or one gap."""
+    def read_chunk(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> Chunk:
+        """Slots from `first_seq` on, within one segment or one gap, and roughly within `bytes_max`."""
         index = self._index(first_seq)
         if index == len(self.segments):
-            return last_seq, [None] * (last_seq - first_seq + 1)
+            return Chunk(last_seq, [None] * (last_seq - first_seq + 1))
         state = self.segments[index]
         if state.first_seq > first_seq:
             last_seq = min(last_seq, state.first_seq - 1)
-            return last_seq, [None] * (last_seq - first_seq + 1)
+            return Chunk(last_seq, [None] * (last_seq - first_seq + 1))
         last_seq = min(last_seq, state.last_seq)
-        slots = self._cache.reader(self._topic_id, state).read(first_seq, last_seq)
+        slots = self._cache.reader(self._topic_id, state).read(first_seq, last_seq, bytes_max)
         pending = self._pending.get(state.first_seq)
         if pending is not None:
             place = first_seq - state.first_seq
             for index, slot in enumerate(slots):
                 if slot is not None and _bit(pending, place + index):
                     slots[index] = None
-        return last_seq, slots
+        return Chunk(first_seq + len(slots) - 1, slots, is_cold=state.tier == "cold")
+
+    def is_at_hand(self, first_seq: int, last_seq: int, bytes_max: int) -> bool:
+        """Whether `read_chunk` of this would wait neither for a disk nor for a network. Opens what it looks into."""
+        state = self.segment_of(first_seq)
+        if state is None:
+            return True
+        reader = self._cache.reader(self._topic_id, state)
+        return reader.at_hand(first_seq, min(last_seq, state.last_seq), bytes_max) is not None
+
+    def parts(self, first_seq: int, last_seq: int, count_max: int) -> list[Part]:
+        """What of the segments a read of this range comes to, the first `count_max` of them."""
+        start = self._index(first_seq)
+        return [
+            Part(state, max(first_seq, state.first_seq), min(last_seq, state.last_seq))
+            for state in self.segments[start : start + count_max]
+            if state.first_seq <= last_seq
+        ]
+
+    def at_hand(self, part: Part, bytes_max: int) -> tuple[int, int] | None:
+        """(slots, bytes) of what can be read of it within `bytes_max` without waiting, also for a file to open."""
+        if not self._cache.is_open(self._topic_id, part.state):
+            return None
+        reader = self._cache.reader(self._topic_id, part.state)
+        return reader.at_hand(part.first_seq, part.last_seq, bytes_max)
+
+    def fetch(self, part: Part, bytes_max: int) -> tuple[int, int]:
+        """Waits for it, so that a read need not: see `SegmentCache.fetch`. For any thread, unlike all else here."""
+        return self._cache.fetch(self._topic_id, part.state, part.first_seq, part.last_seq, bytes_max)
 
     # Liveness.
 

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """What a write got. `deduped`: an earlier write with the same key did it, nothing was appended now."""
+    """What a write got. `deduped`: an earlier write with the same key did it, nothing was appended now.
+
+    `write_ms` is how long its group took to be written to the WAL, `sync_ms` how long it then waited for the
+    sync: 0.0 unless the class is `fsync`. Both are 0.0 when nothing was logged.
+    """
 
     topic: str
     first_seq: int
@@ -24,6 +28,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     ts: int
     created: bool
     deduped: bool
+    write_ms: float = 0.0
+    sync_ms: float = 0.0
 
 
 AppendDone = Callable[[Appended | TopicsError], None]
@@ -47,9 +53,11 @@ class Staged:
         "reserved",
         "size_bytes",
         "sizes",
+        "sync_ms",
         "tags",
         "topic",
         "ts",
+        "write_ms",
         "writes",
     )
 
@@ -80,6 +88,9 @@ class Staged:
         # Whether the first of the writes created the topic.
         self.created = False
         self.committed = False
+        # How long the log took, known once committed.
+        self.write_ms = 0.0
+        self.sync_ms = 0.0
         # Ephemeral: in memory only.
         self.is_unlogged = False
         # Whether it is answered only under a synced head reservation (class `disk`).

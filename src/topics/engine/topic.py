@@ -18,22 +18,38 @@ Owner only. Nothing in here writes to disk.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from topics.engine.config import TopicConfig
+from topics.engine.fetch import Fetch, unreadable
 from topics.engine.page import Page, Reason, Tombstone, raw_node, raw_size
-from topics.engine.replayed import Replayed
+from topics.engine.replayed import Replayed, Span
 from topics.engine.segment_set import SegmentSet
 from topics.engine.staged import AppendDone, Staged
 from topics.engine.tag_index import TagIndex
 from topics.engine.tail import Tail
-from topics.errors import CorruptRecord, FormatError
+from topics.errors import ColdUnavailable, CorruptRecord, FormatError
 from topics.formats.records import RecordBatch
 from topics.formats.snapshot import KeyState, SegmentState
 from topics.formats.wal_frame import BODY_CORE_OFFSET
+from topics.limits import (
+    FETCH_SEGMENTS_MAX,
+    READ_PIECE_BYTES_MIN,
+    READ_PIECE_SLOTS_MIN,
+    READ_PIECES_MAX,
+    READ_SLOTS_MAX,
+    READ_SLOTS_PER_RECORD_MAX,
+)
 from topics.storage.segments import RAW_CORE_OFFSET
 from topics.storage.wal import WalShard
 
 logger = logging.getLogger(__name__)
+
+Waiter = Callable[[], None]
+"""Told that there is something new. It schedules a read, and must not call the engine itself."""
+
+# The waiters of a topic that nobody waits for. Shared by all of them, so nothing is ever added to it.
+NOBODY: Final[set[Waiter]] = set()
 
 
 class LiveBytes:
@@ -91,6 +107,7 @@ class Topic:
         "trim_floor",
         "ttl_floor",
         "unlogged_last_seq",
+        "waiters",
     )
 
     def __init__(
@@ -116,6 +133,8 @@ class Topic:
         self.last_ts = 0
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
+        # Called, and forgotten, when records are published or the instance ends.
+        self.waiters: set[Waiter] = NOBODY
         # Floors: log-semantics §4. 0 = none.
         self.cap_floor = 0
         self.ttl_floor = 0
@@ -405,25 +424,49 @@ class Topic:
         self.raise_floors(cap_floor=cap_floor)
         self.staged_floor = self.cap_floor
 
+    def forget_keys(self, now_ms: int) -> None:
+        """Lets go of keys whose window has ended: around every change of the window, so that a key which ended
+        does not come back with a longer one, and a start that reads the changes again comes to the same keys."""
+        window_ms = self.config.idempotency_window_ms
+        self.keys = {name: key for name, key in self.keys.items() if now_ms - key.ts < window_ms}
+
     # Reading.
 
     def read(self, from_seq: int, limit: int, bytes_max: int, nodes: frozenset[bytes] | None) -> Page:
         """Log-semantics §5 and §9: floors and tombstone first, then slots in order until a bound is met."""
-        head = self.head_seq
         cursor, tombstone = self._tombstone(from_seq)
-        page = Page(self.name, cursor, head, self.earliest_seq, tombstone)
-        stop_seq = head
-        for first, last in self.lost:
-            if first > cursor:
-                stop_seq = min(stop_seq, first - 1)
-                break
-            if last > cursor:
-                # A lost range met behind another tombstone: the next read begins with it.
-                return page
+        page = Page(self.name, cursor, self.head_seq, self.earliest_seq, tombstone)
         if nodes is not None and not self.config.dedupe_node:
             nodes = None
-        self._fill(page, stop_seq, limit, bytes_max, nodes)
+        self._fill(page, self._stop_seq(cursor), limit, bytes_max, nodes)
         return page
+
+    def _stop_seq(self, cursor: int) -> int:
+        """The last seq that a page from this cursor may come to."""
+        for first, last in self.lost:
+            if first > cursor:
+                return min(self.head_seq, first - 1)
+            if last > cursor:
+                # A lost range met behind another tombstone: the next read begins with it.
+                return cursor
+        return self.head_seq
+
+    def fetch_needed(self, from_seq: int, limit: int, bytes_max: int) -> Fetch | None:
+        """See `Engine.fetch_needed`."""
+        cursor, _ = self._tombstone(from_seq)
+        first_seq = cursor + 1
+        last_seq = min(self._stop_seq(cursor), cursor + limit, self.tail.first_seq - 1)
+        if first_seq > last_seq:
+            return None
+        parts = self.segments.parts(first_seq, min(last_seq, self.checkpointed_seq), FETCH_SEGMENTS_MAX)
+        spans: list[Span] = []
+        replayed = self.replayed
+        if replayed is not None:
+            first, last = max(first_seq, replayed.first_seq), min(last_seq, replayed.end_seq - 1)
+            if first <= last:
+                spans = replayed.spans(first, replayed.last_within(first, last, max(bytes_max, READ_PIECE_BYTES_MIN)))
+        fetch = Fetch(self.name, first_seq, self.segments, parts, replayed, spans, bytes_max)
+        return None if fetch.is_at_hand() else fetch
 
     def _tombstone(self, from_seq: int) -> tuple[int, Tombstone | None]:
         head, evict_floor, earliest = self.head_seq, self.evict_floor, self.earliest_seq
@@ -454,11 +497,28 @@ class Topic:
         return "ttl" if ttl else "source_trim"
 
     def _fill(self, page: Page, stop_seq: int, limit: int, bytes_max: int, nodes: frozenset[bytes] | None) -> None:
-        """Slots from the cursor on, until `limit` records, the byte budget, or `stop_seq`."""
+        """Slots from the cursor on, until `limit` records, the byte budget, or `stop_seq`.
+
+        Piece by piece. Only the first piece may wait for a disk or a network, and there are not many: a page that
+        has come somewhere ends before it would keep its owner from others.
+        """
         taken = _Taken(limit, bytes_max, nodes)
         seq = page.next_from_seq + 1
-        while seq <= stop_seq and taken.wanted > 0:
-            offset, last_seq, slots = self._slots(seq, min(stop_seq, seq + taken.wanted - 1))
+        stop_seq = min(stop_seq, page.next_from_seq + READ_SLOTS_PER_RECORD_MAX * limit + READ_SLOTS_MAX)
+        pieces = 0
+        while seq <= stop_seq and taken.wanted > 0 and pieces < READ_PIECES_MAX:
+            slots_max = max(taken.wanted, READ_PIECE_SLOTS_MIN) if pieces else taken.wanted
+            last_seq = min(stop_seq, seq + slots_max - 1)
+            budget = max(taken.budget, READ_PIECE_BYTES_MIN)
+            try:
+                if pieces and not self._is_at_hand(seq, last_seq, budget):
+                    return
+                offset, last_seq, slots, is_cold = self._slots(seq, last_seq, budget)
+            except (ColdUnavailable, OSError) as error:
+                if pieces:
+                    # The next page begins with it, and says so.
+                    return
+                raise unreadable(self.name, seq, error) from error
             raws: list[bytes] = []
             end = last_seq
             if not self._take_resident(taken, seq, last_seq, slots, raws) and not self._take_whole(
@@ -467,25 +527,44 @@ class Topic:
                 end = self._take(taken, offset, seq, slots, raws)
             if raws:
                 page.chunks.append((offset, raws))
+                if is_cold:
+                    page.cold_records += len(raws)
             page.records_scanned += end - seq + 1
             page.next_from_seq = end
             if end < last_seq:
                 return
             seq = end + 1
+            pieces += 1
 
-    def _slots(self, seq: int, last_seq: int) -> tuple[int, int, Sequence[bytes | FormatError | None]]:
-        """(core offset, last seq covered, slots) from one of the places that hold `seq`."""
+    def _is_at_hand(self, seq: int, last_seq: int, bytes_max: int) -> bool:
+        """Whether `_slots` would not wait."""
         if seq >= self.tail.first_seq:
-            return BODY_CORE_OFFSET, last_seq, self.tail.read(seq, last_seq)
+            return True
         last_seq = min(last_seq, self.tail.first_seq - 1)
         if seq <= self.checkpointed_seq:
-            last_seq, slots = self.segments.read_chunk(seq, min(last_seq, self.checkpointed_seq))
-            return RAW_CORE_OFFSET, last_seq, slots
-        if self.replayed is not None and self.replayed.first_seq <= seq < self.replayed.end_seq:
-            last_seq = min(last_seq, self.replayed.end_seq - 1)
-            return BODY_CORE_OFFSET, last_seq, self.replayed.read(seq, last_seq)
+            return self.segments.is_at_hand(seq, min(last_seq, self.checkpointed_seq), bytes_max)
+        replayed = self.replayed
+        if replayed is not None and replayed.first_seq <= seq < replayed.end_seq:
+            last_seq = replayed.last_within(seq, min(last_seq, replayed.end_seq - 1), bytes_max)
+            return all(map(replayed.is_cached, replayed.spans(seq, last_seq)))
+        return True
+
+    def _slots(
+        self, seq: int, last_seq: int, bytes_max: int
+    ) -> tuple[int, int, Sequence[bytes | FormatError | None], bool]:
+        """(core offset, last seq covered, slots, whether they are cold) from one of the places that hold `seq`."""
+        if seq >= self.tail.first_seq:
+            return BODY_CORE_OFFSET, last_seq, self.tail.read(seq, last_seq), False
+        last_seq = min(last_seq, self.tail.first_seq - 1)
+        if seq <= self.checkpointed_seq:
+            chunk = self.segments.read_chunk(seq, min(last_seq, self.checkpointed_seq), bytes_max)
+            return RAW_CORE_OFFSET, *chunk
+        replayed = self.replayed
+        if replayed is not None and replayed.first_seq <= seq < replayed.end_seq:
+            last_seq = replayed.last_within(seq, min(last_seq, replayed.end_seq - 1), bytes_max)
+            return BODY_CORE_OFFSET, last_seq, replayed.read(seq, last_seq), False
         # Never got a record: what a power loss took.
-        return BODY_CORE_OFFSET, last_seq, [None] * (last_seq - seq + 1)
+        return BODY_CORE_OFFSET, last_seq, [None] * (last_seq - seq + 1), False
 
     def _take_resident(
         self,
@@ -497,7 +576,7 @@ class Topic:
     ) -> bool:
         """The hot path: records in memory, none dead, none filtered, all within the budget."""
         tail = self.tail
-        if taken.nodes is not None or seq < tail.first_seq or tail.dead_count:
+        if taken.nodes is not None or seq < tail.first_seq or tail.dead_count or len(slots) > taken.wanted:
             return False
         size = sum(tail.sizes(seq, last_seq))
         if size > taken.budget:
@@ -517,7 +596,9 @@ class Topic:
         raws: list[bytes],
     ) -> bool:
         """Records from files, none dead, bad or filtered, that fit even when their headers are counted too."""
-        if taken.nodes is not None or seq < self.first_live or set(map(type, slots)) != {bytes}:
+        if taken.nodes is not None or seq < self.first_live or len(slots) > taken.wanted:
+            return False
+        if set(map(type, slots)) != {bytes}:
             return False
         raws += slots  # type: ignore[arg-type]
         if not taken.take_unmeasured(offset, raws):
@@ -533,7 +614,8 @@ class Topic:
         slots: Sequence[bytes | FormatError | None],
         raws: list[bytes],
     ) -> int:
-        """Last seq examined. The record that would break the budget is not, unless it is the first."""
+        """Last seq examined: that of the last record wanted. One that would break the budget is not, unless it is
+        the first."""
         taken.settle()
         first_live, nodes = self.first_live, taken.nodes
         for slot in slots:
@@ -553,6 +635,8 @@ class Topic:
                 taken.wanted -= 1
                 taken.any = True
                 raws.append(slot)
+                if taken.wanted == 0:
+                    return seq
             seq += 1
         return seq - 1
 

@@ -43,6 +43,10 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
         ...
 
+    def is_cached(self, size: int, offset: int) -> bool:
+        """Whether a `pread` of this would not wait for a disk. False also where the system does not tell."""
+        ...
+
     def pwrite(self, data: Buffer, offset: int) -> int:
         """Writes at `offset` and says how much it wrote, which may be less than asked."""
         ...
@@ -205,6 +209,12 @@ else:
     _fdatasync = os.fdatasync
 
 
+# Takes what is read only to learn whether it can be. Nobody looks into it, so threads may share it.
+_NOWHERE: Final = memoryview(bytearray(256 * 1024))
+
+_RWF_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+
+
 class RealFile:
     """A file descriptor. Errors come from the system as they are; a closed file answers EBADF."""
 
@@ -229,6 +239,23 @@ class RealFile:
             parts.append(data)
             have += len(data)
         return b"".join(parts)
+
+    def is_cached(self, size: int, offset: int) -> bool:
+        if _RWF_NOWAIT is None:
+            return False
+        end = offset + size
+        while offset < end:
+            try:
+                count = os.preadv(self._fd, [_NOWHERE[: end - offset]], offset, _RWF_NOWAIT)
+            except OSError as error:
+                if error.errno != errno.EAGAIN and error.errno not in _UNSUPPORTED:
+                    raise
+                return False
+            if count == 0:
+                # Behind the end of the file there is nothing to wait for.
+                return True
+            offset += count
+        return True
 
     def pwrite(self, data: Buffer, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)

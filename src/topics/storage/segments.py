@@ -23,8 +23,8 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage import layout
+from topics.storage.cached_store import CachedStore
 from topics.storage.fs import NO_SPACE, Buffer, File, Fs, read_file, write_atomic
-from topics.storage.stores import SegmentStore
 
 _LEAD: Final = Struct("<IBQ")
 _U64: Final = Struct("<Q")
@@ -43,6 +43,12 @@ class ByteSource(Protocol):
 
     def data(self, offset: int, size: int) -> Buffer: ...
 
+    def has_index(self, offset: int, size: int) -> bool:
+        """Whether `index` would not wait, neither for a disk nor for a network."""
+        ...
+
+    def has_data(self, offset: int, size: int) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -50,7 +56,7 @@ class _MappedSource:
     """A sealed file pair in the hot tier. Sealed files are never cut, so a map of one stays valid."""
 
     def __init__(self, fs: Fs, stem: str) -> None:
-        self._files = [fs.open(f"{stem}.idx", "read"), fs.open(f"{stem}.data", "read")]
+        self._files = _open_pair(fs, stem)
         self._index, self._data = (file.map() for file in self._files)
 
     def index(self, offset: int, size: int) -> Buffer:
@@ -58,6 +64,12 @@ class _MappedSource:
 
     def data(self, offset: int, size: int) -> Buffer:
         return self._data[offset : offset + size]
+
+    def has_index(self, offset: int, size: int) -> bool:
+        return self._files[0].is_cached(size, offset)
+
+    def has_data(self, offset: int, size: int) -> bool:
+        return self._files[1].is_cached(size, offset)
 
     def close(self) -> None:
         for file in self._files:
@@ -68,14 +80,19 @@ class FileSource:
     """The active segment: it grows, so it is never mapped."""
 
     def __init__(self, fs: Fs, stem: str) -> None:
-        self._index: File = fs.open(f"{stem}.idx", "read")
-        self._data: File = fs.open(f"{stem}.data", "read")
+        self._index, self._data = _open_pair(fs, stem)
 
     def index(self, offset: int, size: int) -> Buffer:
         return self._index.pread(size, offset)
 
     def data(self, offset: int, size: int) -> Buffer:
         return self._data.pread(size, offset)
+
+    def has_index(self, offset: int, size: int) -> bool:
+        return self._index.is_cached(size, offset)
+
+    def has_data(self, offset: int, size: int) -> bool:
+        return self._data.is_cached(size, offset)
 
     def close(self) -> None:
         self._index.close()
@@ -94,14 +111,20 @@ class _BareSource:
     def data(self, offset: int, size: int) -> Buffer:
         return self._data.pread(size, offset)
 
+    def has_index(self, offset: int, size: int) -> bool:
+        return True
+
+    def has_data(self, offset: int, size: int) -> bool:
+        return self._data.is_cached(size, offset)
+
     def close(self) -> None:
         self._data.close()
 
 
 class _StoreSource:
-    """A cold segment. Every call may wait for a network."""
+    """A cold segment. A call may wait for a network unless the range was fetched before."""
 
-    def __init__(self, store: SegmentStore, topic_id: int, first_seq: int) -> None:
+    def __init__(self, store: CachedStore, topic_id: int, first_seq: int) -> None:
         self._store = store
         self._index_name = layout.segment_object(topic_id, first_seq, "idx")
         self._data_name = layout.segment_object(topic_id, first_seq, "data")
@@ -112,8 +135,34 @@ class _StoreSource:
     def data(self, offset: int, size: int) -> Buffer:
         return self._store.read_range(self._data_name, offset, size)
 
+    def has_index(self, offset: int, size: int) -> bool:
+        return self._store.has(self._index_name, offset, size)
+
+    def has_data(self, offset: int, size: int) -> bool:
+        return self._store.has(self._data_name, offset, size)
+
     def close(self) -> None:
         pass
+
+
+class _FetchedSource(_StoreSource):
+    """A cold segment whose ranges stay in memory once they were read."""
+
+    def index(self, offset: int, size: int) -> Buffer:
+        return self._store.fetch(self._index_name, offset, size)
+
+    def data(self, offset: int, size: int) -> Buffer:
+        return self._store.fetch(self._data_name, offset, size)
+
+
+def _open_pair(fs: Fs, stem: str) -> tuple[File, File]:
+    index = fs.open(f"{stem}.idx", "read")
+    try:
+        return index, fs.open(f"{stem}.data", "read")
+    except OSError:
+        # Perhaps for want of descriptors: this one must not be lost too.
+        index.close()
+        raise
 
 
 class SegmentColumns:
@@ -128,11 +177,11 @@ class SegmentColumns:
 
 
 class SegmentReader:
-    def __init__(self, source: ByteSource, state: SegmentState) -> None:
+    def __init__(self, source: ByteSource, state: SegmentState, *, is_checked: bool = False) -> None:
         self._source = source
         self.state = state
         self._walked: list[tuple[int, int, int, int]] | None = None
-        self._is_checked = False
+        self._is_checked = is_checked
         self._index_is_bad = False
 
     def close(self) -> None:
@@ -163,11 +212,54 @@ class SegmentReader:
             self._walked = walk_entries(data, self.state.first_seq, self.state.entry_count)
         return self._walked
 
-    def read(self, first_seq: int, last_seq: int) -> list[Slot]:
-        """Slots of an inclusive seq range inside the segment, each frame verified."""
+    def at_hand(self, first_seq: int, last_seq: int, bytes_max: int) -> tuple[int, int] | None:
+        """(slots, bytes) of what `read` would read, when it would not wait for them; else None."""
+        source, state = self._source, self.state
+        if self._is_checked and not self._index_is_bad:
+            place = first_seq - state.first_seq
+            has_index = source.has_index(place * ENTRY_BYTES, (last_seq - first_seq + 1) * ENTRY_BYTES)
+        else:
+            has_index = source.has_index(0, state.entry_count * ENTRY_BYTES)
+        if not has_index:
+            return None
+        if not self._is_checked:
+            self._check_index()
+        if self._index_is_bad and self._walked is None and not source.has_data(0, state.data_bytes):
+            return None
+        slots, base, end = self.extent(first_seq, last_seq, bytes_max)
+        return (slots, end - base) if source.has_data(base, end - base) else None
+
+    def extent(self, first_seq: int, last_seq: int, bytes_max: int) -> tuple[int, int, int]:
+        """(slots, start, end) of what `read` reads; from two entries alone where those tell."""
+        (first,) = self._entries(first_seq, 1)
+        (last,) = self._entries(last_seq, 1)
+        base, end = first[0], last[0] + last[1]
+        if first[1] and last[1] and base < end <= min(base + bytes_max, self.state.data_bytes):
+            return last_seq - first_seq + 1, base, end
+        entries, base, end = self._piece(first_seq, last_seq, bytes_max)
+        return len(entries), base, end
+
+    def _piece(
+        self, first_seq: int, last_seq: int, bytes_max: int | None
+    ) -> tuple[list[tuple[int, int, int, int]], int, int]:
+        """Entries from `first_seq` on whose frames are within `bytes_max`, one in any case; where those stand."""
         assert self.state.first_seq <= first_seq <= last_seq <= self.state.last_seq
         entries = self._entries(first_seq, last_seq - first_seq + 1)
         base, end = _span(entries, self.state.data_bytes)
+        if bytes_max is not None and end - base > bytes_max:
+            total = 0
+            for count, (_, length, _, _) in enumerate(entries):
+                total += length
+                if total > bytes_max and count:
+                    entries = entries[:count]
+                    base, end = _span(entries, self.state.data_bytes)
+                    break
+        return entries, base, end
+
+    def read(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> list[Slot]:
+        """Slots of an inclusive seq range inside the segment, each frame verified; the first ones of it when all
+        of them have more than `bytes_max`."""
+        entries, base, end = self._piece(first_seq, last_seq, bytes_max)
         data = self._source.data(base, end - base)
         slots: list[Slot] = []
         keep = slots.append
@@ -352,7 +444,7 @@ def load_tags(fs: Fs, stem: str) -> TagSidecar | None:
 class SegmentCache:
     """Open readers, a bounded number of them: each map keeps a file descriptor."""
 
-    def __init__(self, fs: Fs, root: str, cold: SegmentStore | None, *, readers_max: int = 256) -> None:
+    def __init__(self, fs: Fs, root: str, cold: CachedStore | None, *, readers_max: int = 256) -> None:
         self._fs = fs
         self._root = root
         self.cold = cold
@@ -376,21 +468,56 @@ class SegmentCache:
             self._readers.popitem(last=False)[1].close()
         return reader
 
+    def is_open(self, topic_id: int, state: SegmentState) -> bool:
+        """Whether `reader` has nothing to open: a cold segment has no files, and no tier is told at once."""
+        reader = self._readers.get((topic_id, state.first_seq))
+        return state.tier == "cold" or (reader is not None and reader.state is state)
+
+    def fetch(
+        self, topic_id: int, state: SegmentState, first_seq: int, last_seq: int, bytes_max: int
+    ) -> tuple[int, int]:
+        """Waits for what a reader of this range would wait for, so that the reader need not; (slots, bytes) of it.
+
+        For any thread: it opens files of its own. What it read of those is in the system's page cache then, what it
+        got from the cold tier in ours.
+        """
+        source: ByteSource
+        if state.tier == "cold":
+            source = _FetchedSource(self._cold_store(), topic_id, state.first_seq)
+        else:
+            source = FileSource(self._fs, self.stem(topic_id, state.first_seq))
+        try:
+            # All of it, since a reader looks at all of it before it uses any. Here it is taken at its word: one that
+            # is wrong leads to bytes that nobody needs, and checking it would take the interpreter from the owner.
+            index = source.index(0, state.entry_count * ENTRY_BYTES)
+            if len(index) < state.entry_count * ENTRY_BYTES:
+                # A reader goes by the frames then.
+                return last_seq - first_seq + 1, 0
+            reader = SegmentReader(source, state, is_checked=True)
+            slots, base, end = reader.extent(first_seq, last_seq, bytes_max)
+            source.data(base, end - base)
+            return slots, end - base
+        finally:
+            source.close()
+
+    def _cold_store(self) -> CachedStore:
+        if self.cold is None:
+            raise ColdUnavailable("this segment is in a cold tier, and none is configured")
+        return self.cold
+
     def _source(self, topic_id: int, state: SegmentState) -> ByteSource:
         if state.tier == "cold":
-            if self.cold is None:
-                raise ColdUnavailable("this segment is in a cold tier, and none is configured")
-            return _StoreSource(self.cold, topic_id, state.first_seq)
+            return _StoreSource(self._cold_store(), topic_id, state.first_seq)
         stem = self.stem(topic_id, state.first_seq)
         return _open_local(self._fs, stem, state)
 
     def tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
         """The tag sidecar; built again from the frames when it is missing or bad."""
         if state.tier == "cold":
-            assert self.cold is not None
+            cold = self._cold_store()
             name = layout.segment_object(topic_id, state.first_seq, "tags")
             try:
-                return TagSidecar(self.cold.read_range(name, 0, self.cold.size(name)))
+                return TagSidecar(cold.read_range(name, 0, cold.size(name)))
             except (FileNotFoundError, FormatError):
                 return TagSidecar(build_tags(self.reader(topic_id, state)))
         stem = self.stem(topic_id, state.first_seq)

@@ -22,8 +22,8 @@ carry "first" and "more" flags: a start drops a write whose last frame is missin
 import logging
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter_ns
-from typing import Final
+from time import perf_counter, perf_counter_ns
+from typing import ClassVar, Final
 
 from topics.clock import Clock
 from topics.errors import StartRefused, StorageFull, Throttled, TopicsError, WalFailed
@@ -45,8 +45,13 @@ _NEXT_FILE: Final = "wal-next" + layout.TEMPORARY
 
 
 class WalStats:
-    """Plain integers, summed over the shards when somebody asks."""
+    """Plain integers, summed over the shards when somebody asks.
 
+    `fsync_buckets[i]` counts syncs that took at most `fsync_bounds_us[i]` and more than the bound before; the last
+    one counts all that took longer.
+    """
+
+    fsync_bounds_us: ClassVar = FSYNC_BUCKETS_US
     __slots__ = (
         "batches",
         "bytes_written",
@@ -79,11 +84,25 @@ class WalStats:
                 return
         self.fsync_buckets[-1] += 1
 
+    def add(self, other: "WalStats") -> None:
+        """Adds those of another shard. Of the peaks the higher one stays."""
+        self.frames += other.frames
+        self.batches += other.batches
+        self.bytes_written += other.bytes_written
+        self.fsyncs += other.fsyncs
+        self.fsync_us_total += other.fsync_us_total
+        self.fsync_buckets = [
+            ours + theirs for ours, theirs in zip(self.fsync_buckets, other.fsync_buckets, strict=True)
+        ]
+        self.rotations += other.rotations
+        self.queue_depth_peak = max(self.queue_depth_peak, other.queue_depth_peak)
+        self.submit_full += other.submit_full
+
 
 class _Entry:
     """One submission: whole in the file or not at all."""
 
-    __slots__ = ("admitted", "buffer", "done", "durable", "end_frame", "frame_count")
+    __slots__ = ("admitted", "buffer", "done", "durable", "end_frame", "frame_count", "write_ms", "written_at")
 
     def __init__(self, buffer: bytes, frame_count: int, admitted: int, done: Done, *, durable: bool) -> None:
         self.admitted = admitted
@@ -93,6 +112,9 @@ class _Entry:
         self.done = done
         # Number of its last frame, known once it is written.
         self.end_frame = 0
+        # Of entries that wait for a sync: how long the write of their group took, and when it had returned.
+        self.write_ms = 0.0
+        self.written_at = 0.0
 
 
 class _SyncFailed(Exception):
@@ -123,6 +145,10 @@ class WalShard:
         self.directory = directory
         self.index = index
         self.stats = WalStats()
+        # How long the write took, and then the wait for the sync, of the entry whose `done` is being called. The
+        # latter is 0.0 for one that needed no sync.
+        self.write_ms = 0.0
+        self.sync_ms = 0.0
         self._background = background
         self._clock = clock
         self._file = file
@@ -230,12 +256,13 @@ class WalShard:
         self._queue = []
         if self._offset + len(group) > self._zeroed_offset:
             self._zero_ahead(len(group))
+        began_at = perf_counter()
         try:
             write_all(self._file, group, self._offset)
         except OSError as error:
             self._write_failed(queue, error)
             return
-        self._written(queue, len(group), marked=len(buffers) > len(queue))
+        self._written(queue, len(group), began_at, marked=len(buffers) > len(queue))
 
     def _zero_ahead(self, size: int) -> None:
         """Writes zeros where the next groups will go.
@@ -252,7 +279,9 @@ class WalShard:
             logger.debug("WAL shard %d: cannot zero ahead: %s", self.index, error)
         self._zeroed_offset = end
 
-    def _written(self, queue: list[_Entry], size: int, *, marked: bool) -> None:
+    def _written(self, queue: list[_Entry], size: int, began_at: float, *, marked: bool) -> None:
+        written_at = perf_counter()
+        write_ms = (written_at - began_at) * 1000
         frame = self._next_frame - 1
         if marked:
             self._mark_due = False
@@ -277,12 +306,14 @@ class WalShard:
             self._unsynced_since_ms = self._clock.monotonic_ms()
         if self._next_file is None and not self._preparing and self._offset * 2 > self._capacity:
             self._prepare_next()
+        self.write_ms, self.sync_ms = write_ms, 0.0
         if not waits:
             for entry in queue:
                 entry.done(None)
             return
         for entry in queue:
             if entry.durable:
+                entry.write_ms, entry.written_at = write_ms, written_at
                 self._waiting.append(entry)
             else:
                 entry.done(None)
@@ -395,8 +426,11 @@ class WalShard:
             entry = waiting.popleft()
             self.queue_depth -= entry.admitted
             ready.append(entry)
-        for entry in ready:
-            entry.done(None)
+        if ready:
+            now = perf_counter()
+            for entry in ready:
+                self.write_ms, self.sync_ms = entry.write_ms, (now - entry.written_at) * 1000
+                entry.done(None)
 
     def tick(self) -> None:
         """Bounds the loss window, and marks the last sync. Called a few times per `BACKGROUND_SYNC_MS`."""
@@ -631,6 +665,22 @@ class Wal:
 
     def failure(self) -> WalFailed | None:
         return next((shard.failed for shard in self.shards if shard.failed is not None), None)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether a shard has failed and takes no writes until a restart."""
+        return self.failure() is not None
+
+    @property
+    def queue_depth(self) -> int:
+        """Writes admitted and not yet committed, over all shards."""
+        return sum(shard.queue_depth for shard in self.shards)
+
+    def total_stats(self) -> WalStats:
+        total = WalStats()
+        for shard in self.shards:
+            total.add(shard.stats)
+        return total
 
     def hold(self, quiet: Callable[[], None]) -> None:
         """Calls `quiet` once all shards hold still, with everything written also synced (or failed)."""

@@ -123,6 +123,10 @@ class FakeFile:
             _fail(errno.EINVAL, self.path)
         return bytes(self._node.content[offset : offset + size])
 
+    def is_cached(self, size: int, offset: int) -> bool:
+        self._check_usable()
+        return True
+
     def pwrite(self, data: Buffer, offset: int) -> int:
         self._begin_change("pwrite")
         with self._disk._mutex:

@@ -13,6 +13,9 @@ class WrappedFile:
     def pread(self, size: int, offset: int) -> bytes:
         return self.inner.pread(size, offset)
 
+    def is_cached(self, size: int, offset: int) -> bool:
+        return self.inner.is_cached(size, offset)
+
     def pwrite(self, data: Buffer, offset: int) -> int:
         return self.inner.pwrite(data, offset)
 
