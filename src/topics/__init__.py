@@ -61,7 +61,9 @@ _ORIGINS = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _version()
+        from topics.version import package_version
+
+        value: Any = package_version()
     elif name in _ORIGINS:
         module, _, attribute = _ORIGINS[name].partition(":")
         value = getattr(import_module(module), attribute or name)
@@ -73,12 +75,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("topics")
-    except PackageNotFoundError:
-        return "0.0.0"

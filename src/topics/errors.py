@@ -4,17 +4,28 @@ TopicsError
 ├── InvalidRequest            400 invalid_request
 ├── BatchTooLarge             400 batch_too_large
 ├── RecordTooLarge            400 record_too_large
+├── Unauthorized              401 unauthorized
+├── Forbidden                 403 forbidden
 ├── TopicNotFound             404 topic_not_found
+├── NotFound                  404 not_found
+├── MethodNotAllowed          405 method_not_allowed
+├── RequestTimeout            408 request_timeout         worth a retry
 ├── TopicExistsIncompatible   409 topic_exists_incompatible
 ├── TopicNotEmpty             409 topic_not_empty
+├── PayloadTooLarge           413 payload_too_large
+├── UriTooLong                414 uri_too_long
+├── UnsupportedMediaType      415 unsupported_media_type
 ├── TopicFull                 422 topic_full
 ├── Throttled                 429 throttled               worth a retry
+├── HeadersTooLarge           431 headers_too_large
 ├── CorruptRecord             500 corrupt_record
 ├── WalFailed                 503 wal_failed              until a restart
 ├── StorageFull               503 storage_full            worth a retry
 ├── ColdUnavailable           503 cold_unavailable        worth a retry
+├── NotReady                  503 not_ready               worth a retry
 ├── Closed                    503 shutting_down
 ├── StartRefused              the data directory cannot be served as it is
+│   ├── SettingsError         settings that cannot be meant: which ones, and what they may be
 │   ├── DirectoryLocked       another process holds it
 │   ├── Damaged               bytes that were durable are bad: file, offset, expected, found
 │   └── FutureVersion         written by a newer version
@@ -47,21 +58,43 @@ class TopicsError(Exception):
 
 
 class InvalidRequest(TopicsError):
+    """Syntax, types or rules: the message says what is wrong. Nothing was changed."""
+
     code = "invalid_request"
     status = 400
 
 
 class BatchTooLarge(TopicsError):
+    """More records in one write than the server takes."""
+
     code = "batch_too_large"
     status = 400
 
 
 class RecordTooLarge(TopicsError):
+    """A record is too large, or the write is larger than the whole cap of its `reject` topic."""
+
     code = "record_too_large"
     status = 400
 
 
+class Unauthorized(TopicsError):
+    """No key, or one that is not known."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(TopicsError):
+    """The key lacks the scope or is not for this name; without keys, the Host is another machine."""
+
+    code = "forbidden"
+    status = 403
+
+
 class TopicNotFound(TopicsError):
+    """There is no such topic."""
+
     code = "topic_not_found"
     status = 404
 
@@ -69,25 +102,87 @@ class TopicNotFound(TopicsError):
         super().__init__(f'topic "{topic}" does not exist', {"topic": topic})
 
 
+class NotFound(TopicsError):
+    """There is nothing at this path."""
+
+    code = "not_found"
+    status = 404
+
+
+class MethodNotAllowed(TopicsError):
+    """The path is there, for other methods: the header `Allow` names them."""
+
+    code = "method_not_allowed"
+    status = 405
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class RequestTimeout(TopicsError):
+    """The request came too slowly; the connection is closed."""
+
+    code = "request_timeout"
+    status = 408
+    retriable = True
+
+
 class TopicExistsIncompatible(TopicsError):
+    """The topic is there, with another type."""
+
     code = "topic_exists_incompatible"
     status = 409
 
 
 class TopicNotEmpty(TopicsError):
+    """A topic that was to be deleted only if empty has live records."""
+
     code = "topic_not_empty"
     status = 409
 
 
+class PayloadTooLarge(TopicsError):
+    """The body is too large."""
+
+    code = "payload_too_large"
+    status = 413
+
+
+class UriTooLong(TopicsError):
+    """The request target is too long."""
+
+    code = "uri_too_long"
+    status = 414
+
+
+class UnsupportedMediaType(TopicsError):
+    """A body is `application/json`, plain or with gzip."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
 class TopicFull(TopicsError):
+    """A `reject` topic has no room for the write."""
+
     code = "topic_full"
     status = 422
 
 
 class Throttled(TopicsError):
+    """A cap is reached, or too much is under way: come back after `Retry-After` seconds."""
+
     code = "throttled"
     status = 429
     retriable = True
+
+
+class HeadersTooLarge(TopicsError):
+    """Too many headers, or too long ones; the connection is closed."""
+
+    code = "headers_too_large"
+    status = 431
 
 
 class CorruptRecord(TopicsError):
@@ -118,6 +213,8 @@ class WalFailed(TopicsError):
 
 
 class StorageFull(TopicsError):
+    """No space left. Nothing was written."""
+
     code = "storage_full"
     status = 503
     retriable = True
@@ -127,12 +224,27 @@ class StorageFull(TopicsError):
 
 
 class ColdUnavailable(TopicsError):
+    """The tier that holds the records does not answer."""
+
     code = "cold_unavailable"
     status = 503
     retriable = True
 
 
+class NotReady(TopicsError):
+    """The log is being recovered."""
+
+    code = "not_ready"
+    status = 503
+    retriable = True
+
+    def __init__(self, replay_progress: float) -> None:
+        super().__init__("the log is being recovered", {"replay_progress": replay_progress})
+
+
 class Closed(TopicsError):
+    """The log is closed, or the server is about to stop."""
+
     code = "shutting_down"
     status = 503
 
@@ -142,6 +254,14 @@ class Closed(TopicsError):
 
 class StartRefused(TopicsError):
     """The data directory cannot be served as it is; nothing was changed."""
+
+
+class SettingsError(StartRefused):
+    """Settings that cannot be meant. Each problem names its setting, and never a secret in it."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 class DirectoryLocked(StartRefused):

@@ -1,0 +1,244 @@
+"""Response bodies of the HTTP contract: what the server sends, as a client decodes it.
+
+Handlers write most of these by hand, because they splice stored bytes. The structs say what comes out: the OpenAPI
+document is made from them, and a test decodes the answers of a running server with them and finds every member. A
+client ignores members that it does not know, so a newer server may send more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from topics.protocol.request_body import I32, U64
+
+TopicType = Literal["log", "queue"]
+TombstoneReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "power_loss", "corrupt"]
+
+
+class Performance(Struct, kw_only=True):
+    """How long the server took, and on what."""
+
+    server_total_ms: float
+    wal_append_ms: float | UnsetType = UNSET
+    fsync_ms: float | UnsetType = UNSET
+    throttle_wait_ms: float | UnsetType = UNSET
+    records_scanned: U64 | UnsetType = UNSET
+    cold_segments_read: U64 | UnsetType = UNSET
+
+
+# Topics.
+
+
+class Config(Struct, kw_only=True):
+    """All settings of a topic, resolved."""
+
+    type: TopicType
+    ttl_ms: U64
+    cap_records: U64
+    cap_bytes: U64
+    discard: Literal["old", "reject"]
+    durable: bool
+    durability: Literal["ephemeral", "memory", "disk", "fsync"]
+    priority: I32 | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: U64
+    dedupe_node: bool
+    lease_ms: U64
+    claim_jitter_ms: U64
+    max_deliveries: U64
+    dead_letter: str | None
+    leases_durable: bool
+
+
+class PutTopic(Struct, kw_only=True):
+    """A topic that was created or reconfigured."""
+
+    topic: str
+    created: bool
+    config: Config
+    performance: Performance
+
+
+class QueueCounts(Struct, kw_only=True):
+    ready: U64
+    in_flight: U64
+    dead_lettered: U64
+
+
+class TopicState(Struct, kw_only=True):
+    topic: str
+    type: TopicType
+    head_seq: U64
+    earliest_seq: U64
+    next_seq: U64
+    count: U64
+    bytes: U64
+    config: Config
+    effective_priority: int
+    last_write_ts: U64 | None
+    last_read_ts: U64 | None
+    # Queues only.
+    queue: QueueCounts | UnsetType = UNSET
+    performance: Performance
+
+
+class TopicEntry(Struct, kw_only=True):
+    topic: str
+    head_seq: U64
+    earliest_seq: U64
+    count: U64
+    bytes: U64
+    durable: bool
+    effective_priority: int
+
+
+class TopicList(Struct, kw_only=True):
+    """A page of topics, names ascending."""
+
+    topics: list[TopicEntry]
+    # Only if more follow.
+    next_cursor: str | UnsetType = UNSET
+    performance: Performance
+
+
+class TopicDeleted(Struct, kw_only=True):
+    topic: str
+    deleted: bool
+    routers_removed: list[str]
+    performance: Performance
+
+
+# Records.
+
+
+class Appended(Struct, kw_only=True):
+    """What a write got."""
+
+    topic: str
+    first_seq: U64
+    last_seq: U64
+    # Absent when the writer did not want them.
+    seqs: list[U64] | UnsetType = UNSET
+    head_seq: U64
+    count: U64
+    created: bool
+    deduped: bool
+    performance: Performance
+
+
+class DiffRecord(Struct, kw_only=True):
+    """A stored record. `$` marks what the server owns."""
+
+    seq: U64 = field(name="$seq")
+    ts: U64 = field(name="$ts")
+    node: str | UnsetType = field(name="$node", default=UNSET)
+    tag: str | UnsetType = field(name="$tag", default=UNSET)
+    data: msgspec.Raw
+    meta: msgspec.Raw | UnsetType = UNSET
+
+
+class Tombstone(Struct, kw_only=True):
+    """Records a reader asked for and cannot have: seqs `gap_from` to `gap_to`, both included."""
+
+    gap_from: U64
+    gap_to: U64
+    reason: TombstoneReason
+    missed_estimate: U64
+    earliest_seq: U64
+    head_seq: U64
+
+
+class Diff(Struct, kw_only=True):
+    """Records behind a cursor, and where to go on."""
+
+    topic: str
+    records: list[DiffRecord]
+    next_from_seq: U64
+    head_seq: U64
+    earliest_seq: U64
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: U64
+    performance: Performance
+
+
+class Deleted(Struct, kw_only=True):
+    """How many records were removed, and what is left."""
+
+    topic: str
+    deleted: U64
+    earliest_seq: U64
+    head_seq: U64
+    count: U64
+    bytes: U64
+    performance: Performance
+
+
+# Operators.
+
+
+class Health(Struct, kw_only=True):
+    status: Literal["ok"]
+    version: str
+    uptime_ms: U64
+    features: list[str]
+
+
+class Ready(Struct, kw_only=True):
+    status: Literal["ready"]
+    wal_replay_complete: bool
+    topics: U64
+
+
+class WalMetrics(Struct, kw_only=True):
+    fsyncs: U64
+    frames: U64
+    batches: U64
+    bytes_written: U64
+    rotations: U64
+    queue_depth: U64
+    queue_depth_peak: U64
+    submit_full_total: U64
+    read_only: bool
+    fsync_count: U64
+    fsync_micros_total: U64
+
+
+class MetricsJson(Struct, kw_only=True):
+    topics: U64
+    topics_ephemeral: U64
+    topics_memory: U64
+    topics_disk: U64
+    topics_fsync: U64
+    routers: U64
+    records_live: U64
+    bytes_live: U64
+    queue_topics: U64
+    queue_leases_in_flight: U64
+    sse_connections: U64
+    watch_sessions: U64
+    ready: bool
+    replay_progress: float
+    uptime_ms: U64
+    wal: WalMetrics
+
+
+# Errors.
+
+
+class ErrorMembers(Struct, kw_only=True):
+    """`code` is stable, `message` is for people, `detail` is what a program may decide by."""
+
+    code: str
+    message: str
+    detail: dict[str, Any] | UnsetType = UNSET
+
+
+class ErrorEnvelope(Struct, kw_only=True):
+    """The body of every answer that is no success."""
+
+    error: ErrorMembers

@@ -1,0 +1,226 @@
+"""The body of a write: from JSON text to columns of records, and to the batch that the log takes.
+
+This is the hot path of the server, so the rules are proven cheaply first. A body is *minimal* when it is as long
+as the values found in it need, written without blanks: then there is no room left in it for a repeated member, an
+unknown one, or deep nesting outside of the payloads. Most writers send minimal bodies. Others are made compact and
+proven that way, and only what is odd is looked at member by member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.formats import envelope
+from topics.formats.records import RecordBatch
+from topics.limits import (
+    BATCH_RECORDS_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    JSON_DEPTH_MAX,
+    META_BYTES_MAX,
+    META_MEMBERS_MAX,
+    NODE_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    TAG_BYTES_MAX,
+)
+from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
+from topics.protocol.request_body import (
+    CONFIG_DECODER,
+    ConfigBody,
+    RecordBody,
+    WriteBody,
+    check_repeats,
+    check_text,
+    decoded,
+    malformed,
+    pairs_of,
+)
+
+_decode: Final = msgspec.json.Decoder(WriteBody).decode
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_WRITE_NAMES: Final = frozenset(WriteBody.__struct_fields__)
+_RECORD_NAMES: Final = frozenset(RecordBody.__struct_fields__)
+_CONFIG_NAMES: Final = frozenset(ConfigBody.__struct_fields__)
+
+# A payload stands inside the body, its list of records, and its record.
+_PAYLOAD_DEPTH_MAX: Final = JSON_DEPTH_MAX - 3
+# Nesting to one level more takes two brackets for each.
+_DEEP_PAYLOAD_BYTES_MIN: Final = 2 * (_PAYLOAD_DEPTH_MAX + 1)
+
+
+class WriteLimits(Struct, frozen=True, kw_only=True):
+    records_max: int = BATCH_RECORDS_MAX
+    record_bytes_max: int = RECORD_BYTES_MAX
+    meta_bytes_max: int = META_BYTES_MAX
+    tag_bytes_max: int = TAG_BYTES_MAX
+    node_bytes_max: int = NODE_BYTES_MAX
+
+
+class WriteRequest:
+    """A decoded write. `batch` makes the records of it, and tells what is over a limit."""
+
+    __slots__ = ("_has_breaks", "_node", "_plain", "_records", "config", "create", "key")
+
+    def __init__(self, body: WriteBody, plain: tuple[list[msgspec.Raw], list[int]] | None, *, has_breaks: bool) -> None:
+        self._records = body.records
+        self._node = None if body.node is UNSET else body.node
+        self._has_breaks = has_breaks
+        # Payloads and their sizes, when there is nothing else: no tags, nodes or metas.
+        self._plain = plain
+        self.key = None if body.idempotency_key is UNSET else body.idempotency_key
+        self.create = None if body.create is UNSET else body.create
+        self.config = None if body.config is UNSET else body.config
+
+    def batch(self, limits: WriteLimits) -> RecordBatch:
+        """The records, within the limits: their count first, then the key, then each record."""
+        records = self._records
+        if not records:
+            raise InvalidRequest("a write has at least one record")
+        if len(records) > limits.records_max:
+            raise BatchTooLarge(f"a write has at most {limits.records_max} records, this one has {len(records)}")
+        if self.key is not None and len(self.key.encode()) > IDEMPOTENCY_KEY_BYTES_MAX:
+            raise InvalidRequest(f"an idempotency key has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes")
+        if self._plain is not None and not self._has_breaks:
+            datas, sizes = self._plain
+            if max(sizes) <= limits.record_bytes_max:
+                return RecordBatch(list(map(b'{"d":%b}'.__mod__, datas)), sizes)
+        envelopes, sizes = self._payloads(limits)
+        tags = _labels([record.tag for record in records], None, "tag", limits.tag_bytes_max)
+        nodes = _labels([record.node for record in records], self._node, "node", limits.node_bytes_max)
+        return RecordBatch(envelopes, sizes, tags, nodes)
+
+    def _payloads(self, limits: WriteLimits) -> tuple[list[bytes], list[int]]:
+        """The general case: metas, line breaks, and what is only too large because of its blanks."""
+        envelopes: list[bytes] = []
+        sizes: list[int] = []
+        for record in self._records:
+            data, meta = bytes(record.data), _checked_meta(record, limits)
+            if self._has_breaks:
+                data = one_line(data)
+            meta_bytes = 0 if meta is None else len(meta)
+            data = fitted(data, limits.record_bytes_max - meta_bytes)
+            size = len(data) + meta_bytes
+            if size > limits.record_bytes_max:
+                raise RecordTooLarge(f"a record has at most {limits.record_bytes_max} bytes of data and meta")
+            envelopes.append(envelope.encode(data, meta))
+            sizes.append(size)
+        return envelopes, sizes
+
+
+def _checked_meta(record: RecordBody, limits: WriteLimits) -> bytes | None:
+    if record.meta is UNSET:
+        return None
+    meta = fitted(one_line(bytes(record.meta)), limits.meta_bytes_max)
+    if meta == b"null":
+        return None
+    if len(meta) > limits.meta_bytes_max:
+        raise InvalidRequest(f"meta has at most {limits.meta_bytes_max} bytes of JSON")
+    if meta.startswith(b"{") and len(_decode_members(meta)) > META_MEMBERS_MAX:
+        raise InvalidRequest(f"meta has at most {META_MEMBERS_MAX} members")
+    return meta
+
+
+def _labels(
+    given: Sequence[str | msgspec.UnsetType | None], default: str | None, name: str, bytes_max: int
+) -> list[bytes | None] | None:
+    """Tags or nodes as a column; None when no record has one."""
+    if given.count(UNSET) == len(given):
+        if default is None:
+            return None
+        return [_label(default, name, bytes_max)] * len(given)
+    labels = [_label(default if value is None or value is UNSET else value, name, bytes_max) for value in given]
+    return None if labels.count(None) == len(labels) else labels
+
+
+def _label(value: str | None, name: str, bytes_max: int) -> bytes | None:
+    if value is None:
+        return None
+    label = value.encode()
+    if len(label) > bytes_max:
+        raise InvalidRequest(f"a {name} has at most {bytes_max} bytes")
+    return label
+
+
+def decode_write(text: bytes) -> WriteRequest:
+    """The write in the text, its syntax and types checked; what is over a limit is told by `WriteRequest.batch`."""
+    body = decoded(_decode, text)
+    has_breaks = b"\n" in text or b"\r" in text
+    try:
+        check_unicode(text)
+        check_numbers(text)
+        datas = [record.data for record in body.records]
+        sizes = list(map(len, datas))
+        # As `_is_minimal` says, for bodies with nothing but payloads: there is no room for anything else.
+        is_plain = len(sizes) > 0 and len(text) == 13 + 10 * len(sizes) + sum(sizes)
+        if is_plain:
+            if max(sizes) >= _DEEP_PAYLOAD_BYTES_MIN:
+                _check_payload_depths(body.records)
+        elif _is_minimal(text, body):
+            _check_payload_depths(body.records)
+        else:
+            _check_loose(text, body)
+    except InvalidRequest as error:
+        if error.message.startswith("malformed"):
+            raise
+        raise malformed(error.message) from None
+    return WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
+
+
+def _is_minimal(text: bytes, body: WriteBody) -> bool:
+    """Whether the values found leave no byte of the text unexplained."""
+    records = body.records
+    count = len(records)
+    if count == 0 or body.config is not UNSET or body.disable_backpressure is not UNSET:
+        return False
+    # {"records":[]}, then {"data":} for each and commas between them.
+    size = 14 + 9 * count + count - 1 + sum([len(record.data) for record in records])
+    # ,"tag": and the like.
+    size += _labels_bytes([record.tag for record in records], 7)
+    size += _labels_bytes([record.node for record in records], 8)
+    size += _labels_bytes([body.node], 8) + _labels_bytes([body.idempotency_key], 19)
+    if body.create is not UNSET:
+        size += 15 if body.create is False else 14
+    metas = [record.meta for record in records]
+    if metas.count(UNSET) != count:
+        size += sum(8 + len(meta) for meta in metas if meta is not UNSET)
+    assert size <= len(text)
+    return size == len(text)
+
+
+def _labels_bytes(labels: Sequence[str | msgspec.UnsetType | None], name_bytes: int) -> int:
+    if labels.count(UNSET) == len(labels):
+        return 0
+    return sum(name_bytes + (4 if label is None else 2 + len(label.encode())) for label in labels if label is not UNSET)
+
+
+def _check_payload_depths(records: list[RecordBody]) -> None:
+    for record in records:
+        if len(record.data) >= _DEEP_PAYLOAD_BYTES_MIN:
+            check_depth(bytes(record.data), _PAYLOAD_DEPTH_MAX)
+        if record.meta is not UNSET and len(record.meta) >= _DEEP_PAYLOAD_BYTES_MIN:
+            check_depth(bytes(record.meta), _PAYLOAD_DEPTH_MAX)
+
+
+def _check_loose(text: bytes, body: WriteBody) -> None:
+    """A body with blanks, unknown members, a config, or something worse."""
+    compact = msgspec.json.format(text, indent=-1)
+    if len(compact) < len(text):
+        compact_body = _decode(compact)
+        if _is_minimal(compact, compact_body):
+            _check_payload_depths(compact_body.records)
+            return
+    check_text(text)
+    pairs = pairs_of(text)
+    check_repeats(pairs, _WRITE_NAMES)
+    for name, value in pairs:
+        if name == "records":
+            for record in value:
+                check_repeats(record, _RECORD_NAMES)
+        elif name == "config" and value is not None:
+            check_repeats(value, _CONFIG_NAMES)
+    if body.config is not UNSET and body.config is not None:
+        CONFIG_DECODER.check_ranges(body.config)
