@@ -10,12 +10,15 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-full bench lint format clean
+.PHONY: help run demo test test-full bench bench-peers lint format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/.package ## Run the demo of the embedded engine
+run: $(VENV)/.package ## Start the server (settings: TOPICS_… in the environment, or topics.toml)
+	@exec $(BIN)/topics serve
+
+demo: $(VENV)/.package ## Run the demo of the embedded engine
 	@$(BIN)/python -m topics.demo
 
 test: lint ## Lint, check types, run the tests
@@ -24,8 +27,19 @@ test: lint ## Lint, check types, run the tests
 test-full: lint ## The same with the slow sweeps, all of them in full
 	@TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
 
-bench: $(VENV)/.bench ## Measure speed and size on this machine
+bench: $(VENV)/.bench bench-peers ## Measure speed and size on this machine, with Redis beside it
 	@$(BIN)/topics bench
+
+# The load comes from wrk, the peer is Redis. Without them the rest is measured.
+bench-peers:
+	@command -v wrk >/dev/null && command -v redis-benchmark >/dev/null && command -v redis-server >/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        echo "installing wrk and redis-server"; \
+	        apt-get -qq update && apt-get -qq -y install --no-install-recommends wrk redis-server >/dev/null; \
+	    else \
+	        echo "make: the server is not measured without wrk and Redis;" \
+	             "on Debian: sudo apt-get install wrk redis-server" >&2; \
+	    fi; }
 
 lint: $(VENV)/.tools ## Check style, format and types
 	@$(BIN)/ruff check --quiet

@@ -32,7 +32,7 @@ ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("storage",),
     ("protocol",),
     ("formats",),
-    ("clock", "limits", "errors"),
+    ("clock", "limits", "errors", "version"),
 )
 
 # The layer of everything directly below `topics` whose layer is not simply its own name.
@@ -100,7 +100,7 @@ FILE_CALLS: Final = frozenset({"open", "io.open", "io.open_code", "io.FileIO"}) 
 ENTRY_POINTS: Final[dict[str, str]] = {
     "topics": "what users import",
     "topics.cli.main": "the command `topics`",
-    "topics.demo": "`make run`",
+    "topics.demo": "`make demo`",
 }
 
 NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
@@ -113,6 +113,11 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
     "formats/test_fixture_segments.py": "segments that another program wrote",
     "formats/test_golden.py": "bytes of every format, pinned",
+    "server/test_tls.py": "TLS under the listener and both protocols",
+    "server/test_against_h11.py": "our reading of HTTP/1.1 against that of another parser",
+    "server/test_history.py": "many clients at once, judged by the rules of the log",
+    "server/test_hostile_input.py": "requests that mean harm, through all of the server",
+    "server/test_secrets.py": "whatever the server says, looked through for keys",
     "test_tidy.py": "the rules of the house",
 }
 

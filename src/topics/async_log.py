@@ -168,6 +168,26 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
         pass
 
 
+def open_for_loop(
+    path: str | os.PathLike[str],
+    loop: asyncio.AbstractEventLoop,
+    *,
+    settings: EngineSettings | None = None,
+    clock: Clock | None = None,
+    fs: Fs | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> OpenEngine:
+    """Recovers a directory for a loop to own. Any thread may do this; from then on the engine is the loop's."""
+    return open_engine(
+        fs or RealFs(),
+        absolute_path(path),
+        settings=settings or EngineSettings(),
+        clock=clock or SystemClock(),
+        runtime=LoopRuntime(loop),
+        progress=progress,
+    )
+
+
 async def open_async(
     path: str | os.PathLike[str],
     *,
@@ -177,11 +197,4 @@ async def open_async(
 ) -> AsyncLog:
     """`topics.open` for asyncio: the log belongs to the running loop."""
     loop = asyncio.get_running_loop()
-    opened = open_engine(
-        fs or RealFs(),
-        absolute_path(path),
-        settings=settings or EngineSettings(),
-        clock=clock or SystemClock(),
-        runtime=LoopRuntime(loop),
-    )
-    return AsyncLog(opened, loop)
+    return AsyncLog(open_for_loop(path, loop, settings=settings, clock=clock, fs=fs), loop)

@@ -7,12 +7,15 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import storage
+from topics.bench import http, storage
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `floor` (or `ceiling`) is the target, in the unit of `value`."""
+    """One line of the table. `floor` (or `ceiling`) is the target, in the unit of `value`.
+
+    `peer` is what the peer named in the heading did in the same run.
+    """
 
     what: str
     value: float
@@ -20,6 +23,7 @@ class Row:
     floor: float | None = None
     ceiling: float | None = None
     note: str = ""
+    peer: float | None = None
 
     @property
     def is_met(self) -> bool | None:
@@ -72,7 +76,37 @@ def _open(directory: str, scale: float) -> list[Row]:
     ]
 
 
-BENCHMARKS: dict[str, Benchmark] = {"append": _append, "read": _read, "fsync": _fsync, "open": _open}
+def _serve(directory: str, scale: float) -> list[Row]:
+    if (missing := http.missing_tool()) is not None:
+        return [Row("served over HTTP", 0, "", note=f"not measured: {missing} is not installed")]
+    result = http.measure(directory, seconds=max(1, round(4 * scale)))
+    redis = result.redis or http.RedisRates(None, None, None)
+    return [
+        _against("serve: append 1 record, disk, 16 connections", result.append_one, redis.one, 1),
+        _against("serve: append 100 records, disk, 16 connections", result.append_hundred, redis.hundred, 2.5),
+        _against("serve: append 1 record, fsync, 16 connections", result.append_fsync, redis.always, 1),
+        Row("serve: diff of 1000 records, tail", result.diff_tail / 1e6, "M records/s", floor=1),
+        Row("serve: diff of 1000 records, sealed", result.diff_sealed / 1e6, "M records/s", floor=0.4),
+        Row("serve: lone append, p50", result.append_p50_ms, "ms", ceiling=0.2),
+        Row("serve: caught-up diff, p50", result.diff_p50_ms, "ms", ceiling=0.15),
+        Row("serve: resident memory, idle", result.idle_mib, "MiB", ceiling=90),
+    ]
+
+
+def _against(what: str, rate: float, peer: float | None, factor: float) -> Row:
+    """The target is a multiple of what the peer did."""
+    if peer is None:
+        return Row(what, rate / 1e3, "K records/s", note="Redis is not installed")
+    return Row(what, rate / 1e3, "K records/s", floor=factor * peer / 1e3, peer=peer / 1e3)
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "append": _append,
+    "read": _read,
+    "fsync": _fsync,
+    "open": _open,
+    "serve": _serve,
+}
 
 
 def _scaled(count: int, scale: float) -> int:
@@ -86,7 +120,7 @@ def run_benchmarks(names: list[str], *, scale: float = 1.0) -> int:
         print(f"no benchmark is called {unknown[0]!r}: choose among {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 1
     print(f"# {platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}")
-    print(f"{'benchmark':<50} {'measured':>12} {'unit':<12} {'target':>8}")
+    print(f"{'benchmark':<50} {'measured':>12} {'unit':<12} {'target':>8} {'redis':>8}")
     for name in names or BENCHMARKS:
         directory = tempfile.mkdtemp(prefix="topics-bench-")
         try:
@@ -101,8 +135,9 @@ def run_benchmarks(names: list[str], *, scale: float = 1.0) -> int:
 def _line(row: Row) -> str:
     target = ""
     if row.floor is not None:
-        target = f">= {row.floor:g}"
+        target = f">= {row.floor:.4g}"
     elif row.ceiling is not None:
         target = f"<= {row.ceiling:g}"
     mark = {True: "met", False: "MISSED", None: row.note}[row.is_met]
-    return f"{row.what:<50} {row.value:>12.2f} {row.unit:<12} {target:>8}  {mark}".rstrip()
+    peer = "" if row.peer is None else f"{row.peer:.1f}"
+    return f"{row.what:<50} {row.value:>12.2f} {row.unit:<12} {target:>8} {peer:>8}  {mark}".rstrip()

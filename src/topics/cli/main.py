@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from topics.cli import config, serve
 from topics.cli.output import Output, fail, message
+from topics.cli.setting_flags import SettingsCommand
 
 if TYPE_CHECKING:
     from topics.storage.findings import Finding, Totals
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
 
 EXIT_DAMAGE: Final = 2
 
-_HELP: Final = """A durable event log: look at its files, check them, mend them.
+_HELP: Final = """A durable event log: serve it, look at its files, check them, mend them.
 
 \b
 Examples:
+  topics serve --data-dir ./topics-data    start the server
+  topics config show                       each setting and where it comes from
   topics verify ./topics-data              check every checksum, index and floor
   topics doctor ./topics-data              say what is wrong, and what can be done
   topics doctor ./topics-data --repair     do it
@@ -83,6 +87,9 @@ Cold = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Its cold tier: a path or s3://bucket/prefix.", show_default=False),
 ]
+
+app.command(cls=SettingsCommand)(serve.serve)
+app.add_typer(config.app, name="config")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,78 @@
+"""`topics serve`: from flags, environment and topics.toml to a running server."""
+
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from topics.cli.output import Output
+from topics.cli.setting_flags import ConfigPath, load, takes_settings
+from topics.version import package_version
+
+if TYPE_CHECKING:
+    from topics.server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+_TRY: Final = """-d '{"records":[{"data":"hello, world"}]}'"""
+
+
+@takes_settings
+def serve(config: ConfigPath = None, **flags: Any) -> None:
+    """Start the server. It stops at SIGTERM and Ctrl+C, after a checkpoint.
+
+    A flag wins over its environment variable (--port over TOPICS_PORT), that over topics.toml (port = 4000), that over
+    the default. `topics config show` takes the same flags and says what they come to.
+
+    \b
+    Examples:
+      topics serve
+      topics serve --data-dir /var/lib/topics --port 4000
+      topics serve --host 0.0.0.0 --api-keys-file /run/secrets/topics --tls-cert cert.pem --tls-key key.pem
+    """
+    from topics.server.logs import configure_logging
+    from topics.server.settings import check_safe
+
+    loaded = load(config, flags)
+    settings = loaded.settings
+    check_safe(settings)
+    configure_logging(settings.log_level, settings.log_format, secrets=settings.api_keys.secrets())
+    for warning in loaded.warnings:
+        logger.warning("setting passed over", extra={"fields": {"reason": warning}})
+    from topics.server.serve import run
+
+    raise typer.Exit(run(settings, partial(_announce, settings)))
+
+
+def _announce(settings: "ServerSettings", host: str, port: int) -> None:
+    """Says where the server is, to people and to the program that waits for its port file."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if settings.port_file is not None:
+        _write_port_file(settings.port_file, address)
+    scheme = "http" if settings.tls_cert is None else "https"
+    url = f"{scheme}://{_reachable(address)}"
+    key = "" if settings.api_keys.count == 0 else " -H 'Authorization: Bearer KEY'"
+    out = Output()
+    out.line(f"topics {package_version()} listens on {url}")
+    out.line(f"data directory   {os.path.abspath(settings.data_dir)}")
+    out.line(
+        "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss"
+    )
+    out.line(f"access           {settings.api_keys if settings.api_keys.count else 'open: no API keys are set'}")
+    out.line("try              " + f"curl {url}/v0/topics/hello{key} -H 'Content-Type: application/json' " + _TRY)
+    out.flush()
+
+
+def _reachable(address: str) -> str:
+    """An address to connect to: the one that stands for all of them is none."""
+    return address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+
+
+def _write_port_file(path: str, address: str) -> None:
+    """Under another name first, so that whoever finds it finds all of it."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(address + "\n")
+    os.replace(temporary, path)

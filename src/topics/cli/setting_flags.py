@@ -1,0 +1,120 @@
+"""Flags for every setting, made from the schema, and the settings they lead to.
+
+A command takes `**flags`; `takes_settings` gives it the signature that typer asks for, `SettingsCommand` shows the
+flags in groups. Values stay text until `topics.server.settings` reads them, so that a wrong one is told in the same
+words wherever it stands.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from topics.cli.output import message
+from topics.server.settings_schema import SETTINGS, Setting
+
+if TYPE_CHECKING:
+    from topics.server.settings import LoadedSettings
+
+CONFIG_NAME: Final = "topics.toml"
+
+ConfigPath = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help=f"Settings in TOML; {CONFIG_NAME} of this folder by default.",
+        show_default=False,
+    ),
+]
+
+_FILE_METAVARS: Final = {"data_dir": "DIR", "cold_dir": "ADDRESS", "host": "HOST"}
+
+
+def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
+    """Replaces `**flags` in the signature by one option per setting."""
+    signature = inspect.signature(function)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind != inspect.Parameter.VAR_KEYWORD]
+    made = [parameter for setting in SETTINGS for parameter in _parameters(setting)]
+    function.__signature__ = signature.replace(parameters=[*own, *made])  # type: ignore[attr-defined]
+    return function
+
+
+def _parameters(setting: Setting) -> Iterator[inspect.Parameter]:
+    default = "" if setting.shown_default.startswith("(") else f" [default: {setting.shown_default}]"
+    if setting.kind == "switch":
+        no_flag = setting.flag.replace("--", "--no-", 1)
+        yield _option(setting.name, bool, f"{setting.flag}/{no_flag}", setting.meaning, None)
+        return
+    yield _option(setting.name, str, setting.flag, setting.meaning + default, _metavar(setting))
+    if setting.file_name is not None:
+        flag = "--" + setting.file_name.replace("_", "-")
+        yield _option(setting.file_name, str, flag, "File with the keys; arguments can be seen by others.", "FILE")
+
+
+def _option(name: str, kind: type, flag: str, text: str, metavar: str | None) -> inspect.Parameter:
+    option = typer.Option(flag, help=text.replace("`", ""), metavar=metavar, show_default=False)
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _metavar(setting: Setting) -> str:
+    match setting.kind:
+        case "number":
+            return "N"
+        case "choice":
+            return "|".join(setting.choices)
+        case "keys":
+            return "KEYS"
+        case _:
+            return _FILE_METAVARS.get(setting.name, "FILE")
+
+
+class SettingsCommand(TyperCommand):
+    """Help with the options of the command first, then the settings, group by group."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(_GROUPS.get(parameter.name or "", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+_GROUPS: Final = {
+    name: setting.group for setting in SETTINGS for name in (setting.name, setting.file_name) if name is not None
+}
+
+
+def load(config: str | None, flags: dict[str, Any]) -> "LoadedSettings":
+    """The settings of this call, from flags, environment and file. Raises `SettingsError`, or `OSError` of the file."""
+    from topics.server.settings import load_settings
+
+    path = config or CONFIG_NAME
+    try:
+        text = _read_text(path)
+    except FileNotFoundError:
+        if config is not None:
+            raise
+        text = None
+    except UnicodeDecodeError as error:
+        from topics.errors import SettingsError
+
+        raise SettingsError(f"{path} is not text in UTF-8") from error
+    return load_settings(flags, os.environ, text, path, read_text=_read_text)
+
+
+def warn(loaded: "LoadedSettings") -> None:
+    for warning in loaded.warnings:
+        message(f"topics: warning: {warning}")
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()

@@ -1,0 +1,187 @@
+"""API keys: who a caller is, what it may do, and which names it may say (http-api.md §4).
+
+Rules of this file:
+
+1. A secret is never kept, logged or shown. What stays is HMAC-SHA256 of it under a secret that this process made
+   up for itself, so that a label in a log is nothing to try guesses against. Messages name an entry by its place.
+2. Every token costs the same hashes and the same comparison, known or not (faults.md L01). A token is looked up by
+   its keyed hash, which nobody outside can predict, and then compared in constant time, on a miss with a digest that
+   no token has. A scan over all digests would leak no less and costs 15 µs for 100 keys; this costs 2 µs for any
+   number of them.
+3. Whatever may be a mistake grants less, or refuses the start: it never grants more than was meant.
+"""
+
+import hashlib
+import hmac
+import os
+from typing import Final
+
+from topics.errors import SettingsError
+
+# Scopes: bits of a mask.
+READ: Final = 1
+WRITE: Final = 2
+DELETE: Final = 4
+ADMIN: Final = 8
+ALL: Final = READ | WRITE | DELETE | ADMIN
+
+_SCOPE_BY_TOKEN: Final[dict[str, int]] = {
+    "read": READ,
+    "r": READ,
+    "write": WRITE,
+    "w": WRITE,
+    "delete": DELETE,
+    "del": DELETE,
+    "d": DELETE,
+    "admin": ADMIN,
+    "a": ADMIN,
+    "rw": READ | WRITE,
+}
+_SCOPE_NAMES: Final[dict[int, str]] = {READ: "read", WRITE: "write", DELETE: "delete", ADMIN: "admin"}
+
+# What `bytes.strip` takes away. A secret must be trimmed as the token in the header is, and that one is bytes.
+_BLANKS: Final = " \t\n\r\v\f"
+_BEARER: Final = b"Bearer "
+_SHA256_BLOCK_BYTES: Final = 64
+
+
+def scope_names(mask: int) -> list[str]:
+    return [name for bit, name in _SCOPE_NAMES.items() if mask & bit]
+
+
+class Key:
+    """What one key grants. The counters are those of its requests and streams right now. Loop thread only."""
+
+    __slots__ = ("in_flight", "label", "prefixes", "scopes", "streams")
+
+    def __init__(self, scopes: int, prefixes: tuple[str, ...], label: str) -> None:
+        self.scopes = scopes
+        # Empty = any name.
+        self.prefixes = prefixes
+        # Tells keys apart in logs. Cut from the keyed digest: it says nothing about the secret, and changes with
+        # every start.
+        self.label = label
+        self.in_flight = 0
+        self.streams = 0
+
+    def allows(self, mask: int) -> bool:
+        """Whether the key has all scopes of the mask."""
+        return self.scopes & mask == mask
+
+    def may_name(self, name: str) -> bool:
+        """Whether the name starts with one of the prefixes. UTF-8 keeps that the same for text and for bytes."""
+        prefixes = self.prefixes
+        return not prefixes or name.startswith(prefixes)
+
+    def __repr__(self) -> str:
+        scopes = "+".join(scope_names(self.scopes))
+        return f"<Key {self.label} {scopes} {'|'.join(self.prefixes) or 'any name'}>"
+
+
+# The caller of a server without keys. Per-key caps do not apply to it.
+FULL_ACCESS: Final = Key(ALL, (), "no-auth")
+
+
+class KeyRing:
+    """The keys of a server. Made by `parse`; it does not change after that."""
+
+    __slots__ = ("_decoy", "_found_by_digest", "_inner", "_outer", "enabled")
+
+    def __init__(self, process_secret: bytes) -> None:
+        assert len(process_secret) <= _SHA256_BLOCK_BYTES
+        # HMAC's two halves, hashed up to where the token goes: 1.6 µs for each token, `hmac.digest` takes 3.6.
+        block = process_secret.ljust(_SHA256_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+        # The digest again beside its key: the lookup finds candidates, the comparison decides.
+        self._found_by_digest: dict[bytes, tuple[bytes, Key | None]] = {}
+        self._decoy: tuple[bytes, Key | None] = (os.urandom(hashlib.sha256().digest_size), None)
+        # Whether callers must show a key. One entry switches it on, even one that matches nothing.
+        self.enabled = False
+
+    @classmethod
+    def parse(cls, text: str) -> "KeyRing":
+        """The keys of `TOPICS_API_KEYS`. Raises `SettingsError`, which names an entry by its place only.
+
+        An entry that is there twice is fine, and refused when the two grant different things: neither the wider nor
+        the narrower one can be guessed to be meant.
+        """
+        ring = cls(os.urandom(_SHA256_BLOCK_BYTES))
+        for place, entry in enumerate(text.split(","), 1):
+            if entry.strip(_BLANKS):
+                ring._add(entry, place)
+        return ring
+
+    def _add(self, entry: str, place: int) -> None:
+        secret_text, _, rights = entry.partition(":")
+        scopes_text, _, prefixes_text = rights.partition(":")
+        scopes = _parse_scopes(scopes_text, place)
+        prefixes = _parse_prefixes(prefixes_text, place)
+        self.enabled = True
+        # Environment variables are bytes, and come back as the bytes they were.
+        secret = secret_text.strip(_BLANKS).encode("utf-8", "surrogateescape")
+        if not secret:
+            return
+        digest = self._digest(secret)
+        known = self._found_by_digest.get(digest, self._decoy)[1]
+        if known is not None and (known.scopes, known.prefixes) != (scopes, prefixes):
+            raise _refusal(place, "repeats the secret of an earlier entry with other rights: keep one of them")
+        self._found_by_digest[digest] = (digest, Key(scopes, prefixes, digest.hex()[:8]))
+
+    def find(self, token: bytes) -> Key | None:
+        """The key with this secret, at the same cost whether there is one or not."""
+        digest = self._digest(token)
+        expected, key = self._found_by_digest.get(digest, self._decoy)
+        if hmac.compare_digest(expected, digest):
+            return key
+        return None
+
+    def _digest(self, token: bytes) -> bytes:
+        inner = self._inner.copy()
+        inner.update(token)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.digest()
+
+    def __repr__(self) -> str:
+        return f"<KeyRing of {len(self._found_by_digest)}>"
+
+
+def _parse_scopes(text: str, place: int) -> int:
+    """The mask. Tokens are not repeated in messages: in `my:secret` the second half reads as one."""
+    if not text.strip(_BLANKS):
+        return ALL
+    scopes = 0
+    for token in text.split("+"):
+        token = token.strip(_BLANKS).lower()
+        if token:
+            bits = _SCOPE_BY_TOKEN.get(token)
+            if bits is None:
+                raise _refusal(
+                    place, 'has an unknown scope: join read, write, delete, admin or rw by "+"; secrets have no ":"'
+                )
+            scopes |= bits
+    if not scopes:
+        raise _refusal(place, "has separators for scopes: leave the field empty for all of them")
+    return scopes
+
+
+def _parse_prefixes(text: str, place: int) -> tuple[str, ...]:
+    """An empty prefix would match every name, so it is skipped beside others and refused alone."""
+    if not text.strip(_BLANKS):
+        return ()
+    prefixes = tuple(prefix for part in text.split("|") if (prefix := part.strip(_BLANKS)))
+    if not prefixes:
+        raise _refusal(place, "has separators for prefixes: leave the field empty for any name")
+    return prefixes
+
+
+def _refusal(place: int, reason: str) -> SettingsError:
+    return SettingsError(f"TOPICS_API_KEYS: entry {place} {reason}")
+
+
+def bearer_token(authorization: bytes | None) -> bytes | None:
+    """The token of an `Authorization` header; None when it is no bearer header."""
+    if authorization is None or not authorization.startswith(_BEARER):
+        return None
+    return authorization[len(_BEARER) :].strip()

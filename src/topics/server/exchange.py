@@ -1,0 +1,150 @@
+"""One request and its answer, whatever protocol carries them.
+
+A connection makes an `Exchange` from what it parsed and hands it to the application; somebody calls `reply` on it,
+at once or later. `on_gone` is called instead when the client went away first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from topics.errors import MethodNotAllowed, TopicsError
+from topics.server.auth import Key
+
+JSON: Final = b"application/json"
+RETRY_AFTER: Final = ((b"retry-after", b"1"),)
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Response:
+    """A whole answer. Streams have their own."""
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, content_type: bytes = JSON, headers: Headers = ()) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+
+
+def error_response(error: TopicsError) -> Response:
+    """The one place where an error becomes the envelope of the contract."""
+    members: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.detail is not None:
+        members["detail"] = error.detail
+    headers: Headers = ()
+    if error.status in (429, 503):
+        headers = RETRY_AFTER
+    elif isinstance(error, MethodNotAllowed):
+        headers = ((b"allow", error.allowed.encode()),)
+    elif error.status == 401:
+        headers = ((b"www-authenticate", b"Bearer"),)
+    return Response(error.status, _encode({"error": members}), JSON, headers)
+
+
+class Connection(Protocol):
+    """What carries exchanges: an HTTP/1.1 or HTTP/2 connection."""
+
+    peer_host: str
+
+    def send(self, exchange: Exchange, response: Response) -> None: ...
+
+
+class Exchange:
+    """A request that was received in full, and how to answer it. Loop thread only."""
+
+    __slots__ = (
+        "answered",
+        "app",
+        "body",
+        "connection",
+        "delay_s",
+        "headers",
+        "ignores_body",
+        "is_head",
+        "key",
+        "method",
+        "name",
+        "on_gone",
+        "path",
+        "query",
+        "route",
+        "started",
+        "stream_id",
+    )
+
+    def __init__(
+        self, app: App, connection: Connection, method: bytes, path: bytes, query: bytes, headers: dict[bytes, bytes]
+    ) -> None:
+        self.app = app
+        self.connection = connection
+        # HEAD is GET without the body.
+        self.is_head = method == b"HEAD"
+        self.method = b"GET" if self.is_head else method
+        self.path = path
+        self.query = query
+        # Lower-case names; of a repeated header the last.
+        self.headers = headers
+        self.body = b""
+        # Known once the application was asked for its `refusal`: nobody will look at the body.
+        self.ignores_body = False
+        self.started = perf_counter()
+        # How long a refusal has to wait, so that guessing takes its time.
+        self.delay_s = 0.0
+        # Who asks, once that is known.
+        self.key: Key | None = None
+        # Name of the endpoint, for metrics, and of the topic in the path.
+        self.route = "other"
+        self.name = ""
+        self.on_gone: Callable[[], None] | None = None
+        self.answered = False
+        # HTTP/2 only.
+        self.stream_id = 0
+
+    def elapsed_ms(self) -> float:
+        return (perf_counter() - self.started) * 1000
+
+    def reply(self, response: Response) -> None:
+        self.app.finish(self, response)
+
+    def fail(self, error: TopicsError) -> None:
+        self.app.finish(self, error_response(error))
+
+    def gone(self) -> None:
+        """The client went away before it had its answer."""
+        if not self.answered:
+            self.app.abandon(self)
+
+
+class App(Protocol):
+    """What a connection needs of the application."""
+
+    body_bytes_max: int
+
+    def refusal(self, exchange: Exchange) -> TopicsError | None:
+        """What the head alone decides, before a large body is read."""
+        ...
+
+    def handle(self, exchange: Exchange) -> None: ...
+
+    def refuse(self, exchange: Exchange, error: TopicsError) -> None:
+        """Answers instead of `handle`, with what `refusal` or the connection found."""
+        ...
+
+    def hurry(self, exchange: Exchange) -> None:
+        """The client may be gone, or may still listen: it does not have to be kept waiting."""
+        ...
+
+    def finish(self, exchange: Exchange, response: Response) -> None: ...
+
+    def abandon(self, exchange: Exchange) -> None: ...
+
+    def count_refusal(self, status: int) -> None: ...

@@ -1,0 +1,449 @@
+"""Metrics: plain numbers while the server works, text when somebody asks (http-api.md §17).
+
+Three steps. `Counters` is what the server adds to as it goes, a few integer additions per request and nothing else:
+an instrument of a metrics library costs ten times as much, and a request has 13 µs. `collect` takes everything a
+scrape shows, in one go on the loop, from the counters and from the engine, which counts for itself. The renderers
+turn that `Snapshot` into text and touch nothing alive, so a thread may do it.
+
+Names follow the contract. Where those break the rule that a metric is in base units (`_ms`, `_us`), one in seconds
+stands beside it: `process_start_time_seconds`, `topics_wal_fsync_seconds`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from topics.clock import Clock
+from topics.engine.config import DURABILITIES, Durability
+from topics.engine.engine import Engine
+from topics.engine.topic import Topic
+
+# Series per topic stop here: each is kept by whoever scrapes, for every topic there ever was.
+SERIES_TOPICS_MAX: Final = 1000
+
+# (ready, in flight) jobs of a queue.
+QueueDepth = Callable[[Topic], tuple[int, int]]
+
+
+class RequestTally:
+    """Requests of one route that ended with one status."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+
+class Counters:
+    """What the server counts. Loop thread only; everybody adds to the fields directly.
+
+    | When | What |
+    |---|---|
+    | a connection opens, or ends | `connections_total`, `connections_open` |
+    | bytes arrive, or are handed to the transport | `bytes_received`, `bytes_sent` |
+    | a request is answered | `note_request` |
+    | a write is acked, and was no repeat | `note_append` |
+    | a request is answered with 401 | `auth_failures` |
+    | a stream or a watch session opens, or ends | `sse_connections`, `watch_sessions` |
+    | a router is made, or removed | `routers` |
+    """
+
+    __slots__ = (
+        "_clock",
+        "_started_monotonic_ms",
+        "append_bytes",
+        "append_records",
+        "appends",
+        "auth_failures",
+        "bytes_received",
+        "bytes_sent",
+        "connections_open",
+        "connections_total",
+        "requests",
+        "routers",
+        "sse_connections",
+        "started_ms",
+        "watch_sessions",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started_monotonic_ms = clock.monotonic_ms()
+        self.started_ms = clock.now_ms()
+        self.connections_open = 0
+        self.connections_total = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        # By route and status. A route is the name of an endpoint, never a path: callers choose paths.
+        self.requests: dict[tuple[str, int], RequestTally] = {}
+        self.appends: dict[Durability, int] = dict.fromkeys(DURABILITIES, 0)
+        self.append_records = 0
+        self.append_bytes = 0
+        self.auth_failures = 0
+        self.routers = 0
+        # SSE and WebSocket.
+        self.sse_connections = 0
+        self.watch_sessions = 0
+
+    def note_request(self, route: str, status: int, seconds: float) -> None:
+        tally = self.requests.get((route, status))
+        if tally is None:
+            tally = self.requests[route, status] = RequestTally()
+        tally.count += 1
+        tally.seconds += seconds
+
+    def note_append(self, durability: Durability, record_count: int, size_bytes: int) -> None:
+        self.appends[durability] += 1
+        self.append_records += record_count
+        self.append_bytes += size_bytes
+
+    def uptime_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._started_monotonic_ms
+
+
+class TopicRow(NamedTuple):
+    name: str
+    head_seq: int
+    earliest_seq: int
+    records_live: int
+    bytes_live: int
+    # (ready, in flight); None for a log.
+    queue_depth: tuple[int, int] | None
+
+
+class WalFigures(NamedTuple):
+    """Summed over the shards."""
+
+    fsyncs: int
+    frames: int
+    batches: int
+    bytes_written: int
+    rotations: int
+    queue_depth: int
+    queue_depth_peak: int
+    submit_full: int
+    read_only: bool
+    fsync_us_total: int
+    fsync_bounds_us: tuple[int, ...]
+    # How many syncs took up to the bound of the same place, and no less than the one before; the last: longer.
+    fsync_buckets: tuple[int, ...]
+    # What a power loss would take right now: all such bytes, and the age of the oldest.
+    unsynced_bytes: int
+    unsynced_ms: int
+
+
+class Snapshot(NamedTuple):
+    """Everything that a scrape shows. Nothing in it changes any more."""
+
+    version: str
+    started_ms: int
+    uptime_ms: int
+    ready: bool
+    # From 0 to 1.
+    recovery_progress: float
+    topics_by_class: dict[Durability, int]
+    records_live: int
+    bytes_live: int
+    queue_topics: int
+    queue_leases_in_flight: int
+    rows: list[TopicRow]
+    rows_truncated: bool
+    wal: WalFigures
+    routers: int
+    sse_connections: int
+    watch_sessions: int
+    connections_open: int
+    connections_total: int
+    bytes_received: int
+    bytes_sent: int
+    auth_failures: int
+    appends: dict[Durability, int]
+    append_records: int
+    append_bytes: int
+    # Route, status, count and seconds of each.
+    requests: list[tuple[str, int, int, float]]
+
+
+def all_ready(queue: Topic) -> tuple[int, int]:
+    """The depth of a queue without leases: every live job is ready."""
+    return queue.count, 0
+
+
+def collect(
+    engine: Engine | None,
+    counters: Counters,
+    *,
+    version: str,
+    recovery_progress: float = 1.0,
+    may_name: Callable[[str], bool],
+    queue_depth: QueueDepth = all_ready,
+    rows_max: int = SERIES_TOPICS_MAX,
+) -> Snapshot:
+    """Takes the numbers. On the loop, in one turn: 0.3 µs for each topic, and 1.3 µs more for each row.
+
+    There is no engine to ask while it is being recovered. A topic is named only where `may_name` says so (faults.md
+    L06); the totals are those of all topics. Records that expired count until the topic is next read, written or
+    checkpointed: to find them may take a file. The JSON form shows no topic: ask for no rows then.
+    """
+    topics = () if engine is None else engine.topics.values()
+    by_class: dict[Durability, int] = dict.fromkeys(DURABILITIES, 0)
+    records_live = bytes_live = in_flight = 0
+    queues = 0
+    for topic in topics:
+        by_class[topic.config.durability] += 1
+        records_live += topic.count
+        bytes_live += topic.size_bytes
+        if topic.config.type == "queue":
+            queues += 1
+            in_flight += queue_depth(topic)[1]
+    rows: list[TopicRow] = []
+    truncated = False
+    for topic in topics:
+        if may_name(topic.name):
+            if len(rows) >= rows_max:
+                truncated = True
+                break
+            rows.append(_row(topic, queue_depth))
+    return Snapshot(
+        version=version,
+        started_ms=counters.started_ms,
+        uptime_ms=counters.uptime_ms(),
+        ready=engine is not None and not engine.closed and not engine.wal.is_read_only,
+        recovery_progress=recovery_progress,
+        topics_by_class=by_class,
+        records_live=records_live,
+        bytes_live=bytes_live,
+        queue_topics=queues,
+        queue_leases_in_flight=in_flight,
+        rows=rows,
+        rows_truncated=truncated,
+        wal=_NO_WAL if engine is None else _wal_figures(engine),
+        routers=counters.routers,
+        sse_connections=counters.sse_connections,
+        watch_sessions=counters.watch_sessions,
+        connections_open=counters.connections_open,
+        connections_total=counters.connections_total,
+        bytes_received=counters.bytes_received,
+        bytes_sent=counters.bytes_sent,
+        auth_failures=counters.auth_failures,
+        appends=dict(counters.appends),
+        append_records=counters.append_records,
+        append_bytes=counters.append_bytes,
+        requests=[(route, status, tally.count, tally.seconds) for (route, status), tally in counters.requests.items()],
+    )
+
+
+def _row(topic: Topic, queue_depth: QueueDepth) -> TopicRow:
+    depth = queue_depth(topic) if topic.config.type == "queue" else None
+    return TopicRow(topic.name, topic.head_seq, topic.earliest_seq, topic.count, topic.size_bytes, depth)
+
+
+# While there is no log to ask.
+_NO_WAL: Final = WalFigures(0, 0, 0, 0, 0, 0, 0, 0, False, 0, (), (0,), 0, 0)
+
+
+def _wal_figures(engine: Engine) -> WalFigures:
+    wal = engine.wal
+    stats = wal.total_stats()
+    depth = wal.queue_depth
+    return WalFigures(
+        fsyncs=stats.fsyncs,
+        frames=stats.frames,
+        batches=stats.batches,
+        bytes_written=stats.bytes_written,
+        rotations=stats.rotations,
+        queue_depth=depth,
+        # The peak is that of one shard, and all of them together may be above it by now.
+        queue_depth_peak=max(stats.queue_depth_peak, depth),
+        submit_full=stats.submit_full,
+        read_only=wal.is_read_only,
+        fsync_us_total=stats.fsync_us_total,
+        fsync_bounds_us=tuple(stats.fsync_bounds_us),
+        fsync_buckets=tuple(stats.fsync_buckets),
+        unsynced_bytes=sum(shard.unsynced_bytes for shard in wal.shards),
+        unsynced_ms=max(shard.unsynced_ms for shard in wal.shards),
+    )
+
+
+# JSON.
+
+
+def render_json(snapshot: Snapshot) -> bytes:
+    by_class, wal = snapshot.topics_by_class, snapshot.wal
+    return msgspec.json.encode(
+        {
+            "topics": sum(by_class.values()),
+            **{f"topics_{durability}": count for durability, count in by_class.items()},
+            "routers": snapshot.routers,
+            "records_live": snapshot.records_live,
+            "bytes_live": snapshot.bytes_live,
+            "queue_topics": snapshot.queue_topics,
+            "queue_leases_in_flight": snapshot.queue_leases_in_flight,
+            "sse_connections": snapshot.sse_connections,
+            "watch_sessions": snapshot.watch_sessions,
+            "ready": snapshot.ready,
+            "replay_progress": snapshot.recovery_progress,
+            "uptime_ms": snapshot.uptime_ms,
+            "wal": {
+                "fsyncs": wal.fsyncs,
+                "frames": wal.frames,
+                "batches": wal.batches,
+                "bytes_written": wal.bytes_written,
+                "rotations": wal.rotations,
+                "queue_depth": wal.queue_depth,
+                "queue_depth_peak": wal.queue_depth_peak,
+                "submit_full_total": wal.submit_full,
+                "read_only": wal.read_only,
+                "fsync_count": wal.fsyncs,
+                "fsync_micros_total": wal.fsync_us_total,
+            },
+        }
+    )
+
+
+# Prometheus text, version 0.0.4.
+
+
+def render_prometheus(snapshot: Snapshot) -> bytes:
+    lines: list[str] = []
+    _add_totals(lines, snapshot)
+    _add_topics(lines, snapshot)
+    _add_wal(lines, snapshot.wal)
+    _add_traffic(lines, snapshot)
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _add_totals(lines: list[str], snapshot: Snapshot) -> None:
+    by_class = snapshot.topics_by_class
+    _add(lines, "topics_build_info", "gauge", "The version that runs, as a label.")
+    lines.append(f'topics_build_info{{version="{_escaped(snapshot.version)}"}} 1')
+    _add(
+        lines,
+        "process_start_time_seconds",
+        "gauge",
+        "When the process started, since the Unix epoch.",
+        snapshot.started_ms / 1000,
+    )
+    _add(lines, "topics_uptime_ms", "counter", "Milliseconds since the start.", snapshot.uptime_ms)
+    _add(lines, "topics_ready", "gauge", "1 while every write can be taken.", int(snapshot.ready))
+    _add(
+        lines,
+        "topics_recovery_progress",
+        "gauge",
+        "How much of the log is recovered, from 0 to 1.",
+        snapshot.recovery_progress,
+    )
+    _add(lines, "topics_topics", "gauge", "Topics.", sum(by_class.values()))
+    _add(lines, "topics_topics_by_class", "gauge", "Topics of each durability class.")
+    lines += [f'topics_topics_by_class{{class="{durability}"}} {count}' for durability, count in by_class.items()]
+    _add(lines, "topics_routers", "gauge", "Routers.", snapshot.routers)
+    _add(lines, "topics_records_live", "gauge", "Live records of all topics.", snapshot.records_live)
+    _add(lines, "topics_bytes_live", "gauge", "Accounted bytes of all live records.", snapshot.bytes_live)
+    _add(lines, "topics_queue_topics", "gauge", "Topics that are queues.", snapshot.queue_topics)
+    _add(
+        lines,
+        "topics_queue_leases_in_flight",
+        "gauge",
+        "Jobs under an unexpired lease.",
+        snapshot.queue_leases_in_flight,
+    )
+    _add(lines, "topics_sse_connections", "gauge", "Open SSE and WebSocket streams.", snapshot.sse_connections)
+    _add(lines, "topics_watch_sessions", "gauge", "Watch sessions.", snapshot.watch_sessions)
+
+
+def _add_topics(lines: list[str], snapshot: Snapshot) -> None:
+    rows = [(f'{{topic="{_escaped(row.name)}"}} ', row) for row in snapshot.rows]
+    name = "topics_topic_head_seq"
+    _add(lines, name, "gauge", "Seq of the last published record.")
+    lines += [f"{name}{label}{row.head_seq}" for label, row in rows]
+    name = "topics_topic_earliest_seq"
+    _add(lines, name, "gauge", "Seq of the first record that can be read.")
+    lines += [f"{name}{label}{row.earliest_seq}" for label, row in rows]
+    name = "topics_topic_records_live"
+    _add(lines, name, "gauge", "Live records of the topic.")
+    lines += [f"{name}{label}{row.records_live}" for label, row in rows]
+    name = "topics_topic_bytes_live"
+    _add(lines, name, "gauge", "Accounted bytes of the topic's live records.")
+    lines += [f"{name}{label}{row.bytes_live}" for label, row in rows]
+    depths = [(label, row.queue_depth) for label, row in rows if row.queue_depth is not None]
+    name = "topics_topic_queue_ready"
+    _add(lines, name, "gauge", "Jobs of the queue that can be claimed now.")
+    lines += [f"{name}{label}{ready}" for label, (ready, _) in depths]
+    name = "topics_topic_queue_in_flight"
+    _add(lines, name, "gauge", "Jobs of the queue under an unexpired lease.")
+    lines += [f"{name}{label}{in_flight}" for label, (_, in_flight) in depths]
+    _add(
+        lines,
+        "topics_topic_metrics_truncated",
+        "gauge",
+        "1 if there are more topics than series for them.",
+        int(snapshot.rows_truncated),
+    )
+
+
+def _add_wal(lines: list[str], wal: WalFigures) -> None:
+    _add(lines, "topics_wal_frames_total", "counter", "Frames written to the log.", wal.frames)
+    _add(lines, "topics_wal_batches_total", "counter", "Groups of writes, each written at once.", wal.batches)
+    _add(lines, "topics_wal_fsyncs_total", "counter", "Syncs of the log.", wal.fsyncs)
+    _add(lines, "topics_wal_bytes_written_total", "counter", "Bytes written to the log.", wal.bytes_written)
+    _add(lines, "topics_wal_rotations_total", "counter", "Log files begun after the first.", wal.rotations)
+    _add(lines, "topics_wal_submit_full_total", "counter", "Writes refused by a full commit queue.", wal.submit_full)
+    _add(lines, "topics_wal_queue_depth", "gauge", "Writes that wait for their commit.", wal.queue_depth)
+    _add(lines, "topics_wal_queue_depth_peak", "gauge", "The most of them since the start.", wal.queue_depth_peak)
+    _add(lines, "topics_wal_read_only", "gauge", "1 if a shard takes no writes until a restart.", int(wal.read_only))
+    _add(lines, "topics_wal_unsynced_bytes", "gauge", "Bytes that a power loss would take now.", wal.unsynced_bytes)
+    _add(
+        lines,
+        "topics_wal_unsynced_seconds",
+        "gauge",
+        "Age of the oldest byte that a power loss would take now.",
+        wal.unsynced_ms / 1000,
+    )
+    _add(lines, "topics_wal_fsync_latency_us", "histogram", "How long a sync of the log takes, in microseconds.")
+    bounds = [str(bound_us) for bound_us in wal.fsync_bounds_us]
+    _add_histogram(lines, "topics_wal_fsync_latency_us", bounds, wal.fsync_buckets, wal.fsync_us_total)
+    _add(lines, "topics_wal_fsync_seconds", "histogram", "How long a sync of the log takes.")
+    bounds = [f"{bound_us / 1e6:f}".rstrip("0") for bound_us in wal.fsync_bounds_us]
+    _add_histogram(lines, "topics_wal_fsync_seconds", bounds, wal.fsync_buckets, wal.fsync_us_total / 1e6)
+
+
+def _add_traffic(lines: list[str], snapshot: Snapshot) -> None:
+    _add(lines, "topics_appends_total", "counter", "Writes that were acked, by durability class.")
+    lines += [f'topics_appends_total{{class="{durability}"}} {count}' for durability, count in snapshot.appends.items()]
+    _add(lines, "topics_append_records_total", "counter", "Records in them.", snapshot.append_records)
+    _add(lines, "topics_append_bytes_total", "counter", "Accounted bytes of those records.", snapshot.append_bytes)
+    name = "topics_request_seconds"
+    _add(lines, name, "summary", "Requests by endpoint and status, and the time until their answer.")
+    for route, status, count, seconds in snapshot.requests:
+        label = f'{{route="{_escaped(route)}",code="{status}"}}'
+        lines += (f"{name}_sum{label} {seconds!r}", f"{name}_count{label} {count}")
+    _add(lines, "topics_auth_failures_total", "counter", "Requests without a valid key.", snapshot.auth_failures)
+    _add(lines, "topics_connections_open", "gauge", "Open connections.", snapshot.connections_open)
+    _add(lines, "topics_connections_total", "counter", "Connections since the start.", snapshot.connections_total)
+    _add(lines, "topics_received_bytes_total", "counter", "Bytes from clients.", snapshot.bytes_received)
+    _add(lines, "topics_sent_bytes_total", "counter", "Bytes to clients.", snapshot.bytes_sent)
+
+
+def _add(lines: list[str], name: str, kind: str, meaning: str, value: float | None = None) -> None:
+    """A family, with its value where it is a single one."""
+    lines += (f"# HELP {name} {meaning}", f"# TYPE {name} {kind}")
+    if value is not None:
+        lines.append(f"{name} {value!r}")
+
+
+def _add_histogram(lines: list[str], name: str, bounds: list[str], buckets: Iterable[int], total: float) -> None:
+    """Buckets are counted apart and shown cumulative."""
+    count = 0
+    for bound, bucket in zip([*bounds, "+Inf"], buckets, strict=True):
+        count += bucket
+        lines.append(f'{name}_bucket{{le="{bound}"}} {count}')
+    lines += (f"{name}_sum {total!r}", f"{name}_count {count}")
+
+
+def _escaped(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return value

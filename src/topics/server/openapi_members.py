@@ -1,0 +1,200 @@
+"""What the OpenAPI document says about single members of bodies: their meaning, and limits that structs cannot say.
+
+A meaning stands under the member's name, or under `Struct.member` where a struct means something else by it. A member
+without a meaning fails a test.
+"""
+
+from typing import Any, Final
+
+from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, META_MEMBERS_MAX, READ_BYTES_MAX
+from topics.server.limits import LONG_POLL_MS_MAX
+from topics.server.settings import ServerSettings
+
+MEANINGS: Final[dict[str, str]] = {
+    # Topics.
+    "topic": "Name of the topic.",
+    "type": "Fixed when the topic is created.",
+    "head_seq": "Highest seq that was given out; 0 if nothing was ever written.",
+    "earliest_seq": "First live seq; `head_seq + 1` if there is none.",
+    "next_seq": "`head_seq + 1`.",
+    "count": "Live records.",
+    "bytes": "Bytes of JSON in them, `data` and `meta`.",
+    "created": "Whether this call created the topic.",
+    "config": "The topic's config.",
+    "effective_priority": "What the priority comes to, given or by recency.",
+    "last_write_ts": "Milliseconds since the Unix epoch; null if this process has seen no write.",
+    "last_read_ts": "Milliseconds since the Unix epoch; null if this process has seen no read.",
+    "queue": "Queues only.",
+    "ready": "Jobs that can be claimed.",
+    "in_flight": "Jobs under an unexpired lease.",
+    "dead_lettered": "Jobs moved to the dead-letter topic.",
+    "topics": "The topics, names ascending.",
+    "next_cursor": "For the next page; absent on the last.",
+    "TopicDeleted.deleted": "False if there was no such topic.",
+    "routers_removed": "Routers that touched the topic, sorted.",
+    # Config.
+    "ttl_ms": "Age at which records expire; 0 = never.",
+    "cap_records": "Records kept; 0 = unlimited.",
+    "cap_bytes": "Bytes kept; 0 = unlimited.",
+    "discard": "What happens at a cap: the oldest records go, or the write is refused.",
+    "durable": "Short for `durability`: true is `fsync`, false is `disk`.",
+    "durability": "What an acknowledged write survives. Wins over `durable`.",
+    "priority": "Acts within -1000 to 1000; null = by recency.",
+    "auto_priority": "Whether recency counts while `priority` is null.",
+    "auto_create": "Whether a write that carries this config creates the topic when it says nothing else.",
+    "idempotency_window_ms": "How long an idempotency key is remembered.",
+    "dedupe_node": "Whether readers can leave out records of their own node.",
+    "lease_ms": "How long a claimed job is leased; pulled into 100 to 86400000.",
+    "claim_jitter_ms": "Window in which claims are served together; pulled down to 5000.",
+    "max_deliveries": "Deliveries before a job is moved to `dead_letter`; 0 = unlimited.",
+    "dead_letter": "Topic for jobs that were delivered too often. Not the queue itself.",
+    "leases_durable": "Whether leases survive a restart.",
+    # Writes.
+    "records": "The records, seqs ascending.",
+    "WriteBody.records": "What to append, in this order.",
+    "data": "The payload: any JSON, given back byte for byte.",
+    "meta": "More about the payload: any JSON, usually an object.",
+    "tag": "Label to delete by.",
+    "node": "Who wrote it, so that readers can leave out their own records.",
+    "WriteBody.node": "For records that name none.",
+    "DiffBody.node": "Leave out records of this node, or of these.",
+    "idempotency_key": "A repeat under this key appends nothing and gets the first answer again.",
+    "create": "True creates a missing topic, false refuses it with 404; else `config.auto_create` decides.",
+    "WriteBody.config": "For a topic that this write creates.",
+    "disable_backpressure": "Opts out of throttling by load, never of caps.",
+    "first_seq": "Seq of the first record of this write.",
+    "last_seq": "Seq of the last one.",
+    "seqs": "All of them; absent with `return_seqs=false`.",
+    "Appended.head_seq": "Head right after this write.",
+    "Appended.count": "Records of this write.",
+    "deduped": "Whether these records had been appended before, under the same key.",
+    # Reads.
+    "from_seq": "Cursor: records behind this seq.",
+    "limit": "Records at most; 0 = the default; pulled down to what the server allows.",
+    "include_tags": "Whether records show `$tag`.",
+    "include_meta": "Whether records show `meta`.",
+    "wait_ms": f"How long to wait for an append when there is nothing; pulled down to {LONG_POLL_MS_MAX}.",
+    "max_batch_bytes": f"Bytes of one page, which has at least one record; 0 = the default, at most {READ_BYTES_MAX}.",
+    "$seq": "Place in the topic.",
+    "$ts": "When it was appended, in milliseconds since the Unix epoch.",
+    "$node": "Who wrote it.",
+    "$tag": "Its tag, if the reader asked for tags.",
+    "next_from_seq": "Cursor for the next read: the last seq that was looked at.",
+    "caught_up": "Whether nothing was left.",
+    "tombstone": "Records that are gone involuntarily, or null.",
+    "lag": "`head_seq - next_from_seq`.",
+    "gap_from": "First seq that is gone.",
+    "gap_to": "Last seq that is gone.",
+    "reason": "What took them.",
+    "missed_estimate": "How many records that may have been.",
+    "Tombstone.earliest_seq": "First seq behind the gap.",
+    # Deletes.
+    "before_seq": "Records below this seq.",
+    "match": 'Records with this tag (`"v"`, `["tag","Eq","v"]`) or prefix (`"p*"`, `["tag","Glob","p*"]`).',
+    "deleted": "Records deleted by this call.",
+    "Deleted.count": "Live records left.",
+    # Operations.
+    "performance": "Where the time went.",
+    "server_total_ms": "From the request to its answer.",
+    "wal_append_ms": "Until the write was in the log.",
+    "fsync_ms": "Until the log was synced; 0 unless the class is `fsync`.",
+    "throttle_wait_ms": "Held back because of load.",
+    "records_scanned": "Slots looked at, delivered or skipped.",
+    "cold_segments_read": "Records that came from the cold tier; absent if none did.",
+    "status": "Always this.",
+    "version": "Version of the server.",
+    "uptime_ms": "Since the start.",
+    "features": "What this server can do beyond the first contract.",
+    "wal_replay_complete": "Always true here.",
+    "Ready.topics": "Number of topics.",
+    "MetricsJson.topics": "Number of topics.",
+    "MetricsJson.ready": "Whether every write can be taken.",
+    "topics_ephemeral": "Topics of this class.",
+    "topics_memory": "Topics of this class.",
+    "topics_disk": "Topics of this class.",
+    "topics_fsync": "Topics of this class.",
+    "routers": "Number of routers.",
+    "records_live": "Live records of all topics.",
+    "bytes_live": "Bytes in them.",
+    "queue_topics": "Topics that are queues.",
+    "queue_leases_in_flight": "Unexpired leases.",
+    "sse_connections": "Open streams.",
+    "watch_sessions": "Watch sessions.",
+    "replay_progress": "How much of the log is recovered, from 0 to 1.",
+    "wal": "The write-ahead log.",
+    "fsyncs": "Syncs.",
+    "frames": "Frames written.",
+    "batches": "Groups of writes, each written at once.",
+    "bytes_written": "Bytes written.",
+    "rotations": "Log files begun after the first.",
+    "queue_depth": "Writes that wait for their commit.",
+    "queue_depth_peak": "The most of them since the start.",
+    "submit_full_total": "Writes refused by a full commit queue.",
+    "read_only": "Whether a shard takes no writes until a restart.",
+    "fsync_count": "Syncs.",
+    "fsync_micros_total": "Microseconds spent in them.",
+    # Errors.
+    "error": "Only failures have this member.",
+    "code": "Stable.",
+    "message": "For people.",
+    "detail": "What a program may decide by.",
+}
+
+_TEXT: Final = {"type": "string"}
+_MATCH: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "prefixItems": [{"const": "tag"}, {"const": "Eq"}, _TEXT], "minItems": 3, "maxItems": 3},
+        {
+            "type": "array",
+            "prefixItems": [{"const": "tag"}, {"const": "Glob"}, {"type": "string", "pattern": "\\*$"}],
+            "minItems": 3,
+            "maxItems": 3,
+        },
+        {"type": "null"},
+    ],
+    "default": None,
+}
+# One condition at least, and a null is none.
+_SOME_CONDITION: Final = [
+    {"required": ["before_seq"], "properties": {"before_seq": {"type": "integer"}}},
+    {"required": ["match"], "properties": {"match": {"type": ["string", "array"]}}},
+]
+
+
+def meaning(shape: str, member: str) -> str | None:
+    return MEANINGS.get(f"{shape}.{member}", MEANINGS.get(member))
+
+
+def add_limits(components: dict[str, Any], settings: ServerSettings, name_pattern: str) -> None:
+    """Puts what handlers check by themselves into the schemas, with the numbers that this server was started with."""
+
+    def limit_bytes(shape: str, member: str, bytes_max: int) -> None:
+        # A schema counts characters: the bound is necessary, and enough for ASCII.
+        text = _branch(components[shape]["properties"][member], "string")
+        text["maxLength"] = bytes_max
+        text["x-max-bytes"] = bytes_max
+
+    limit_bytes("RecordBody", "tag", settings.max_tag_bytes)
+    limit_bytes("RecordBody", "node", settings.max_node_bytes)
+    limit_bytes("WriteBody", "node", settings.max_node_bytes)
+    limit_bytes("WriteBody", "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
+    _branch(components["ConfigBody"]["properties"]["dead_letter"], "string")["pattern"] = name_pattern
+    record = components["RecordBody"]
+    record["x-max-bytes"] = settings.max_record_bytes
+    record["properties"]["meta"] |= {"maxProperties": META_MEMBERS_MAX, "x-max-bytes": settings.max_meta_bytes}
+    components["WriteBody"]["properties"]["records"] |= {"minItems": 1, "maxItems": settings.max_batch_records}
+    components["DiffBody"]["properties"]["limit"]["x-clamped-to"] = settings.max_limit
+    delete = components["DeleteBody"]
+    delete["properties"]["match"] |= _MATCH
+    delete["anyOf"] = _SOME_CONDITION
+
+
+def _branch(schema: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The part of a schema that is about values of this type."""
+    found: dict[str, Any] = next(
+        (part for part in schema.get("anyOf", ()) if part.get("type") == kind),
+        schema,
+    )
+    assert found.get("type") == kind
+    return found

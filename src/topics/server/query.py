@@ -1,0 +1,25 @@
+"""Query parameters (http-api.md §3.5): the last of a repeated one counts, what makes no sense was not given."""
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+class Query:
+    __slots__ = ("_values",)
+
+    def __init__(self, text: bytes) -> None:
+        self._values = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="replace")) if text else {}
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self._values.get(name)
+        return default if value is None else _BOOLEANS.get(value, default)
+
+    def count(self, name: str, default: int) -> int:
+        """A whole number of at least 0, in ASCII digits."""
+        value = self._values.get(name, "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else default

@@ -1,0 +1,192 @@
+"""Start and stop of a server.
+
+The listener opens first: while the log is being recovered on a thread, probes and metrics answer, everything else is
+told to come back. A stop drains: no new connections, waiting readers get what there is, running requests end, then a
+checkpoint puts everything away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import ssl
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from topics.async_log import open_for_loop
+from topics.clock import Clock, SystemClock
+from topics.engine.recovery import OpenEngine
+from topics.errors import SettingsError
+from topics.limits import TICK_MS
+from topics.server.app import Application
+from topics.server.auth import KeyRing
+from topics.server.connections import ConnectionSet
+from topics.server.limits import POOL_THREADS, Timeouts
+from topics.server.listener import Sniffer
+from topics.server.openapi_api import OpenApi
+from topics.server.peers import HostGuard
+from topics.server.probes_api import ProbesApi
+from topics.server.records_api import RecordsApi
+from topics.server.settings import ServerSettings, engine_settings, is_loopback
+from topics.server.topics_api import TopicsApi
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+
+OpenLog = Callable[[asyncio.AbstractEventLoop, Callable[[float], None]], OpenEngine]
+
+
+class Server:
+    """A listening server. Loop thread only."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        timeouts: Timeouts | None = None,
+        clock: Clock | None = None,
+        open_log: OpenLog | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="topics-pool")
+        self._open_log = open_log or self._open_data_dir
+        keys = KeyRing.parse(settings.api_keys.reveal())
+        hosts = HostGuard(settings.host) if not keys.enabled and is_loopback(settings.host) else None
+        self.app = Application(settings, keys, hosts, self._loop, self._pool, self._clock)
+        TopicsApi(self.app)
+        RecordsApi(self.app)
+        ProbesApi(self.app)
+        OpenApi(self.app)
+        if not keys.enabled:
+            logger.warning("there are no API keys: every caller has full access")
+        self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts or Timeouts())
+        self._listener: asyncio.Server
+        self._ticker: asyncio.TimerHandle | None = None
+
+    def _open_data_dir(self, loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
+        return open_for_loop(
+            self._settings.data_dir,
+            loop,
+            settings=engine_settings(self._settings),
+            clock=self._clock,
+            progress=progress,
+        )
+
+    async def listen(self) -> tuple[str, int]:
+        """Opens the port; where it is."""
+        host, port = self._settings.host, self._settings.port
+        tls = tls_context(self._settings.tls_cert, self._settings.tls_key)
+        try:
+            self._listener = await self._loop.create_server(
+                lambda: Sniffer(self._connections), host or None, port, ssl=tls, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+            raise SettingsError(f"cannot listen on {host or '*'} port {port}: {reason}") from error
+        address = self._listener.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    async def recover(self) -> None:
+        """Opens the log. Raises `StartRefused` when it cannot be served as it is."""
+        opened = await self._loop.run_in_executor(self._pool, self._open_log, self._loop, self._note_progress)
+        self.app.replay_progress = 1.0
+        self.app.opened = opened
+        self._tick()
+
+    def _note_progress(self, fraction: float) -> None:
+        # From the thread that recovers: a float is replaced in one step.
+        self.app.replay_progress = fraction
+
+    def _tick(self) -> None:
+        self.app.open_engine().tick()
+        self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    async def stop(self) -> None:
+        """Drains, writes the last checkpoint, lets go of everything."""
+        self._listener.close()
+        # Before anybody is answered: the last answer of a connection says that it is the last.
+        self._connections.is_draining = True
+        self.app.end_waiting()
+        await self._connections.drain()
+        self._connections.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        opened, self.app.opened = self.app.opened, None
+        if opened is not None:
+            await self._close_log(opened)
+        self._pool.shutdown()
+
+    async def _close_log(self, opened: OpenEngine) -> None:
+        closed: asyncio.Future[Exception | None] = self._loop.create_future()
+        opened.close(closed.set_result)
+        error = await closed
+        if error is not None:
+            # The log has everything, and the next start goes on from it.
+            logger.warning("the last checkpoint failed", extra={"fields": {"reason": str(error)}})
+        await self._loop.run_in_executor(self._pool, opened.release)
+
+
+def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """For HTTPS, with HTTP/2 by ALPN; None without a certificate."""
+    if cert is None or key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"cannot use tls_cert {cert} with tls_key {key}: {error}") from error
+    return context
+
+
+def run(settings: ServerSettings, announce: Callable[[str, int], None]) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. `announce` is told where, once the port is open."""
+    import uvloop
+
+    raise_file_limit()
+    return uvloop.run(_serve(settings, announce))
+
+
+async def _serve(settings: ServerSettings, announce: Callable[[str, int], None]) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = Server(settings)
+    settings.api_keys.forget()
+    host, port = await server.listen()
+    announce(host, port)
+    recovering = asyncio.ensure_future(server.recover())
+    stop_wanted = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((recovering, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
+    if not recovering.done():
+        # A start that is cut short leaves what a crash would leave, and the next one begins again.
+        logger.info("stopped while recovering")
+        os._exit(0)
+    try:
+        recovering.result()
+        # What a start leaves behind lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        await stop_wanted
+        logger.info("stopping")
+    finally:
+        await server.stop()
+    logger.info("stopped")
+    return 0
+
+
+def raise_file_limit() -> None:
+    """Every connection and every mapped segment takes a descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,204 @@
+"""What a client is told when the disk fails (http-api.md §6), by a server whose file system does."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.server.clients import CLIENTS, Client
+from tests.server.running import Running, running
+from topics.clock import SystemClock
+from topics.engine.intake import NewRecord, batch_of_records
+from topics.engine.recovery import OpenEngine, open_engine
+from topics.engine.runtime import InlineRuntime, LoopRuntime, Runtime
+from topics.engine.settings import EngineSettings
+from topics.storage.fs import Fs, RealFs
+from topics.storage.job_runner import InlineRunner
+from topics.testing.fault_fs import FaultFs
+
+RECORD = {"records": [{"data": 1}]}
+
+
+class Disk:
+    """Folders of a test, and an engine in them that seals five records at a time and keeps none in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = path / "data"
+        self.cold = path / "cold"
+
+    def open(self, fs: Fs, runtime: Runtime, progress: Callable[[float], None] | None = None) -> OpenEngine:
+        settings = EngineSettings(
+            wal_shards=1, segment_events_max=5, tail_cache_bytes=0, cold_dir=str(self.cold), hot_retain_segments=1
+        )
+        return open_engine(
+            fs,
+            str(self.data),
+            settings=settings,
+            clock=SystemClock(),
+            runtime=runtime,
+            runner=InlineRunner(fs),
+            progress=progress,
+        )
+
+    def fill(self, count: int) -> None:
+        """Topic `a` with that many records, all but the newest segment in the cold tier."""
+        log = self.open(RealFs(), InlineRuntime())
+        answers: list[object] = []
+        log.engine.append("a", batch_of_records(NewRecord(seq) for seq in range(1, count + 1)), answers.append)
+        log.engine.flush()
+        for _ in range(3):
+            log.checkpointer.start()
+            moved_before = -1
+            log.relocator.tick()
+            while log.relocator.moved_total != moved_before:
+                moved_before = log.relocator.moved_total
+                log.relocator.tick()
+            # Something must change, or the next checkpoint has nothing to record.
+            log.engine.topics["a"].encoded = None
+        log.close(answers.append)
+        log.release()
+
+    @contextmanager
+    def served(self, fs: Fs) -> Iterator[Running]:
+        def open_log(loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
+            return self.open(fs, LoopRuntime(loop), progress)
+
+        with running(self.data, open_log=open_log) as server:
+            yield server
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+@pytest.fixture
+def faults() -> FaultFs:
+    return FaultFs(RealFs())
+
+
+@pytest.fixture
+def server(disk: Disk, faults: FaultFs) -> Iterator[Running]:
+    with disk.served(faults) as server:
+        yield server
+        faults.heal()
+
+
+def is_wal(path: str) -> bool:
+    return "/wal" in path
+
+
+CHANGES = {
+    "write": ("POST", "/v0/topics/a", RECORD),
+    "write that creates": ("POST", "/v0/topics/new", RECORD),
+    "create": ("PUT", "/v0/topics/new", {}),
+    "configure": ("PUT", "/v0/topics/a", {"durability": "fsync", "ttl_ms": 1_000_000}),
+    "delete records": ("POST", "/v0/topics/a/delete", {"before_seq": 2}),
+    "delete the topic": ("DELETE", "/v0/topics/a", None),
+}
+
+
+@pytest.fixture
+def filled(client: Client) -> Client:
+    client.put_topic("a", durability="fsync")
+    client.write("a", "one", "two")
+    return client
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("operation", ["fdatasync", "pwrite"])
+def test_a_failed_log_refuses_changes_until_a_restart(
+    filled: Client, faults: FaultFs, method: str, path: str, body: object, operation: str
+) -> None:
+    faults.fail(operation, lasts=True, path=is_wal)  # type: ignore[arg-type]
+    first = filled.request(method, path, body)
+    assert first.refusal == (503, "wal_failed")
+    assert first.error["detail"] == {"shard": 0}
+    faults.heal()
+    for again_method, again_path, again_body in CHANGES.values():
+        assert filled.request(again_method, again_path, again_body).refusal == (503, "wal_failed")
+    # Nothing of it can be seen, and reads go on.
+    assert filled.datas("a") == ["one", "two"]
+    assert filled.state("a")["config"]["ttl_ms"] == 0
+    assert filled.request("GET", "/v0/topics/new").refusal == (404, "topic_not_found")
+    ready = filled.request("GET", "/v0/ready")
+    assert ready.refusal == (503, "wal_failed")
+    assert ready.error["detail"] == {"shard": 0}
+    assert filled.request("GET", "/v0/health").status == 200
+    metrics = filled.request("GET", "/v0/metrics", headers={"accept": "application/json"}).json
+    assert metrics["wal"]["read_only"] in (1, True)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES.values(), ids=CHANGES)
+def test_a_full_disk_refuses_changes_until_there_is_room(
+    filled: Client, faults: FaultFs, method: str, path: str, body: object
+) -> None:
+    faults.fail("pwrite", "preallocate", error=errno.ENOSPC, lasts=True, path=is_wal)
+    answer = filled.request(method, path, body)
+    assert answer.refusal == (503, "storage_full")
+    assert "detail" not in answer.error
+    assert filled.request(method, path, body).refusal == (503, "storage_full")
+    assert filled.datas("a") == ["one", "two"]
+    assert filled.request("GET", "/v0/ready").status == 200
+    faults.heal()
+    assert filled.request(method, path, body).status in (200, 201)
+    assert filled.write("b", 1)["first_seq"] == 1
+
+
+def test_a_write_that_failed_for_room_may_be_repeated_with_its_key(filled: Client, faults: FaultFs) -> None:
+    body = RECORD | {"idempotency_key": "k"}
+    faults.fail("pwrite", error=errno.ENOSPC, lasts=True, path=is_wal)
+    assert filled.request("POST", "/v0/topics/a", body).refusal == (503, "storage_full")
+    faults.heal()
+    answer = filled.request("POST", "/v0/topics/a", body).json
+    assert (answer["deduped"], answer["first_seq"]) == (False, 3)
+
+
+# Reading what is damaged, or out of reach. The records are there before the server is.
+
+
+def test_a_damaged_record_is_told_and_its_neighbours_are_read(disk: Disk, protocol: str) -> None:
+    disk.fill(20)
+    # The newest segment is in the hot tier: seqs 16 to 20.
+    (path,) = disk.data.glob("topics/*/*.data")
+    content = bytearray(path.read_bytes())
+    place = content.index(b'{"d":18}')
+    content[place + 5] ^= 1
+    path.write_bytes(bytes(content))
+    with disk.served(RealFs()) as server, CLIENTS[protocol](server.host, server.port) as client:
+        before = client.diff("a", from_seq=15)
+        assert [record["$seq"] for record in before["records"]] == [16, 17]
+        assert before["next_from_seq"] == 17
+        answer = client.request("POST", "/v0/topics/a/diff", {"from_seq": 17})
+        assert answer.refusal == (500, "corrupt_record")
+        assert answer.error["detail"] == {"topic": "a", "seq": 18}
+        behind = client.diff("a", from_seq=18)
+        assert [record["$seq"] for record in behind["records"]] == [19, 20]
+
+
+def test_a_cold_tier_that_does_not_answer_is_told_and_worth_another_try(
+    disk: Disk, faults: FaultFs, protocol: str
+) -> None:
+    disk.fill(20)
+    with disk.served(faults) as server, CLIENTS[protocol](server.host, server.port) as client:
+        faults.fail("open", "pread", "map", lasts=True, path=lambda path: path.startswith(str(disk.cold)))
+        answer = client.request("POST", "/v0/topics/a/diff", {"from_seq": 3})
+        assert answer.refusal == (503, "cold_unavailable")
+        assert answer.error["detail"] == {"topic": "a", "seq": 4}
+        # What is not cold is read, and written, as ever.
+        assert client.datas("a", from_seq=15) == [16, 17, 18, 19, 20]
+        assert client.write("a", 21)["first_seq"] == 21
+        faults.heal()
+        assert client.datas("a", from_seq=3) == list(range(4, 22))
+
+
+def test_a_page_says_how_many_of_its_records_were_cold(disk: Disk, protocol: str) -> None:
+    disk.fill(20)
+    with disk.served(RealFs()) as server, CLIENTS[protocol](server.host, server.port) as client:
+        page = client.diff("a", from_seq=12)
+        assert [record["$seq"] for record in page["records"]] == list(range(13, 21))
+        assert page["performance"]["cold_segments_read"] == 3
+        assert "cold_segments_read" not in client.diff("a", from_seq=15)["performance"]

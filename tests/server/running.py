@@ -1,0 +1,77 @@
+"""A real server for tests: on a thread with a loop of its own, on a free port, with a data directory of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from topics.clock import Clock
+from topics.server.limits import Timeouts
+from topics.server.serve import OpenLog, Server
+from topics.server.settings import KeyList, ServerSettings
+
+T = TypeVar("T")
+PATIENCE_S = 30
+
+
+class Running:
+    """A server that listens. `call` runs a coroutine on its loop."""
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+        self.server = server
+        self.loop = loop
+        self.host = host
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), timeout=PATIENCE_S)
+
+
+@contextmanager
+def running(
+    data_dir: Path | str,
+    *,
+    keys: str = "",
+    timeouts: Timeouts | None = None,
+    clock: Clock | None = None,
+    open_log: OpenLog | None = None,
+    recovers: bool = True,
+    **settings: Any,
+) -> Iterator[Running]:
+    """Serves until the block ends, then stops as SIGTERM would. `recovers=False` leaves the log closed."""
+    wanted = ServerSettings(**{"port": 0, "data_dir": str(data_dir), "api_keys": KeyList(keys)} | settings)
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="server-loop")
+    thread.start()
+
+    async def start() -> tuple[Server, str, int]:
+        server = Server(wanted, timeouts=timeouts, clock=clock, open_log=open_log)
+        host, port = await server.listen()
+        if recovers:
+            await server.recover()
+        return server, host, port
+
+    try:
+        server, host, port = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE_S)
+        try:
+            yield Running(server, loop, host, port)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(PATIENCE_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE_S)
+        loop.close()
