@@ -64,6 +64,9 @@ def test_the_limit_of_depth(text: bytes, refused: bool) -> None:
     [
         (b"1e308", False),
         (b"1e309", True),
+        (b"9e308", True),
+        (b"[1,9e308]", True),
+        (b"[9e307,12,-9e308]", True),
         (b"-1e309", True),
         (b"1E+309", True),
         (b"1e+0309", True),

@@ -20,7 +20,8 @@ import h2.connection
 import h2.events
 import h2.exceptions
 
-PATIENCE_S: Final = 30
+# Less than a diff may wait: one that waits and should not is found out.
+PATIENCE_S: Final = 20
 RECEIVE_BYTES: Final = 65_536
 HTTP1: Final = "http/1.1"
 H2C: Final = "h2c"

@@ -147,6 +147,11 @@ def test_a_slow_client_over_a_real_socket_is_told_so_while_others_are_served(tmp
 # Idle ones.
 
 
+def test_times_are_those_of_the_contract() -> None:
+    assert DEFAULT.head_s == DEFAULT.drain_s == 10
+    assert DEFAULT.idle_s >= 60
+
+
 def test_an_idle_connection_is_closed_without_a_word() -> None:
     wires = Wires()
     transport = wires.connect()

@@ -425,6 +425,20 @@ def test_many_small_chunks_take_no_more_memory_than_what_is_in_them() -> None:
     assert wires.app.handled[0].body == b"ab" * 100_000
 
 
+def test_an_idle_connection_keeps_nothing_of_what_it_received() -> None:
+    """Thousands of them would be thousands of bodies."""
+    wires = Wires()
+    transport = wires.connect()
+    body = b"x" * 200_000
+    transport.receive(post(b"/", body))
+    transport.receive(post(b"/", b"").replace(b"Content-Length: 0", CHUNKED) + b"186a0\r\n" + body[:100_000] + b"\r\n")
+    transport.receive(b"0\r\n\r\n")
+    assert [exchange.body for exchange in wires.app.handled] == [body, body[:100_000]]
+    kept = [value for value in vars(transport.get_protocol()).values() if isinstance(value, bytes | bytearray)]
+    assert sum(map(len, kept)) < 1_000
+    assert transport.get_protocol()._more_body is None
+
+
 def test_trailers_are_no_headers(server: Running, topic: str) -> None:
     """I01: whatever was checked in the head stays as it was."""
     wires = Wires()

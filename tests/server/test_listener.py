@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_the_preface_behind_a_request_is_no_new_beginning(server: Running) -> No
         connection.send(get() + H2_PREFACE + SETTINGS)
         assert [answer.status for answer in connection.answers(2)] == [200, 400]
         assert connection.rest() == b""
+
+
+def test_small_answers_leave_at_once(server: Running) -> None:
+    """No packet waits for another: TCP_NODELAY."""
+
+    async def options() -> set[int]:
+        sockets = [wire.transport.get_extra_info("socket") for wire in server.server._connections.open]
+        return {each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets}
+
+    with RawConnection(server) as connection:
+        connection.send(get())
+        connection.answer()
+        assert server.call(options()) == {1}
 
 
 def client_hello() -> bytes:

@@ -220,9 +220,6 @@ class RecordingApp:
         exchange.answered = True
         self.gone.append(exchange)
 
-    def count_refusal(self, status: int) -> None:
-        raise AssertionError("HTTP/1.1 refuses through `refuse`")
-
 
 class Wires:
     """Connections of one server with a loop and an application of the test."""

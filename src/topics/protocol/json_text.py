@@ -21,7 +21,8 @@ _DIGITS_ALIKE: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_EXPONENT: Final = b"e000"
 _LONG_NUMBER: Final = b"0" * 200
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_NUMBER: Final = re.compile(rb"-?[0-9][-+.0-9eE]*")
+# Of those that can overflow: 9e308 is the shortest.
+_NUMBER: Final = re.compile(rb"-?[0-9][-+.0-9eE]{4,}")
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 # One up, one down.
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")

@@ -104,7 +104,9 @@ class Application:
 
     def _admit(self, exchange: Exchange) -> Endpoint:
         """Steps 1 to 3 of the order of checks: who, what, where."""
-        if self._hosts is not None and not self._hosts.allows(exchange.headers.get(b"host", b"")):
+        # No browser leaves it out, but old probes do.
+        host = exchange.headers.get(b"host")
+        if self._hosts is not None and host is not None and not self._hosts.allows(host):
             raise Forbidden("this Host is not served without keys: ask for localhost, or set TOPICS_API_KEYS")
         match = self.routes.match(exchange.path)
         endpoint = match.endpoints.get(exchange.method)
@@ -258,10 +260,6 @@ class Application:
         on_gone, exchange.on_gone = exchange.on_gone, None
         if on_gone is not None:
             on_gone()
-
-    def count_refusal(self, status: int) -> None:
-        """An answer to something that never became an exchange."""
-        self.counters.note_request("other", status, 0.0)
 
     def _release(self, exchange: Exchange) -> None:
         key, exchange.key = exchange.key, None

@@ -14,6 +14,7 @@ from typing import Final
 
 from topics.clock import Clock
 from topics.server.exchange import App
+from topics.server.known_heads import KnownHeads
 from topics.server.limits import Timeouts
 from topics.server.logs import RateLimited
 
@@ -37,6 +38,7 @@ class ConnectionSet:
         self.total = 0
         self.date = b""
         self.date_line = b""
+        self.known_heads = KnownHeads()
         # Begin of a usual answer by its status, made anew when the date changes.
         self.heads: dict[int, bytes] = {}
         # The time of the last sweep: near enough for deadlines, and free.

@@ -21,6 +21,7 @@ KEYS = {
     "read and write": "rw:rw",
     "other names": "other::other.",
     "these names": "these::mine.|shared.",
+    "names inside of names": "inside::mine.|mine.t|mine.|m",
 }
 SECRETS = {name: entry.partition(":")[0] for name, entry in KEYS.items()}
 
@@ -147,6 +148,7 @@ def test_nothing_is_answered_without_a_key(client: Client, topic: str, call: Cal
     else:
         assert answer.refusal == (401, "unauthorized")
         assert "detail" not in answer.error
+        assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("header", ANONYMOUS.values(), ids=ANONYMOUS)
@@ -206,6 +208,10 @@ def test_the_list_leaves_out_what_a_key_may_not_name(client: Client, mine: str, 
     assert listed(client, "these names", "&prefix=mine.") == [name for name in everything if name.startswith("mine.")]
     assert listed(client, "these names", "&prefix=shar") == [name for name in everything if name.startswith("shared.")]
     assert listed(client, "these names", "&prefix=other.") == []
+    # A name that several prefixes match is listed once.
+    for query, prefix in (("", "m"), ("&prefix=mine.t", "mine.t"), ("&prefix=mi", "mi")):
+        wanted = [name for name in everything if name.startswith(prefix)]
+        assert listed(client, "names inside of names", query) == wanted
 
 
 def test_pages_of_a_key_with_prefixes_join_without_gaps(client: Client, topic: str) -> None:

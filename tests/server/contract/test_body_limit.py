@@ -52,3 +52,13 @@ def test_the_limit_counts_what_a_gzip_body_inflates_to(client: Client, topic: st
 @pytest.mark.parametrize("size", [101, 50_000])
 def test_the_limit_is_for_bodies_that_are_read(client: Client, method: str, path: str, size: int) -> None:
     assert client.request(method, path, b"x" * size).status in (200, 404)
+
+
+def test_size_is_told_before_type_and_type_before_damage(client: Client, topic: str) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "text/plain"}
+    path = f"/v0/topics/{topic}"
+    too_large = gzip.compress(b" " * (LIMIT + 1))
+    assert client.request("POST", path, too_large, headers).refusal == (413, "payload_too_large")
+    assert client.request("POST", path, b"no gzip", headers).refusal == (415, "unsupported_media_type")
+    assert client.request("POST", path, b"x" * (LIMIT + 1), headers).refusal == (413, "payload_too_large")
+    assert client.request("POST", path, b"x" * (LIMIT + 1), {"content-encoding": "br"}).refusal[0] == 413

@@ -49,9 +49,7 @@ def test_an_empty_topic_is_read_to_its_end(client: Client, topic: str) -> None:
     assert (page["caught_up"], page["lag"], page["tombstone"]) == (True, 0, None)
 
 
-@pytest.mark.parametrize(
-    ("from_seq", "found"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, [])], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("from_seq", "found"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, [])], ids=str)
 def test_a_cursor_is_exclusive(client: Client, topic: str, from_seq: int, found: list[int]) -> None:
     client.write(topic, 1, 2, 3)
     page = client.diff(topic, from_seq=from_seq)
@@ -74,8 +72,18 @@ def long_topic() -> str:
 
 @pytest.mark.parametrize(
     ("limit", "count"),
-    [(1, 1), (2, 2), (256, 256), (0, 256), (None, 256), (999, 999), (1000, 1000), (1001, 1000), (5000, 1000)]
-    + [(2**32 - 1, 1000)],
+    [
+        (1, 1),
+        (2, 2),
+        (256, 256),
+        (0, 256),
+        (None, 256),
+        (999, 999),
+        (1000, 1000),
+        (1001, 1000),
+        (5000, 1000),
+        (2**32 - 1, 1000),
+    ],
 )
 def test_how_many_records_a_page_has(client: Client, long_topic: str, limit: int | None, count: int) -> None:
     if client.request("GET", f"/v0/topics/{long_topic}").status == 404:

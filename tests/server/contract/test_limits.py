@@ -1,6 +1,5 @@
 """Limits that the operator sets, and caps on what there may be at a time (http-api.md §18)."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.clients import CLIENTS, Client
+from tests.server.readers import wait_for_readers
 from tests.server.running import Running, running
 from topics.server.settings import ServerSettings
 
@@ -134,23 +134,14 @@ def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def wait_until(server: Running, condition: Callable[[], bool]) -> None:
-    async def turn() -> None:
-        while not condition():
-            await asyncio.sleep(0)
-
-    server.call(turn())
-
-
 def test_a_key_has_so_many_requests_at_a_time(serve: Serve, protocol: str) -> None:
     server, client = serve(keys=KEYS, max_inflight_per_key=2)
     client.request("PUT", "/v0/topics/a", {}, bearer("one"))
-    waiting = server.server.app.waiting
     with ExitStack() as stack:
         readers = [stack.enter_context(CLIENTS[protocol](server.host, server.port)) for _ in range(2)]
         for count, reader in enumerate(readers, 1):
             reader.start("POST", "/v0/topics/a/diff", {"wait_ms": 30_000}, bearer("one"))
-            wait_until(server, lambda count=count: len(waiting) == count)
+            wait_for_readers(server, count)
         answer = client.request("GET", "/v0/topics", headers=bearer("one"))
         assert answer.refusal == (429, "throttled")
         assert "detail" not in answer.error
@@ -161,7 +152,7 @@ def test_a_key_has_so_many_requests_at_a_time(serve: Serve, protocol: str) -> No
         assert client.request("GET", "/v0/health", headers=bearer("one")).status == 200
         # A client that goes away makes room, as does an answer.
         readers[0].close()
-        wait_until(server, lambda: len(waiting) == 1)
+        wait_for_readers(server, 1)
         assert client.request("GET", "/v0/topics", headers=bearer("one")).status == 200
         client.request("POST", "/v0/topics/a", {"records": [{"data": 1}]}, bearer("one"))
         assert len(readers[1].finish().json["records"]) == 1
@@ -172,9 +163,9 @@ def test_the_cap_is_told_before_a_missing_scope(serve: Serve, protocol: str) -> 
     client.request("PUT", "/v0/topics/a", {}, bearer("one"))
     with CLIENTS[protocol](server.host, server.port) as reader:
         reader.start("POST", "/v0/topics/a/diff", {"wait_ms": 30_000}, bearer("ro"))
-        wait_until(server, lambda: len(server.server.app.waiting) == 1)
+        wait_for_readers(server, 1)
         assert client.request("DELETE", "/v0/topics/a", headers=bearer("ro")).refusal == (429, "throttled")
-    wait_until(server, lambda: not server.server.app.waiting)
+    wait_for_readers(server, 0)
     assert client.request("DELETE", "/v0/topics/a", headers=bearer("ro")).refusal == (403, "forbidden")
 
 
@@ -193,5 +184,5 @@ def test_without_keys_nobody_is_counted(serve: Serve, protocol: str) -> None:
     client.put_topic("a")
     with CLIENTS[protocol](server.host, server.port) as reader:
         reader.start("POST", "/v0/topics/a/diff", {"wait_ms": 30_000})
-        wait_until(server, lambda: len(server.server.app.waiting) == 1)
+        wait_for_readers(server, 1)
         assert client.request("GET", "/v0/topics", headers={"authorization": "Bearer any"}).status == 200

@@ -1,13 +1,12 @@
 """A diff that waits (http-api.md §12.2)."""
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.server.clients import CLIENTS, Client
 from tests.server.conftest import Connect
+from tests.server.readers import wait_for_readers
 from tests.server.running import Running, running
 
 WAIT_MS = 30_000
@@ -17,20 +16,6 @@ WAIT_MS = 30_000
 def reader(connect: Connect) -> Client:
     """A second connection."""
     return connect()
-
-
-def wait_until(server: Running, condition: Callable[[], bool]) -> None:
-    """Lets the server's loop turn until something is so."""
-
-    async def turn() -> None:
-        while not condition():
-            await asyncio.sleep(0)
-
-    server.call(turn())
-
-
-def wait_for_readers(server: Running, count: int = 1) -> None:
-    wait_until(server, lambda: len(server.server.app.waiting) == count)
 
 
 def start_waiting(server: Running, reader: Client, topic: str, **members: object) -> None:
@@ -129,11 +114,10 @@ def test_a_reader_that_goes_away_is_forgotten(server: Running, client: Client, r
 
 
 def test_readers_get_what_there_is_when_the_server_stops(tmp_path: Path, protocol: str) -> None:
-    with running(tmp_path) as server:
-        with CLIENTS[protocol](server.host, server.port) as client:
-            client.put_topic("a")
-            reader = CLIENTS[protocol](server.host, server.port)
-            start_waiting(server, reader, "a")
+    with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
+        client.put_topic("a")
+        reader = CLIENTS[protocol](server.host, server.port)
+        start_waiting(server, reader, "a")
     with reader:
         page = reader.finish().json
     assert (page["records"], page["caught_up"]) == ([], True)

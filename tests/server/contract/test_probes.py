@@ -90,6 +90,18 @@ def test_keys_are_checked_before_readiness(tmp_path: Path, protocol: str) -> Non
         assert client.request("GET", "/v0/topics", headers=read_only).refusal == (503, "not_ready")
 
 
+def test_a_server_that_stops_says_so_to_who_can_still_ask(tmp_path: Path, protocol: str) -> None:
+    with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
+        client.put_topic("a")
+        server.server.app.is_draining = True
+        for method, path, body in (*DATA_CALLS, ("GET", "/v0/ready", None), ("GET", "/readyz", None)):
+            answer = client.request(method, path, body)
+            assert answer.refusal == (503, "shutting_down")
+            assert "detail" not in answer.error
+        assert client.request("GET", "/v0/health").status == 200
+        assert client.request("GET", "/nowhere").refusal == (404, "not_found")
+
+
 def test_a_restart_brings_everything_back(tmp_path: Path, protocol: str) -> None:
     with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
         client.put_topic("a", cap_records=100, durability="fsync")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.clients import H2C, Client
+from tests.server.clients import CLIENTS, H2C, Client
 from tests.server.running import running
+from topics.server.exchange import Exchange
 from topics.server.limits import Timeouts
+from topics.server.routes import Endpoint
 
 UNKNOWN_PATHS = [
     "/v0",
@@ -116,3 +118,21 @@ def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
             assert received.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
             assert b'"code":"request_timeout"' in received
             assert b"\r\nconnection: close\r\n" in received
+
+
+# What is nobody's mistake but ours.
+
+
+def test_a_bug_is_told_as_such_and_logged(tmp_path: Path, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(exchange: Exchange) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
+        server.server.app.routes.add("GET", "/bug", Endpoint("bug", fail))
+        answer = client.request("GET", "/bug")
+        assert answer.refusal == (500, "internal")
+        assert "detail" not in answer.error
+        assert "a bug" not in answer.error["message"]
+        # The server goes on, and so does the connection.
+        assert client.request("GET", "/v0/health").status == 200
+    assert "ZeroDivisionError: a bug" in caplog.text

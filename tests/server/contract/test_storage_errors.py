@@ -1,9 +1,10 @@
 """What a client is told when the disk fails (http-api.md §6), by a server whose file system does."""
 
 import asyncio
+import contextlib
 import errno
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from topics.engine.intake import NewRecord, batch_of_records
 from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.runtime import InlineRuntime, LoopRuntime, Runtime
 from topics.engine.settings import EngineSettings
-from topics.storage.fs import Fs, RealFs
+from topics.errors import Throttled
+from topics.storage.fs import File, Fs, OpenMode, RealFs
 from topics.storage.job_runner import InlineRunner
+from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
+from topics.testing.wrapped_fs import WrappedFile, WrappedFs
 
 RECORD = {"records": [{"data": 1}]}
 
@@ -47,8 +51,7 @@ class Disk:
         """Topic `a` with that many records, all but the newest segment in the cold tier."""
         log = self.open(RealFs(), InlineRuntime())
         answers: list[object] = []
-        log.engine.append("a", batch_of_records(NewRecord(seq) for seq in range(1, count + 1)), answers.append)
-        log.engine.flush()
+        append(log, *range(1, count + 1))
         for _ in range(3):
             log.checkpointer.start()
             moved_before = -1
@@ -61,13 +64,18 @@ class Disk:
         log.close(answers.append)
         log.release()
 
-    @contextmanager
+    @contextlib.contextmanager
     def served(self, fs: Fs) -> Iterator[Running]:
         def open_log(loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
             return self.open(fs, LoopRuntime(loop), progress)
 
         with running(self.data, open_log=open_log) as server:
             yield server
+
+
+def append(log: OpenEngine, *payloads: object) -> None:
+    log.engine.append("a", batch_of_records(NewRecord(payload) for payload in payloads), lambda _: None)
+    log.engine.flush()
 
 
 @pytest.fixture
@@ -157,6 +165,59 @@ def test_a_write_that_failed_for_room_may_be_repeated_with_its_key(filled: Clien
     assert (answer["deduped"], answer["first_seq"]) == (False, 3)
 
 
+# A log that is slower than its writers.
+
+
+class HeldSyncs(WrappedFs):
+    """Syncs of the WAL wait until they are let go."""
+
+    def __init__(self, inner: Fs) -> None:
+        super().__init__(inner)
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def open(self, path: str, mode: OpenMode) -> File:
+        return HeldFile(self.inner.open(path, mode), self)
+
+
+class HeldFile(WrappedFile):
+    __slots__ = ("_fs",)
+
+    def __init__(self, inner: File, fs: HeldSyncs) -> None:
+        super().__init__(inner)
+        self._fs = fs
+
+    def fdatasync(self) -> None:
+        self._fs.may_go_on.wait()
+        self.inner.fdatasync()
+
+
+def test_a_commit_queue_that_is_full_is_told_without_detail(disk: Disk, protocol: str) -> None:
+    fs = HeldSyncs(RealFs())
+    with disk.served(fs) as server, CLIENTS[protocol](server.host, server.port) as client:
+        client.put_topic("a", durability="fsync")
+        fs.may_go_on.clear()
+        answered: list[object] = []
+
+        async def fill() -> None:
+            engine = server.server.app.open_engine().engine
+            batch = batch_of_records([NewRecord(1)])
+            with contextlib.suppress(Throttled):
+                while True:
+                    engine.append("a", batch, answered.append)
+
+        server.call(fill())
+        answer = client.request("POST", "/v0/topics/a", RECORD)
+        assert answer.refusal == (429, "throttled")
+        assert "detail" not in answer.error
+        assert not answered
+        fs.may_go_on.set()
+        # Everything that was taken is written, and there is room again.
+        while (written := client.request("POST", "/v0/topics/a", RECORD)).status == 429:
+            pass
+        assert written.json["first_seq"] == len(answered) + 1
+
+
 # Reading what is damaged, or out of reach. The records are there before the server is.
 
 
@@ -202,3 +263,27 @@ def test_a_page_says_how_many_of_its_records_were_cold(disk: Disk, protocol: str
         assert [record["$seq"] for record in page["records"]] == list(range(13, 21))
         assert page["performance"]["cold_segments_read"] == 3
         assert "cold_segments_read" not in client.diff("a", from_seq=15)["performance"]
+
+
+def test_what_a_power_loss_may_have_taken_is_a_gap(tmp_path: Path, protocol: str) -> None:
+    """The topic is of class `disk`: what was not synced is gone, and its seqs are never given again."""
+    disk, fake = Disk(tmp_path), FakeDisk()
+    log = disk.open(fake, InlineRuntime())
+    append(log, "kept")
+    append(log, "lost")
+    fake.crash(Damage.DROP)
+    with disk.served(fake) as server, CLIENTS[protocol](server.host, server.port) as client:
+        first = client.diff("a")
+        assert [record["data"] for record in first["records"]] == ["kept"]
+        head_seq = first["head_seq"]
+        assert head_seq > 2
+        page = client.diff("a", from_seq=first["next_from_seq"])
+        assert page["tombstone"] == {
+            "gap_from": 2,
+            "gap_to": head_seq,
+            "reason": "power_loss",
+            "missed_estimate": head_seq - 1,
+            "earliest_seq": head_seq + 1,
+            "head_seq": head_seq,
+        }
+        assert client.write("a", "new")["first_seq"] == head_seq + 1

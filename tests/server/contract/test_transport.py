@@ -98,6 +98,13 @@ def test_a_body_that_is_not_wanted_is_not_asked_for(server: Running) -> None:
     assert answer.startswith(b"HTTP/1.1 404 Not Found\r\n")
 
 
+def test_a_body_over_the_default_limit_is_refused_before_it_is_sent(server: Running) -> None:
+    lines = ("Content-Type: application/json", "Content-Length: 67108865")
+    answer = converse(server, head("POST", "/v0/topics/a", *lines))
+    assert answer.startswith(b"HTTP/1.1 413 Content Too Large\r\n")
+    assert b'"code":"payload_too_large"' in answer
+
+
 def test_a_client_that_wants_the_connection_closed_gets_that(server: Running) -> None:
     answer = converse(server, head("GET", "/v0/health", "Connection: close"))
     assert b"\r\nconnection: close\r\n" in answer.lower()
@@ -119,3 +126,16 @@ def test_every_answer_has_a_type_a_length_and_a_date(client: Client, method: str
     assert answer.headers["content-type"] == "application/json"
     assert int(answer.headers["content-length"]) == len(answer.body)
     assert answer.headers["date"].endswith(" GMT")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""])
+def test_a_page_that_gave_its_own_name_our_address_is_refused(server: Running, host: str) -> None:
+    """Without keys, on loopback: the name it cannot hide is in `Host`."""
+    request = f"GET /v0/topics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    answer = converse(server, request)
+    assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert b'"code":"forbidden"' in answer
+
+
+def test_an_old_client_without_a_host_is_served(server: Running) -> None:
+    assert converse(server, b"GET /v0/health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 OK\r\n")
