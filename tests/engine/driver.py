@@ -48,6 +48,9 @@ class SteppedBackground:
 
         self._waiting.append(task)
 
+    def defer(self, call: Callable[[], None]) -> None:
+        call()
+
     def step(self) -> bool:
         """Runs what was handed over first; False when nothing waits."""
         if not self._waiting:
@@ -64,6 +67,7 @@ class SteppedRuntime(InlineRuntime):
     """Everything on the caller; the steps of a checkpoint when it asks for them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.checkpoints = SteppedBackground()
 
     def background(self, name: str) -> Background:

@@ -17,6 +17,9 @@ class HeldBackground:
         assert not self.is_closed
         self._waiting.append((work, done))
 
+    def defer(self, call: Callable[[], None]) -> None:
+        call()
+
     def __len__(self) -> int:
         return len(self._waiting) + len(self._begun)
 

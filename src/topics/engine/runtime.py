@@ -8,9 +8,12 @@ owner is the loop's thread.
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from topics.storage.background import Background, InlineBackground, ThreadBackground
+
+# What is answered in one turn of a loop comes back as a request within the next few.
+DEFER_TURNS: Final = 4
 
 
 class Runtime(Protocol):
@@ -22,15 +25,34 @@ class Runtime(Protocol):
         """Something was queued: `flush` must run before the owner's turn ends."""
         ...
 
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Calls back on the owner, once, in a turn of its own."""
+        ...
+
 
 class InlineRuntime:
-    """Everything at once, on the caller. The caller flushes."""
+    """Everything at once, on the caller. The caller flushes, and says when time has passed."""
+
+    def __init__(self) -> None:
+        # (milliseconds to go, callback), in the order in which they were asked for.
+        self._later: list[tuple[int, Callable[[], None]]] = []
 
     def background(self, name: str) -> Background:
         return InlineBackground()
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
         pass
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self._later.append((delay_ms, callback))
+
+    def pass_time(self, ms: int) -> None:
+        """Calls what is due by then, the earliest first."""
+        later, self._later = self._later, []
+        due = sorted((entry for entry in later if entry[0] <= ms), key=lambda entry: entry[0])
+        self._later += [(delay_ms - ms, callback) for delay_ms, callback in later if delay_ms > ms]
+        for _, callback in due:
+            callback()
 
 
 class LockRuntime:
@@ -53,6 +75,11 @@ class LockRuntime:
         # Whoever holds the lock flushes before letting go: see `_post` and `topics.embedded`.
         self._flush = flush
 
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        timer = threading.Timer(delay_ms / 1000, self._post, (callback,))
+        timer.daemon = True
+        timer.start()
+
 
 class LoopRuntime:
     """The owner is the thread of a running asyncio loop: one flush per turn, all writes of it in one group."""
@@ -62,7 +89,14 @@ class LoopRuntime:
         self._flush: Callable[[], None] | None = None
 
     def background(self, name: str) -> Background:
-        return ThreadBackground(f"topics-{name}", self._post)
+        return ThreadBackground(f"topics-{name}", self._post, self._defer)
+
+    def _defer(self, call: Callable[[], None], turns: int = DEFER_TURNS) -> None:
+        """Some turns later, each of which takes in what has arrived by then."""
+        if turns == 0:
+            call()
+        else:
+            self._loop.call_soon(self._defer, call, turns - 1)
 
     def _post(self, callback: Callable[[], None]) -> None:
         try:
@@ -76,6 +110,9 @@ class LoopRuntime:
         if self._flush is None:
             self._flush = flush
             self._loop.call_soon(self._run_flush)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self._loop.call_later(delay_ms / 1000, callback)
 
     def _run_flush(self) -> None:
         flush, self._flush = self._flush, None

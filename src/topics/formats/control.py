@@ -7,6 +7,7 @@
 | CONFIG | `ConfigUpdate` |
 | DELETE | `Delete` |
 | EVICT | `Evict` |
+| LEASE | `Lease` |
 | HEAD | `Head` |
 | NOTE | `Note` |
 | CHECKPOINT | `CheckpointMark` |
@@ -21,7 +22,7 @@ No length in the data sizes an allocation: a container grows with the elements t
 recurses: call this on a thread with a full-size stack (8 MiB, the default of Linux).
 """
 
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -84,11 +85,42 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_first: U64 = 0
 
 
+class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Lease events of one call on a queue: `seqs`, with the id of each one's lease in `lease_ids`.
+
+    | Event | Says |
+    |---|---|
+    | `claimed` | leased to `node` until `until_ms`, for the n-th time (`deliveries`) |
+    | `extended` | leased on, until `until_ms` |
+    | `released` | not leased any more; ready at `until_ms`, 0 = at once |
+    | `reserved` | names no jobs: lease ids below `ceiling` may be given out |
+
+    Jobs that were acked are named by a delete.
+    """
+
+    event: Literal["claimed", "extended", "released", "reserved"]
+    seqs: list[U64] = []
+    lease_ids: list[U64] = []
+    deliveries: list[U64] = []
+    node: str = ""
+    until_ms: U64 = 0
+    ceiling: U64 = 0
+
+
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+    """A job that the write moves out of its queue. Its time tells it from another one that got its seq later."""
+
+    queue_id: U64
+    seq: U64
+    ts: U64
+
+
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """First frame of a write with more to say. `key` is an idempotency key; the answer follows from the
-    write's own frames."""
+    write's own frames. `dead_letter` is the job that the write's only record is a copy of: a replay deletes it."""
 
     key: str | None = None
+    dead_letter: DeadLetter | None = None
 
 
 class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,7 +146,7 @@ def refuse_extension(code: int, _data: memoryview) -> NoReturn:
 encode: Final = msgspec.msgpack.Encoder().encode
 _decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
     kind: msgspec.msgpack.Decoder(kind, ext_hook=refuse_extension)
-    for kind in (TopicCreate, ConfigUpdate, Delete, Evict, Head, Note, CheckpointMark)
+    for kind in (TopicCreate, ConfigUpdate, Delete, Evict, Lease, Head, Note, CheckpointMark)
 }
 
 

@@ -76,6 +76,16 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True):
     head_seq: U64
 
 
+class LeaseState(msgspec.Struct, frozen=True, array_like=True):
+    """A job that was handed out: leased to `node` until `until_ms`; without a node ready at `until_ms`, 0 = now."""
+
+    seq: U64
+    lease_id: U64
+    deliveries: U64
+    node: str
+    until_ms: U64
+
+
 class TopicState(msgspec.Struct, omit_defaults=True):
     name: str
     id: U64
@@ -99,6 +109,11 @@ class TopicState(msgspec.Struct, omit_defaults=True):
     keys: list[KeyState] = []
     # [first, last] seq ranges deleted but not yet flagged in a segment file.
     pending_deletes: list[tuple[U64, U64]] = []
+    # Queues: jobs that were handed out, when leases are durable; ids below the ceiling may have been given out; jobs
+    # that the dead-letter topic has and that must go.
+    leases: list[LeaseState] = []
+    lease_ceiling: U64 = 1
+    moved: list[U64] = []
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):

@@ -22,6 +22,10 @@ class Background(Protocol):
         """Runs `work`; then `done` on the owner, with the result or with what `work` raised."""
         ...
 
+    def defer(self, call: Callable[[], None]) -> None:
+        """Owner only: calls once the owner has taken in what is nearly there; at once where there is no such thing."""
+        ...
+
     def close(self) -> None:
         """Finishes what was handed over, then stops."""
         ...
@@ -34,8 +38,9 @@ class Background(Protocol):
 class ThreadBackground:
     """One thread of its own. `fdatasync` and file reads release the interpreter while they wait."""
 
-    def __init__(self, name: str, post: Post) -> None:
+    def __init__(self, name: str, post: Post, defer: Post | None = None) -> None:
         self._post = post
+        self._defer = defer
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
@@ -50,6 +55,12 @@ class ThreadBackground:
             self._post(lambda: done(result))
 
         self._queue.put(task)
+
+    def defer(self, call: Callable[[], None]) -> None:
+        if self._defer is None:
+            call()
+        else:
+            self._defer(call)
 
     def _loop(self) -> None:
         while (task := self._queue.get()) is not None:
@@ -89,6 +100,9 @@ class InlineBackground:
                 self._pending.popleft()()
         finally:
             self._running = False
+
+    def defer(self, call: Callable[[], None]) -> None:
+        call()
 
     def close(self) -> None:
         assert not self._pending

@@ -32,6 +32,7 @@ _BODIES: Final[dict[FrameType, type[msgspec.Struct]]] = {
     FrameType.CONFIG: control.ConfigUpdate,
     FrameType.DELETE: control.Delete,
     FrameType.EVICT: control.Evict,
+    FrameType.LEASE: control.Lease,
     FrameType.HEAD: control.Head,
     FrameType.NOTE: control.Note,
     FrameType.CHECKPOINT: control.CheckpointMark,
