@@ -52,13 +52,14 @@ class Theirs(NamedTuple):
     refused: bytes
 
 
-def our_reading(packets: list[bytes]) -> Ours:
-    wires = Wires(RecordingApp(body_bytes_max=BODY_BYTES_MAX))
+def our_reading(packets: list[bytes], wires: Wires | None = None) -> Ours:
+    wires = wires or Wires(RecordingApp(body_bytes_max=BODY_BYTES_MAX))
+    app = wires.app
+    handled_before, refused_before = len(app.handled), len(app.refused)
     transport = wires.connect()
     for packet in packets:
         transport.receive(packet)
         wires.loop.settle()
-    app = wires.app
     seen = [
         Seen(
             b"HEAD" if exchange.is_head else exchange.method,
@@ -67,11 +68,12 @@ def our_reading(packets: list[bytes]) -> Ours:
             {name: value for name, value in exchange.headers.items() if name != CODING_NAME},
             exchange.body,
         )
-        for exchange in app.handled
+        for exchange in app.handled[handled_before:]
     ]
     is_ended = transport.is_ended or transport.has_written_eof
-    assert len(app.refused) <= 1 or all(error.status == 413 for error in app.refused[:-1])
-    return Ours(seen, [error.status for error in app.refused], said(transport.written), is_ended)
+    refused = [error.status for error in app.refused[refused_before:]]
+    assert all(status == 413 for status in refused[:-1])
+    return Ours(seen, refused, said(transport.written), is_ended)
 
 
 def said(written: bytes) -> bytes:
@@ -251,6 +253,22 @@ def test_any_split_into_packets_gives_the_same_exchanges_and_the_same_answers(da
     whole = our_reading([data])
     assert our_reading(split_at(data, cuts)) == whole
     assert our_reading([data[place : place + 1] for place in range(len(data))]) == whole
+
+
+@given(st.lists(request(), min_size=1, max_size=4), st.lists(st.integers(0, 2_000), max_size=4))
+@example([GOOD, UPGRADE + b"\r\n", b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"], [])
+@example([b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", GOOD], [])
+@example([b"GET / HTTP/1.0\r\n\r\n", GOOD, b"\r\n" + GOOD, b"\r", b"\n\r", GOOD], [])
+def test_what_was_read_before_is_read_the_same_again(requests: list[bytes], cuts: list[int]) -> None:
+    """The server remembers heads. Packets that are just a request, others, and streams that begin in the middle."""
+    wires = Wires(RecordingApp(body_bytes_max=BODY_BYTES_MAX))
+    data = b"".join(requests)
+    ways = [requests, [data], split_at(data, cuts), [data[1:]], requests[::-1]]
+    for packets in ways + ways + [[packet] for packet in requests + requests]:
+        ours = our_reading(packets, wires)
+        fresh = our_reading(packets)
+        assert (ours.seen, ours.statuses, ours.is_ended) == (fresh.seen, fresh.statuses, fresh.is_ended)
+    assert our_reading(requests, wires).seen == our_reading([data]).seen
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.booleans(), st.booleans()), min_size=1, max_size=5), st.data())

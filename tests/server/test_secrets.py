@@ -310,3 +310,11 @@ def test_what_a_server_writes_is_for_its_user_only(tmp_path: Path) -> None:
     for path in made:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_data_directory_that_others_can_enter_is_warned_of(tmp_path: Path) -> None:
+    """L10: it may be meant, so the server starts."""
+    tmp_path.chmod(0o755)
+    with ServerProcess(tmp_path) as server:
+        server.stop()
+        assert "others can reach into the data directory" in server.output

@@ -18,6 +18,7 @@ from topics.server.exchange import Exchange, Response, error_response
 from topics.server.http1 import Http1Connection
 from topics.server.limits import WRITE_HIGH_WATER_BYTES, Timeouts
 from topics.server.listener import Sniffer
+from topics.server.metrics import Counters
 from topics.testing.clock import ManualClock
 
 _DATE: Final = re.compile(rb"date: [^\r]*\r\n")
@@ -180,6 +181,7 @@ class RecordingApp:
 
     def __init__(self, *, body_bytes_max: int = 1_000_000) -> None:
         self.body_bytes_max = body_bytes_max
+        self.counters = Counters(ManualClock())
         self.refuses: TopicsError | None = None
         self.handled: list[Exchange] = []
         self.refused: list[TopicsError] = []

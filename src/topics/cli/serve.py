@@ -2,6 +2,7 @@
 
 import logging
 import os
+import stat
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,11 +40,25 @@ def serve(config: ConfigPath = None, **flags: Any) -> None:
     settings = loaded.settings
     check_safe(settings)
     configure_logging(settings.log_level, settings.log_format, secrets=settings.api_keys.secrets())
+    _warn_of_open_directory(settings.data_dir)
     for warning in loaded.warnings:
         logger.warning("setting passed over", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
     raise typer.Exit(run(settings, partial(_announce, settings)))
+
+
+def _warn_of_open_directory(data_dir: str) -> None:
+    try:
+        mode = stat.S_IMODE(os.stat(data_dir).st_mode)
+    except FileNotFoundError:
+        # A new one is made for its owner alone.
+        return
+    if mode & 0o077:
+        logger.warning(
+            "others can reach into the data directory: chmod 700",
+            extra={"fields": {"path": os.path.abspath(data_dir), "mode": f"{mode:03o}"}},
+        )
 
 
 def _announce(settings: "ServerSettings", host: str, port: int) -> None:

@@ -35,7 +35,6 @@ class ConnectionSet:
         # Those that have not said yet which protocol they speak.
         self.silent: set[asyncio.Transport] = set()
         self.is_draining = False
-        self.total = 0
         self.date = b""
         self.date_line = b""
         self.known_heads = KnownHeads()
@@ -118,7 +117,9 @@ class Wire(asyncio.Protocol, ABC):
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
         connections.open.add(self)
-        connections.total += 1
+        self.counters = connections.app.counters
+        self.counters.connections_total += 1
+        self.counters.connections_open += 1
         self.note_idle()
 
     @property
@@ -185,6 +186,10 @@ class Wire(asyncio.Protocol, ABC):
     def drain(self) -> None:
         """The server stops: close now if nothing is under way, else after the answer."""
 
+    def write(self, data: bytes) -> None:
+        self.counters.bytes_sent += len(data)
+        self.transport.write(data)
+
     # Backpressure and the end.
 
     def pause_writing(self) -> None:
@@ -239,4 +244,5 @@ class Wire(asyncio.Protocol, ABC):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
+        self.counters.connections_open -= 1
         self.connections.remove(self)

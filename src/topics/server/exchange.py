@@ -14,6 +14,7 @@ import msgspec
 
 from topics.errors import MethodNotAllowed, TopicsError
 from topics.server.auth import Key
+from topics.server.metrics import Counters
 
 JSON: Final = b"application/json"
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
@@ -128,6 +129,7 @@ class App(Protocol):
     """What a connection needs of the application."""
 
     body_bytes_max: int
+    counters: Counters
 
     def refusal(self, exchange: Exchange) -> TopicsError | None:
         """What the head alone decides, before a large body is read."""

@@ -127,6 +127,7 @@ class Http1Connection(Wire):
     # Bytes in.
 
     def data_received(self, data: bytes) -> None:
+        self.counters.bytes_received += len(data)
         if self._ends:
             return
         if not self._in_head and self._arriving is None and not self._unparsed:
@@ -392,7 +393,7 @@ class Http1Connection(Wire):
         if self._wants_continue:
             self._wants_continue = False
             self.note_body_begun()
-            self.transport.write(_CONTINUE)
+            self.write(_CONTINUE)
         elif self._has_eof or (self.is_draining and self._slow is None):
             self.close()
 
@@ -432,7 +433,7 @@ class Http1Connection(Wire):
     def _write_response(self, exchange: Exchange, response: Response, *, closes: bool) -> None:
         is_usual = not (exchange.is_head or closes or response.headers or self._says_keep_alive)
         if is_usual and response.content_type is JSON:
-            self.transport.write(b"%b%d\r\n\r\n%b" % (self._head(response.status), len(response.body), response.body))
+            self.write(b"%b%d\r\n\r\n%b" % (self._head(response.status), len(response.body), response.body))
             return
         parts = [
             _STATUS_LINES[response.status],
@@ -448,7 +449,7 @@ class Http1Connection(Wire):
         parts.append(b"\r\n")
         if not exchange.is_head:
             parts.append(response.body)
-        self.transport.write(b"".join(parts))
+        self.write(b"".join(parts))
 
     def _head(self, status: int) -> bytes:
         """Everything before the length of a usual answer."""

@@ -175,6 +175,7 @@ class Http2Connection(Wire):
     # Turns.
 
     def data_received(self, data: bytes) -> None:
+        self.counters.bytes_received += len(data)
         if not self.is_closed:
             self._unfed = self._unfed + data if self._unfed else data
             self._go_on()
@@ -297,7 +298,7 @@ class Http2Connection(Wire):
     def _flush(self) -> None:
         data = self._frames.data_to_send()
         if data:
-            self.transport.write(data)
+            self.write(data)
 
     # Requests in.
 
@@ -537,7 +538,7 @@ class Http2Connection(Wire):
             goodbye = GoAwayFrame(0, last_stream_id=self._frames.highest_inbound_stream_id)
             self._has_said_goodbye = True
             self._flush()
-            self.transport.write(goodbye.serialize())
+            self.write(goodbye.serialize())
 
     def close(self) -> None:
         self._end(ErrorCodes.NO_ERROR, "")

@@ -116,3 +116,19 @@ def test_a_restart_brings_everything_back(tmp_path: Path, protocol: str) -> None
         assert after == before
         assert client.state("a")["config"] == state["config"]
         assert client.write("a", "next")["first_seq"] == 4
+
+
+def test_metrics_count_connections_and_their_bytes(client: Client) -> None:
+    def figures() -> dict[str, float]:
+        lines = client.request("GET", "/v0/metrics").body.decode().splitlines()
+        return {
+            name: float(value) for name, value in (line.split() for line in lines if line[0] != "#" and "{" not in line)
+        }
+
+    before = figures()
+    client.request("GET", "/v0/health")
+    after = figures()
+    assert before["topics_connections_open"] >= 1
+    assert before["topics_connections_total"] >= 1
+    assert after["topics_received_bytes_total"] > before["topics_received_bytes_total"] > 0
+    assert after["topics_sent_bytes_total"] > before["topics_sent_bytes_total"] > 0
