@@ -79,8 +79,8 @@ def _open(directory: str, scale: float) -> list[Row]:
 def _serve(directory: str, scale: float) -> list[Row]:
     if (missing := http.missing_tool()) is not None:
         return [Row("served over HTTP", 0, "", note=f"not measured: {missing} is not installed")]
-    result = http.measure(directory, seconds=max(1, round(4 * scale)))
-    redis = result.redis or http.RedisRates(None, None, None)
+    result = http.measure(directory, seconds=max(1, round(2 * scale)))
+    redis = result.redis
     return [
         _against("serve: append 1 record, disk, 16 connections", result.append_one, redis.one, 1),
         _against("serve: append 100 records, disk, 16 connections", result.append_hundred, redis.hundred, 2.5),

@@ -51,8 +51,8 @@ def serve(config: ConfigPath = None, **flags: Any) -> None:
 def _warn_of_open_directory(data_dir: str) -> None:
     try:
         mode = stat.S_IMODE(os.stat(data_dir).st_mode)
-    except FileNotFoundError:
-        # A new one is made for its owner alone.
+    except OSError:
+        # A new one is made for its owner alone; whatever else is wrong with it, the start will say.
         return
     if mode & 0o077:
         logger.warning(
