@@ -7,11 +7,16 @@ TopicsError
 ├── Unauthorized              401 unauthorized
 ├── Forbidden                 403 forbidden
 ├── TopicNotFound             404 topic_not_found
+├── RouterNotFound            404 router_not_found
+├── GroupNotFound             404 group_not_found
 ├── NotFound                  404 not_found
 ├── MethodNotAllowed          405 method_not_allowed
+├── NotAcceptable             406 not_acceptable
 ├── RequestTimeout            408 request_timeout         worth a retry
 ├── TopicExistsIncompatible   409 topic_exists_incompatible
 ├── TopicNotEmpty             409 topic_not_empty
+├── RouterCycle               409 router_cycle
+├── NotAQueue                 409 not_a_queue
 ├── PayloadTooLarge           413 payload_too_large
 ├── UriTooLong                414 uri_too_long
 ├── UnsupportedMediaType      415 unsupported_media_type
@@ -65,7 +70,7 @@ class InvalidRequest(TopicsError):
 
 
 class BatchTooLarge(TopicsError):
-    """More records in one write than the server takes."""
+    """More records in one write, or seqs in one call, than the server takes."""
 
     code = "batch_too_large"
     status = 400
@@ -102,6 +107,26 @@ class TopicNotFound(TopicsError):
         super().__init__(f'topic "{topic}" does not exist', {"topic": topic})
 
 
+class RouterNotFound(TopicsError):
+    """There is no such router."""
+
+    code = "router_not_found"
+    status = 404
+
+    def __init__(self, router: str) -> None:
+        super().__init__(f'router "{router}" does not exist', {"router": router})
+
+
+class GroupNotFound(TopicsError):
+    """The topic has no such consumer group."""
+
+    code = "group_not_found"
+    status = 404
+
+    def __init__(self, topic: str, group: str) -> None:
+        super().__init__(f'topic "{topic}" has no group "{group}"', {"topic": topic, "group": group})
+
+
 class NotFound(TopicsError):
     """There is nothing at this path."""
 
@@ -120,6 +145,13 @@ class MethodNotAllowed(TopicsError):
         self.allowed = allowed
 
 
+class NotAcceptable(TopicsError):
+    """A stream is `text/event-stream`, and the header `Accept` rules that out."""
+
+    code = "not_acceptable"
+    status = 406
+
+
 class RequestTimeout(TopicsError):
     """The request came too slowly; the connection is closed."""
 
@@ -129,7 +161,7 @@ class RequestTimeout(TopicsError):
 
 
 class TopicExistsIncompatible(TopicsError):
-    """The topic is there, with another type."""
+    """The topic is there, with another type or another source; or the router is, with other endpoints."""
 
     code = "topic_exists_incompatible"
     status = 409
@@ -140,6 +172,26 @@ class TopicNotEmpty(TopicsError):
 
     code = "topic_not_empty"
     status = 409
+
+
+class RouterCycle(TopicsError):
+    """The router would close a directed cycle, and `allow_cycle` is not set."""
+
+    code = "router_cycle"
+    status = 409
+
+    def __init__(self, cycle: list[str]) -> None:
+        super().__init__(f"the router would close a cycle: {' -> '.join(cycle)}", {"cycle": cycle})
+
+
+class NotAQueue(TopicsError):
+    """Jobs can be claimed from topics of type `queue` only."""
+
+    code = "not_a_queue"
+    status = 409
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'topic "{topic}" is not a queue', {"topic": topic})
 
 
 class PayloadTooLarge(TopicsError):

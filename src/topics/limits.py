@@ -32,6 +32,23 @@ READ_PIECE_BYTES_MIN: Final = 64 * KIB
 # Segments that are looked into ahead of one read.
 FETCH_SEGMENTS_MAX: Final = 16
 
+# Queues.
+DELAY_MS_MAX: Final = 86_400_000
+# Lease ids that one start reserves at a time: more than it can give out.
+RESERVE_LEASE_IDS: Final = 2**32
+# Jobs that one pass of claims moves to the dead-letter topic: each is a write of its own.
+DEAD_LETTERS_PER_PASS_MAX: Final = 100
+
+# Consumer groups.
+GROUPS_PER_TOPIC_MAX: Final = 1000
+
+# Routers.
+ROUTERS_MAX: Final = 10_000
+# A record that was copied from topic to topic this often is not copied again.
+ROUTER_HOPS_MAX: Final = 8
+# Source records that one pass of one router examines.
+FORWARD_SLOTS_MAX: Final = 1024
+
 # Topics.
 TOPICS_MAX: Final = 100_000
 U64_MAX: Final = 2**64 - 1

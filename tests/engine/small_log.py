@@ -39,6 +39,7 @@ class HeldRuntime(InlineRuntime):
     """Everything at once but the checkpoints, which wait for the test."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.checkpoints = HeldBackground()
 
     def background(self, name: str) -> Background:

@@ -15,9 +15,12 @@ from topics.formats import control
 from topics.formats.control import (
     CheckpointMark,
     ConfigUpdate,
+    DeadLetter,
     Delete,
     Evict,
+    GroupUpdate,
     Head,
+    Lease,
     Note,
     TopicCreate,
     TopicMark,
@@ -28,6 +31,7 @@ KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     ConfigUpdate,
     Delete,
     Evict,
+    Lease,
     Head,
     Note,
     CheckpointMark,
@@ -54,7 +58,23 @@ bodies: Final[st.SearchStrategy[msgspec.Struct]] = st.one_of(
     ),
     st.builds(Evict, u64),
     st.builds(Head, u64, u64),
-    st.builds(Note, st.none() | texts),
+    st.builds(
+        Lease,
+        st.sampled_from(["claimed", "extended", "released", "reserved"]),
+        st.lists(u64, max_size=3),
+        st.lists(u64, max_size=3),
+        st.lists(u64, max_size=3),
+        texts,
+        u64,
+        u64,
+    ),
+    st.builds(Note, st.none() | texts, st.none() | st.builds(DeadLetter, u64, u64, u64)),
+    st.builds(
+        Note,
+        group=st.builds(
+            GroupUpdate, texts, st.sampled_from(["created", "moved", "committed", "rewound", "deleted"]), u64
+        ),
+    ),
     st.builds(CheckpointMark, u64, st.lists(st.builds(TopicMark, u64, u64, u64, u64, u64), max_size=3)),
 )
 
@@ -162,7 +182,7 @@ def test_k11_no_bomb_allocates_or_kills(bomb: bytes, place: bytes) -> None:
     assert peak_bytes < 2_000_000
 
 
-@pytest.mark.parametrize("kind", [*KINDS, TopicMark])
+@pytest.mark.parametrize("kind", [*KINDS, TopicMark, GroupUpdate])
 def test_every_member_is_documented(kind: type[msgspec.Struct]) -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text("utf-8")
     assert [name for name in kind.__struct_fields__ if f"`{name}`" not in text] == []

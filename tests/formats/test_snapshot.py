@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 from tests.formats.strategies import flip, flips, texts, u64
 from topics.errors import BadFrame, FormatError, FutureVersion, Torn
 from topics.formats import snapshot
-from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
+from topics.formats.snapshot import GroupState, KeyState, LeaseState, SegmentState, Snapshot, TopicState, WalPosition
 
 ranges: Final = st.lists(st.tuples(u64, u64), max_size=2)
 segments: Final = st.builds(
@@ -49,6 +49,10 @@ topics: Final = st.builds(
     ceiling=u64,
     lost=ranges,
     keys=st.lists(st.builds(KeyState, texts, u64, u64, u64, u64), max_size=2),
+    leases=st.lists(st.builds(LeaseState, u64, u64, u64, texts, u64), max_size=2),
+    lease_ceiling=u64,
+    moved=st.lists(u64, max_size=2),
+    groups=st.lists(st.builds(GroupState, texts, u64, u64), max_size=2),
     pending_deletes=ranges,
 )
 positions: Final = st.builds(WalPosition, u64, u64, u64)
@@ -187,7 +191,7 @@ def test_a_tier_that_is_not_known_is_refused() -> None:
         snapshot.decode_topic(entry)
 
 
-@pytest.mark.parametrize("kind", [Snapshot, TopicState, SegmentState, WalPosition, KeyState])
+@pytest.mark.parametrize("kind", [Snapshot, TopicState, SegmentState, WalPosition, KeyState, LeaseState, GroupState])
 def test_every_member_is_documented(kind: type[msgspec.Struct]) -> None:
     """Those of a map by its name, those of an array by the list of them."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text("utf-8")

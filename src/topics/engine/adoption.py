@@ -181,6 +181,7 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
     state = TopicState(described["name"], topic_id, described["epoch"], described["config"])
     for floor in ("cap_floor", "ttl_floor", "trim_floor", "delete_below"):
         setattr(state, floor, described.get(floor, 0))
+    state.lease_ceiling = described.get("lease_ceiling", 1)
     is_damaged = False
     for first_seq in sorted(segment_files(fs, directory)):
         stem = f"{directory}/{layout.segment_stem(first_seq)}"

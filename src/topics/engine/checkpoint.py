@@ -159,10 +159,19 @@ class Checkpointer:
         positions = engine.wal.positions
         captured = self._capture_all(closing=self._closing)
         entries = {topic.id: topic.encoded for topic in engine.topics.values() if topic.encoded is not None}
-        next_topic_id = engine.next_topic_id
+        # Routers in the same turn as their dests: a cursor and the copies it stands for belong together.
+        routing = engine.routing
+        snapshot = Snapshot(
+            self.number + 1,
+            engine.next_topic_id,
+            self._layout or positions,
+            next_router_id=routing.next_router_id,
+            routers=routing.states(),
+        )
+        routers_changed, routing.is_dirty = routing.is_dirty, False
         self._began_bytes = self._wal_bytes()
         engine.wal.release()
-        if not captured and self.number and self._topics_removed == 0:
+        if not captured and self.number and self._topics_removed == 0 and not routers_changed:
             # Only marks were written since: the last snapshot still says it all.
             self._filed_bytes = self._began_bytes
             self._finish(None)
@@ -176,7 +185,7 @@ class Checkpointer:
             self._flag_cold(cold)
             return result
 
-        self._background.run(work, lambda result: self._job_done(captured, entries, next_topic_id, positions, result))
+        self._background.run(work, lambda result: self._job_done(captured, entries, snapshot, positions, result))
 
     def _capture_all(self, *, closing: bool) -> list[_Captured]:
         now_ms = self._engine.now_ms()
@@ -193,6 +202,10 @@ class Checkpointer:
             topic.ceiling = topic.ceiling_asked = topic.head_seq + 1
             topic.reserve = 0
             topic.encoded = None
+        if closing and topic.leases is not None and topic.leases.ceiling > topic.leases.next_id:
+            # Nothing is claimed any more.
+            topic.leases.ceiling = topic.leases.next_id
+            topic.encoded = None
         active = topic.active_segment()
         age_ms_max = self._engine.settings.segment_age_ms_max
         if active is not None and age_ms_max and now_ms - active.created_ts >= age_ms_max:
@@ -207,6 +220,8 @@ class Checkpointer:
         is_ephemeral = topic.config.durability == "ephemeral"
         upto_seq = topic.logged_last_seq if is_ephemeral else topic.head_seq
         upto_seq = max(upto_seq, topic.checkpointed_seq)
+        if topic.hops is not None and topic.routers_out:
+            topic.hops.checkpoint(min(router.settled[0] for router in topic.routers_out))
         state = capture_state(topic, upto_seq, self._engine.now_ms())
         active = topic.active_segment()
         work = TopicWork(
@@ -274,7 +289,7 @@ class Checkpointer:
         self,
         captured: list[_Captured],
         entries: dict[int, bytes],
-        next_topic_id: int,
+        snapshot: Snapshot,
         positions: list[WalPosition],
         result: JobResult | BaseException,
     ) -> None:
@@ -292,12 +307,7 @@ class Checkpointer:
             entries[item.topic.id] = self._state_entry(item, touched)
             self._take_over(item, touched)
         self._close_replayed_files()
-        snapshot = Snapshot(
-            self.number + 1,
-            next_topic_id,
-            self._layout or positions,
-            [msgspec.Raw(entry) for entry in entries.values()],
-        )
+        snapshot.topics = [msgspec.Raw(entry) for entry in entries.values()]
         self._background.run(
             lambda: write_snapshot(self._fs, self._root, snapshot),
             lambda written: self._snapshot_written(captured, snapshot, written),
@@ -356,6 +366,7 @@ class Checkpointer:
         self._kept_positions = [*self._kept_positions[-1:], snapshot.wal]
         for item in captured:
             self._note_dropped(item.topic)
+            item.topic.snapshot_seqs = (item.topic.snapshot_seqs[1], item.work.upto_seq)
         self._mark(captured, snapshot)
 
     def _mark(self, captured: list[_Captured], snapshot: Snapshot) -> None:
@@ -419,6 +430,7 @@ class Checkpointer:
         self._running = False
         if error is not None:
             logger.error("checkpoint failed: %s", error)
+            self._engine.routing.is_dirty = True
         done, self._done = self._done, []
         _call_all(done, error)
         if self._again:
@@ -466,6 +478,8 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         key for key in topic.keys.values() if now_ms - key.ts < window_ms and key.first_seq + key.count - 1 <= upto_seq
     ]
     segments = topic.segments
+    leases = topic.leases
+    keeps_leases = topic.config.leases_durable and topic.config.durability != "ephemeral"
     return TopicState(
         topic.name,
         topic.id,
@@ -484,6 +498,11 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         lost=list(topic.lost),
         keys=keys,
         pending_deletes=runs_of(seq for segment in segments.segments for seq in segments.pending_seqs(segment)),
+        leases=leases.states() if leases is not None and keeps_leases else [],
+        lease_ceiling=leases.ceiling if leases is not None else 1,
+        moved=sorted(leases.moved) if leases is not None else [],
+        groups=list(topic.groups.values()),
+        hops=topic.hops.within(0, upto_seq) if topic.hops is not None else [],
     )
 
 
@@ -524,9 +543,10 @@ def _trim_tail(topic: Topic, cache_bytes: int) -> None:
 
 
 def _unlogged(topic: Topic, upto_seq: int) -> list[bytes]:
-    """Records written while the topic was ephemeral, once it is not any more: the WAL has no frame of them."""
+    """Records written while the topic was ephemeral, once it is not any more, and derived copies of a router: the WAL
+    has no frame of them, or not yet."""
     first = max(topic.checkpointed_seq + 1, topic.tail.first_seq)
-    last = min(topic.unlogged_last_seq, upto_seq)
+    last = min(max(topic.unlogged_last_seq, topic.copied_last_seq), upto_seq)
     if last < first:
         return []
     return [body for body in topic.tail.read(first, last) if body is not None]
@@ -534,6 +554,7 @@ def _unlogged(topic: Topic, upto_seq: int) -> list[bytes]:
 
 def topic_json(topic: Topic) -> bytes:
     """Derived: for a start without snapshots, and for readers of one directory."""
+    leases = {} if topic.leases is None else {"lease_ceiling": topic.leases.ceiling}
     return msgspec.json.encode(
         {
             "format": 1,
@@ -545,6 +566,7 @@ def topic_json(topic: Topic) -> bytes:
             "ttl_floor": topic.ttl_floor,
             "trim_floor": topic.trim_floor,
             "delete_below": topic.delete_below,
+            **leases,
         }
     )
 

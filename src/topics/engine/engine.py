@@ -18,10 +18,15 @@ from typing import Any
 
 from topics.clock import Clock
 from topics.engine.config import TopicConfig, config_members
+from topics.engine.forwarding import Forwarder
+from topics.engine.groups import Groups
 from topics.engine.names import SortedNames, check_topic_name
 from topics.engine.page import Page
 from topics.engine.priority import effective_priority
+from topics.engine.queue import Queues
 from topics.engine.replayed import WalFiles
+from topics.engine.router import Router, RouterSpec
+from topics.engine.routing import Routing
 from topics.engine.runtime import Runtime
 from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
@@ -113,6 +118,15 @@ class Engine:
         self.wal: Wal
         # Files that records of the last start are read from, until the first checkpoint has put them away.
         self.wal_files: WalFiles | None = None
+        self.queues = Queues(self)
+        # Told of each new topic once it can be read. They must not call back.
+        self.on_topic_created: list[Callable[[Topic], None]] = []
+        self.groups = Groups(self)
+        self.forwarder = Forwarder(self)
+        self.routing = Routing(self)
+        # Whether a flush is under way, and something was queued behind what it has written.
+        self._is_flushing = False
+        self._flush_again = False
 
     def now_ms(self) -> int:
         now_ms = self.clock.now_ms()
@@ -123,11 +137,29 @@ class Engine:
         if self._pending:
             pending, self._pending = self._pending, []
             for topic in pending:
-                self._stage_pending(topic)
-        self.wal.flush()
+                self.stage_pending(topic)
+        if self._is_flushing:
+            # From a callback of the group that is being written: it goes next.
+            self._flush_again = True
+            return
+        self._is_flushing = True
+        try:
+            self.wal.flush()
+            while self._flush_again:
+                self._flush_again = False
+                self.wal.flush()
+        finally:
+            self._is_flushing = False
 
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
         self.runtime.flush_soon(self.flush)
+
+    def flush_next(self) -> None:
+        """For the next step of one call, queued by a callback of the step before: in the same turn, if it can be."""
+        if self._is_flushing:
+            self._flush_again = True
+        else:
+            self.flush_soon()
 
     def stop_writes(self) -> None:
         """From here on everything that changes something is refused. What is on its way is answered."""
@@ -152,7 +184,7 @@ class Engine:
 
     def put_topic(self, name: str, config: TopicConfig, done: Done) -> None:
         """Creates or reconfigures. `done(created: bool)` once that is synced and in effect."""
-        self._check_open()
+        self.check_open()
         topic = self.topics.get(name) or self._creating.get(name)
         if topic is None:
             self._check_creation(name, config)
@@ -172,9 +204,24 @@ class Engine:
     def _check_creation(self, name: str, config: TopicConfig) -> None:
         check_topic_name(name)
         _check_dead_letter(name, config)
+        self.check_topic_room(1)
+
+    def check_topic_room(self, count: int) -> None:
+        """Whether so many topics more may be created."""
         maximum = self.settings.topics_max
-        if maximum and len(self.topics) + len(self._creating) >= maximum:
+        if count and maximum and len(self.topics) + len(self._creating) + count > maximum:
             raise Throttled(f"there are {maximum} topics already", {"limit": "max_topics", "max": maximum})
+
+    def with_topic(self, name: str, config: TopicConfig, done: Done) -> None:
+        """Creates the topic unless it is there or on its way; `done` when it is worth looking again, or an error."""
+        topic = self.topics.get(name) or self._creating.get(name)
+        if topic is None:
+            self._check_creation(name, config)
+            self._create(name, config, done)
+        elif topic.created and not topic.changing:
+            done(topic)
+        else:
+            topic.on_changed.append(lambda: done(topic))
 
     def _create(self, name: str, config: TopicConfig, done: Done) -> Topic:
         topic = self.new_topic(name, self.next_topic_id, 1, config)
@@ -191,6 +238,7 @@ class Engine:
             if error is not None:
                 self._fail_stuck(topic, error)
                 done(error)
+                self._call_waiting(topic)
                 return
             topic.created = True
             self.topics[name] = topic
@@ -198,12 +246,15 @@ class Engine:
                 self._names.add(name)
             self.note_config(topic)
             done(topic)
+            for tell in self.on_topic_created:
+                tell(topic)
             self._publish_ready(topic)
+            self._call_waiting(topic)
 
         topic.shard.submit(frame, 1, durable=True, done=created)
         self.next_topic_id += 1
         self._creating[name] = topic
-        self._flush_soon()
+        self.flush_soon()
         return topic
 
     def _reconfigure(self, topic: Topic, config: TopicConfig, done: Done) -> None:
@@ -213,7 +264,7 @@ class Engine:
                 f'topic "{topic.name}" is a {topic.config.type}',
                 {"topic": topic.name, "existing_type": topic.config.type, "requested_type": config.type},
             )
-        self._stage_pending(topic)
+        self.stage_pending(topic)
         topic.refresh(self.now_ms())
         becomes_stored = topic.config.durability == "ephemeral" and config.durability != "ephemeral"
         unlogged_last_seq = topic.next_seq - 1 if becomes_stored else 0
@@ -223,6 +274,12 @@ class Engine:
         update = control.ConfigUpdate(config_members(config), cap_floor, topic.ttl_floor, unlogged_last_seq)
         ts = self.now_ms()
         frame = wal_frame.encode_control(FrameType.CONFIG, topic.id, ts, control.encode(update))
+        # Derived copies were made under the old one.
+        self.forwarder.log_copies(topic, durable=True)
+        frames = [frame]
+        if becomes_stored:
+            # Copies of an ephemeral dest are in no frame, nor is how far their routers are.
+            frames += self.forwarder.cursor_notes(topic)
 
         def updated(error: TopicsError | None) -> None:
             if error is None:
@@ -234,14 +291,14 @@ class Engine:
             done(error if error is not None else False)
             self._call_waiting(topic)
 
-        topic.shard.submit(frame, 1, durable=True, done=updated)
+        topic.shard.submit(b"".join(frames), len(frames), durable=True, done=updated)
         self._begin_change(topic)
 
     def _begin_change(self, topic: Topic) -> None:
         """Writes that come now wait: what is logged behind this frame obeys the new config, or a new instance."""
         topic.changing = True
         self.note_config(topic)
-        self._flush_soon()
+        self.flush_soon()
 
     def _end_change(self, topic: Topic) -> None:
         topic.changing = False
@@ -252,19 +309,29 @@ class Engine:
         for call in waiting:
             call()
 
-    def delete_topic(self, name: str, *, if_empty: bool, done: Done) -> None:
-        """Ends the instance. `done(deleted: bool)` once that is synced."""
-        self._check_open()
+    def delete_topic(self, name: str, *, if_empty: bool, done: Done, removed: list[str] | None = None) -> None:
+        """Ends the instance. `done(deleted: bool)` once that is synced.
+
+        Routers that touch it go with it: their names are added to `removed`.
+        """
+        self.check_open()
         topic = self.topics.get(name) or self._creating.get(name)
         if topic is None:
             done(False)
             return
         if topic.changing:
             topic.on_changed.append(
-                lambda: self._again(lambda: self.delete_topic(name, if_empty=if_empty, done=done), done)
+                lambda: self._again(
+                    lambda: self.delete_topic(name, if_empty=if_empty, done=done, removed=removed), done
+                )
             )
             return
-        self._stage_pending(topic)
+        self.stage_pending(topic)
+        if topic.routers_in:
+            self.forwarder.bring_up_to_date(topic)
+        for router in topic.routers_out:
+            # What was written before it goes is copied.
+            self.forwarder.bring_up_to_date(router.dest)
         topic.refresh(self.now_ms())
         if if_empty and topic.count + topic.staged_count:
             raise TopicNotEmpty(f'topic "{name}" is not empty', {"topic": name, "count": topic.count})
@@ -277,12 +344,30 @@ class Engine:
                 if self._names is not None:
                     self._names.remove(name)
                 topic.leave_total()
+                names = self.routing.topic_removed(topic)
+                if removed is not None:
+                    removed.extend(names)
                 self.on_topic_removed(topic)
                 if topic.waiters:
                     _wake(topic)
             done(error if error is not None else True)
             self._call_waiting(topic)
 
+        def copies_logged(error: TopicsError | None) -> None:
+            if error is None:
+                try:
+                    topic.shard.submit(frame, 1, durable=True, done=deleted)
+                    self.flush_next()
+                    return
+                except TopicsError as refusal:
+                    error = refusal
+            deleted(error)
+
+        if topic.routers_out:
+            # Copies that only its records could give again are logged first, and none are made meanwhile.
+            self._begin_change(topic)
+            self.forwarder.log_copies_of(topic, copies_logged, durable=True)
+            return
         topic.shard.submit(frame, 1, durable=True, done=deleted)
         self._begin_change(topic)
 
@@ -329,29 +414,33 @@ class Engine:
         key: str | None = None,
         create: bool | None = None,
         config: TopicConfig | None = None,
+        dead_letter: control.DeadLetter | None = None,
     ) -> None:
         """Appends the batch: all of it or nothing, seqs in order. `done` once the class's promise is kept.
 
-        Raises at once what can be told at once; then `done` is not called.
+        Raises at once what can be told at once; then `done` is not called. `dead_letter` is the job that the only
+        record of the batch is a copy of.
         """
         topic = self.topics.get(name)
         if key is not None:
             _check_key(key)
-        elif topic is not None and topic.takes_groups:
+        elif topic is not None and topic.takes_groups and dead_letter is None:
             # The common case: only noted now, and staged with all others of this turn.
             topic.shard.admit()
             pending = topic.pending
             pending.append((batch, done))
             if len(pending) == 1:
                 self._pending.append(topic)
-                self._flush_soon()
+                self.flush_soon()
             return
         if topic is None or topic.changing or self.closed:
-            topic = self._topic_to_append(name, batch, done, key=key, create=create, config=config)
+            topic = self._topic_to_append(
+                name, batch, done, key=key, create=create, config=config, dead_letter=dead_letter
+            )
             if topic is None:
                 return
         if topic.pending:
-            self._stage_pending(topic)
+            self.stage_pending(topic)
         now_ms = self.now_ms()
         if key is not None and self._deduped(topic, key, now_ms, done):
             return
@@ -363,7 +452,7 @@ class Engine:
         if self.settings.total_bytes_max:
             self._check_quota(batch)
         ts = max(topic.last_ts, now_ms)
-        self._stage(topic, batch, ts, key, done)
+        self._stage(topic, batch, ts, key, done, dead_letter=dead_letter)
 
     def note_config(self, topic: Topic) -> None:
         """Whether its writes can be staged by the turn: nothing about them must be decided one by one."""
@@ -376,9 +465,10 @@ class Engine:
             and config.discard == "old"
             and not config.cap_bytes
             and not self.settings.total_bytes_max
+            and not topic.routers_in
         )
 
-    def _stage_pending(self, topic: Topic) -> None:
+    def stage_pending(self, topic: Topic) -> None:
         """Stages the writes of this turn to one topic: one pass of encoding, one submission, one commit."""
         pending, topic.pending = topic.pending, []
         if not pending:
@@ -422,14 +512,16 @@ class Engine:
         key: str | None,
         create: bool | None,
         config: TopicConfig | None,
+        dead_letter: control.DeadLetter | None,
     ) -> Topic | None:
         """The topic, created or being created; None when the write waits for a deletion to end."""
-        self._check_open()
+        self.check_open()
         topic = self.topics.get(name) or self._creating.get(name)
         if topic is not None and topic.changing:
-            topic.on_changed.append(
-                lambda: self._again(lambda: self.append(name, batch, done, key=key, create=create, config=config), done)
+            again = partial(
+                self.append, name, batch, done, key=key, create=create, config=config, dead_letter=dead_letter
             )
+            topic.on_changed.append(lambda: self._again(again, done))
             return None
         if topic is None:
             wanted = config or TopicConfig()
@@ -443,23 +535,38 @@ class Engine:
             topic = self._create(name, wanted, _ignore)
         return topic
 
-    def _stage(self, topic: Topic, batch: RecordBatch, ts: int, key: str | None, done: AppendDone) -> None:
+    def _stage(
+        self,
+        topic: Topic,
+        batch: RecordBatch,
+        ts: int,
+        key: str | None,
+        done: AppendDone,
+        *,
+        dead_letter: control.DeadLetter | None = None,
+        copies: control.Copies | None = None,
+        is_derived: bool = False,
+    ) -> None:
+        if topic.routers_in and copies is None:
+            self.forwarder.log_copies(topic)
+            self.forwarder.note_direct_write(topic, batch, topic.next_seq)
         first_seq = topic.next_seq
         count = len(batch)
         config = topic.config
         durability = config.durability
-        is_ephemeral = durability == "ephemeral"
+        is_unlogged = is_derived or durability == "ephemeral"
         floor = evicted = 0
         if config.cap_bytes and config.discard == "old":
             floor, evicted = topic.byte_cap_floor(config, first_seq, batch.sizes, batch.size_bytes)
-        logs_floor = floor > topic.staged_floor and not is_ephemeral
+        logs_floor = floor > topic.staged_floor and not is_unlogged
+        has_note = key is not None or dead_letter is not None or copies is not None
         buffer, bodies = wal_frame.encode_appends(
             topic.id,
             first_seq,
             ts,
             batch,
             durable=durability == "fsync",
-            opens=key is None or is_ephemeral,
+            opens=not has_note or is_unlogged,
             closes=not logs_floor,
         )
         staged = Staged(topic, first_seq, bodies, batch.sizes, batch.size_bytes, ts, [(count, done)])
@@ -467,12 +574,12 @@ class Engine:
         staged.key = key
         staged.cap_floor = floor
         staged.created = not topic.created and not topic.staged
-        if is_ephemeral:
+        if is_unlogged:
             staged.is_unlogged = staged.committed = True
         else:
             frames = count
-            if key is not None:
-                note = control.encode(control.Note(key=key))
+            if has_note:
+                note = control.encode(control.Note(key, dead_letter, copies))
                 buffer = (
                     wal_frame.encode_control(FrameType.NOTE, topic.id, ts, note, flags=FLAG_FIRST | FLAG_MORE) + buffer
                 )
@@ -493,10 +600,36 @@ class Engine:
         topic.staged_evict_bytes += evicted
         if floor > topic.staged_floor:
             topic.staged_floor = floor
-        if is_ephemeral:
+        if is_unlogged:
             self._publish_ready(topic)
         else:
-            self._flush_soon()
+            self.flush_soon()
+
+    def stage_copies(
+        self, topic: Topic, batch: RecordBatch, copies: control.Copies, done: AppendDone, *, is_derived: bool
+    ) -> None:
+        """Copies of a router: derived ones are published at once, others logged behind a note. Room is checked."""
+        ts = max(topic.last_ts, self.now_ms())
+        self._stage(topic, batch, ts, None, done, copies=copies, is_derived=is_derived)
+
+    def stage_holes(self, topic: Topic, count: int, evict: control.Evict, done: AppendDone) -> None:
+        """Seqs without records, for what a router's source lost."""
+        first_seq = topic.next_seq
+        ts = max(topic.last_ts, self.now_ms())
+        staged = Staged(topic, first_seq, [], [], 0, ts, [(count, done)])
+        staged.last_seq = first_seq + count - 1
+        staged.is_holes = True
+        staged.cap_floor = topic.staged_floor
+        if topic.config.durability == "ephemeral":
+            staged.committed = True
+        else:
+            durable = topic.config.durability == "fsync"
+            frame = wal_frame.encode_control(FrameType.EVICT, topic.id, ts, control.encode(evict))
+            topic.shard.submit(frame, 1, durable=durable, done=partial(self._committed, staged))
+            self.flush_soon()
+        topic.next_seq = first_seq + count
+        topic.staged.append(staged)
+        self._publish_ready(topic)
 
     def _reserve(self, topic: Topic, next_seq: int, ts: int) -> None:
         """Syncs a new head ceiling, ahead of need: twice the last one while the topic stays busy."""
@@ -555,7 +688,10 @@ class Engine:
                 break
             queue.popleft()
             self._unstage(topic, staged)
-            topic.publish(staged)
+            if staged.is_holes:
+                topic.publish_holes(staged)
+            else:
+                topic.publish(staged)
             if staged.ts > self.newest_ts:
                 self.newest_ts = staged.ts
             if staged.key is not None:
@@ -570,8 +706,11 @@ class Engine:
                 done(Appended(name, first_seq, last_seq, last_seq, count, ts, created, False, write_ms, sync_ms))
                 first_seq += count
                 created = False
-        if topic.waiters and topic.head_seq > head_seq:
-            _wake(topic)
+        if topic.head_seq > head_seq:
+            if topic.routers_out:
+                self.forwarder.note_source(topic)
+            if topic.waiters:
+                _wake(topic)
 
     def _deduped(self, topic: Topic, key: str, now_ms: int, done: AppendDone) -> bool:
         """Whether a write with this key was made, or is being made, within the window. Answers it then."""
@@ -611,7 +750,7 @@ class Engine:
         seqs: list[int] | None = None,
     ) -> None:
         """Removes what is live now and matches, for good. `done(Deleted)` once that is logged."""
-        self._check_open()
+        self.check_open()
         if before_seq is None and tag is None and tag_prefix is None and seqs is None:
             raise InvalidRequest("say what to delete: before_seq, a tag, or both")
         if tag is not None and tag_prefix is not None:
@@ -622,11 +761,16 @@ class Engine:
         _check_unicode(tag, "tag")
         _check_unicode(tag_prefix, "tag")
         topic = self.topic(name)
-        self._stage_pending(topic)
+        self.stage_pending(topic)
+        if topic.routers_in:
+            self.forwarder.bring_up_to_date(topic)
+            # A replay must find the copies that the frame is about.
+            self.forwarder.log_copies(topic)
         topic.refresh(self.now_ms())
         delete = control.Delete(topic.head_seq + 1, before_seq, tag, tag_prefix, seqs, topic.ttl_floor)
 
         def committed(error: TopicsError | None) -> None:
+            topic.hazards -= 1
             if error is not None:
                 done(error)
                 return
@@ -635,14 +779,62 @@ class Engine:
 
         durability = topic.config.durability
         stored_last_seq = max(topic.logged_last_seq, topic.checkpointed_seq)
+        topic.hazards += 1
         if durability == "ephemeral" and stored_last_seq < topic.first_live:
             committed(None)
             return
         # Records of a stored class must not come back because the topic is ephemeral by now.
         durable = durability in ("fsync", "ephemeral")
         frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self.now_ms(), control.encode(delete))
-        topic.shard.submit(frame, 1, durable=durable, done=committed)
-        self._flush_soon()
+
+        def copies_logged(error: TopicsError | None) -> None:
+            if error is None:
+                try:
+                    topic.shard.submit(frame, 1, durable=durable, done=committed)
+                    self.flush_next()
+                    return
+                except TopicsError as refusal:
+                    error = refusal
+            committed(error)
+
+        if topic.routers_out:
+            # What was copied from these records, and is in no frame, could not be copied again.
+            self.forwarder.log_copies_of(topic, copies_logged)
+            return
+        try:
+            topic.shard.submit(frame, 1, durable=durable, done=committed)
+        except TopicsError:
+            topic.hazards -= 1
+            raise
+        self.flush_soon()
+
+    # Routers.
+
+    @property
+    def routers(self) -> dict[str, Router]:
+        return self.routing.routers
+
+    def router(self, name: str) -> Router:
+        return self.routing.router(name)
+
+    def put_router(self, name: str, spec: RouterSpec, done: Done) -> None:
+        """Creates or changes a router, and creates its topics. `done(created: bool)` once that is synced."""
+        self.check_open()
+        self.routing.put(name, spec, done)
+
+    def delete_router(self, name: str, done: Done) -> None:
+        """Stops it; its copies stay. `done(deleted: bool)` once that is synced."""
+        self.check_open()
+        self.routing.delete(name, done)
+
+    def bring_up_to_date(self, name: str) -> bool:
+        """Forwards what routers can copy into this topic. False when copies are on their way: see `wait_copies`."""
+        topic = self.topics.get(name)
+        return topic is None or not topic.routers_in or self.forwarder.bring_up_to_date(topic)
+
+    def wait_copies(self, callback: Waiter) -> None:
+        """Calls back once, when it is worth asking `bring_up_to_date` again."""
+        self.forwarder.wait_copies(callback)
 
     # Reading.
 
@@ -658,6 +850,8 @@ class Engine:
         topic = self.topic(name)
         if from_seq < 0 or limit < 0 or bytes_max < 0:
             raise InvalidRequest("from_seq, limit and bytes_max are not negative")
+        if topic.routers_in:
+            self.forwarder.bring_up_to_date(topic)
         now_ms = self.now_ms()
         topic.refresh(now_ms)
         topic.last_read_ts = now_ms
@@ -685,7 +879,7 @@ class Engine:
         topic.refresh(self.now_ms())
         return topic.fetch_needed(from_seq, *_read_bounds(limit, bytes_max))
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self.closed:
             raise Closed
 

@@ -14,7 +14,7 @@ Nothing is deleted because metadata is missing: what is not understood is left a
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,9 +25,15 @@ from topics.engine.adoption import adopt_segments, rebuild_states
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.config import stored_config
 from topics.engine.engine import Engine
+from topics.engine.fetch import Fetch
+from topics.engine.groups import pull_back
+from topics.engine.hops import HopRuns
+from topics.engine.leases import LeaseTable
+from topics.engine.page import decode_raw
 from topics.engine.relocator import Relocator
 from topics.engine.replay import Replay
 from topics.engine.replayed import WalFiles
+from topics.engine.router_recovery import restore_routers
 from topics.engine.runtime import InlineRuntime, Runtime
 from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
@@ -37,6 +43,7 @@ from topics.errors import ColdUnavailable, Damaged, FormatError, StartRefused, S
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, decode_topic, encode_topic
 from topics.formats.wal_frame import FrameType
+from topics.limits import READ_PIECE_BYTES_MIN
 from topics.storage import layout
 from topics.storage.background import InlineBackground
 from topics.storage.cached_store import CachedStore
@@ -91,6 +98,7 @@ class OpenEngine:
         self.engine.wal.tick()
         self.checkpointer.tick()
         self.relocator.tick()
+        self.engine.forwarder.tick()
         self.engine.flush()
 
     def close(self, done: Callable[[Exception | None], None]) -> None:
@@ -102,6 +110,8 @@ class OpenEngine:
     def release(self) -> None:
         """Lets go of files, threads and the lock. Not on the owner's turn: threads may need it to end."""
         self.relocator.close()
+        self.engine.queues.close()
+        self.engine.forwarder.close()
         self.checkpointer.close()
         self.runner.close()
         self.engine.wal.close()
@@ -161,6 +171,8 @@ class _Recovery:
         self._wal_files = self._engine.wal_files = WalFiles(self._fs)
         # (topic id, segment) that the snapshot lists and the directory does not have.
         self._missing: list[tuple[int, SegmentState]] = []
+        # Topic id -> highest seq that was evicted when the snapshot was taken.
+        self._floors: dict[int, int] = {}
 
     def run(self, runner: JobRunner) -> OpenEngine:
         engine = self._engine
@@ -172,6 +184,7 @@ class _Recovery:
         starts: list[WalPosition | None] = list(snapshot.wal) if snapshot is not None else [None] * shard_count
         ends = self._replay(shard_count, starts, snapshot)
         self._resume_heads(ends)
+        self._restore_routers()
         self._finish_topics()
         if loaded.newest is not None:
             self._finish_layout_change(loaded.newest)
@@ -214,6 +227,7 @@ class _Recovery:
         if snapshot is not None:
             self.report.snapshot_number = snapshot.number
             self._engine.next_topic_id = snapshot.next_topic_id
+            self._engine.routing.next_router_id = snapshot.next_router_id
             states = [self._decode(entry, snapshot.number) for entry in snapshot.topics]
             for state in states:
                 self._load_topic(state)
@@ -280,9 +294,17 @@ class _Recovery:
         topic.ceiling = topic.ceiling_asked = state.ceiling
         topic.lost = [(first, last) for first, last in state.lost]
         topic.keys = {key.key: key for key in state.keys}
+        topic.groups = {group.name: group for group in state.groups}
+        if topic.leases is not None:
+            topic.leases.ceiling = state.lease_ceiling
+            topic.leases.moved.update(state.moved)
+            for lease in state.leases:
+                topic.leases.restore(lease)
         if any(segment.tagged_count and not segment.sealed for segment in state.segments):
             topic.tags_missing_to = state.checkpointed_seq
         topic.segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
+        topic.hops = HopRuns(state.hops) if state.hops else None
+        self._floors[state.id] = max(state.cap_floor, state.ttl_floor, state.trim_floor)
         engine.topics[topic.name] = topic
         engine.newest_ts = max(engine.newest_ts, topic.last_ts)
         return topic
@@ -339,7 +361,8 @@ class _Recovery:
         for directory in self._wal_directories():
             finish_rewrites(self._fs, directory)
         known_below_id = snapshot.next_topic_id if snapshot is not None else 1
-        replay = Replay(self._engine, self._wal_files, known_below_id)
+        routers = snapshot.routers if snapshot is not None else []
+        replay = Replay(self._engine, self._wal_files, known_below_id, routers)
         readers = [
             ShardReader(self._fs, layout.shard_directory(self._root, shard, shard_count), start)
             for shard, start in enumerate(starts)
@@ -377,6 +400,8 @@ class _Recovery:
         topics: dict[str, Topic] = {}
         self._touched = set()
         self._removed = replay.removed
+        self._routers = list(replay.routers.values())
+        self._dead_letters = [letter for item in replay.topics.values() for letter in item.dead_letters]
         for item in sorted(replay.topics.values(), key=lambda item: item.topic.id):
             topics[item.topic.name] = item.topic
             if item.touched:
@@ -419,11 +444,21 @@ class _Recovery:
             first = min(first, topic.lost.pop()[0])
         topic.lost.append((first, topic.head_seq))
 
+    def _restore_routers(self) -> None:
+        """Before anything is evicted: what routers copied since the last checkpoint is copied again."""
+        try:
+            warnings = restore_routers(self._engine, self._routers, self._floors)
+        except FormatError as error:
+            raise Damaged(layout.meta_directory(self._root), 0, "a router", error.message) from error
+        for warning in warnings:
+            self.report.warn(warning)
+
     def _finish_topics(self) -> None:
         now_ms = self._engine.now_ms()
         for topic in self._engine.topics.values():
             finish_topic(topic, now_ms, recount=topic.id in self._touched)
         self._check_missing()
+        finish_moves(self._engine.topics.values(), self._dead_letters)
 
     def _check_missing(self) -> None:
         """A listed segment without its file, after everything dead was dropped: refuse, and name it."""
@@ -616,7 +651,9 @@ def finish_topic(topic: Topic, now_ms: int, *, recount: bool) -> None:
     if replayed.end_seq == replayed.first_seq:
         topic.replayed = None
     topic.next_seq = topic.head_seq + 1
-    topic.tail = Tail(topic.head_seq + 1)
+    if topic.tail.end_seq != topic.head_seq + 1:
+        # Else it holds what routers have just copied.
+        topic.tail = Tail(topic.head_seq + 1)
     # The head of an ephemeral topic falls back to the last checkpoint: floors behind it are of seqs to come.
     topic.cap_floor = min(topic.cap_floor, topic.head_seq)
     topic.ttl_floor = min(topic.ttl_floor, topic.head_seq)
@@ -633,6 +670,52 @@ def finish_topic(topic: Topic, now_ms: int, *, recount: bool) -> None:
     topic.raise_floors()
     topic.staged_floor = topic.cap_floor
     topic.ceiling_asked = topic.ceiling
+    _finish_leases(topic)
+    pull_back(topic.groups, topic.head_seq)
+
+
+def finish_moves(topics: Iterable[Topic], dead_letters: list[control.DeadLetter]) -> None:
+    """Deletes jobs that a dead-letter topic has. Once every shard is read: queue and dead letters may be in two."""
+    queues = {topic.id: topic for topic in topics if topic.leases is not None}
+    for queue in queues.values():
+        assert queue.leases is not None
+        queue.delete_seqs(sorted(queue.leases.moved))
+        queue.leases.moved.clear()
+    for letter in dead_letters:
+        topic = queues.get(letter.queue_id)
+        # Another job may have got the seq after a power loss had taken this one.
+        if topic is not None and _ts_of(topic, letter.seq) == letter.ts:
+            topic.delete_seqs([letter.seq])
+
+
+def _ts_of(topic: Topic, seq: int) -> int | None:
+    """When the record was written; None when it is not there."""
+    if not topic.first_live <= seq <= topic.head_seq:
+        return None
+    try:
+        found = topic.job_slots(seq, seq, READ_PIECE_BYTES_MIN, may_wait=True)
+    except ColdUnavailable as error:
+        logger.warning("a job that is a dead letter by now may be delivered once more: %s", error.message)
+        return None
+    assert not isinstance(found, Fetch)
+    offset, slots = found
+    return decode_raw(slots[0], offset).ts if isinstance(slots[0], bytes) else None
+
+
+def _finish_leases(topic: Topic) -> None:
+    """Leases of jobs that are still there, if they were kept at all."""
+    if topic.config.type == "queue" and topic.leases is None:
+        # A topic whose creation is lost, and whose config is not.
+        topic.leases = LeaseTable()
+    table = topic.leases
+    if table is None:
+        return
+    table.resume()
+    if not topic.config.leases_durable or topic.config.durability == "ephemeral":
+        table.forget_all()
+    for state in table.states():
+        if topic.next_live(state.seq) != state.seq:
+            table.forget(state.seq)
 
 
 def _count_again(topic: Topic, *, recount: bool) -> None:
@@ -649,7 +732,10 @@ def _count_again(topic: Topic, *, recount: bool) -> None:
         topic.replayed.forget_below(floor)
         more_count, more_size = topic.replayed.live_numbers(floor, topic.head_seq)
         count, size = count + more_count, size + more_size
-    topic.count, topic.size_bytes = count, size
+    topic.tail.forget_below(floor)
+    more_count, more_size = topic.tail.live_numbers(floor, topic.head_seq)
+    topic.count, topic.size_bytes = count + more_count, size + more_size
+    count = topic.count
     if not count:
         topic.first_live = topic.head_seq + 1
     elif recount or floor > topic.first_live or topic.first_live > topic.checkpointed_seq:

@@ -7,12 +7,16 @@ frames are replayed only places, floors and marks are kept.
 
 import logging
 import re
+from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
 from topics.engine.config import TopicConfig, stored_config
 from topics.engine.engine import Engine
+from topics.engine.groups import apply_update
+from topics.engine.hops import HopRuns
+from topics.engine.queue import replay_lease
 from topics.engine.replayed import Replayed, WalFiles
 from topics.engine.topic import Topic
 from topics.errors import BadFrame, Damaged
@@ -48,6 +52,9 @@ class TopicReplay:
     """One topic while the log is read."""
 
     __slots__ = (
+        "copies",
+        "dead_letter",
+        "dead_letters",
         "evict",
         "first_seq",
         "key",
@@ -56,6 +63,7 @@ class TopicReplay:
         "open_seq",
         "open_tags",
         "replayed",
+        "routers",
         "topic",
         "touched",
     )
@@ -71,6 +79,12 @@ class TopicReplay:
         self.first_seq = self.last_seq = 0
         self.key: str | None = None
         self.evict: control.Evict | None = None
+        # The job that the open write is a copy of, and those of all writes that were finished.
+        self.dead_letter: control.DeadLetter | None = None
+        self.dead_letters: list[control.DeadLetter] = []
+        # Routers that it is the dest of, and what the open write says of one.
+        self.routers: list[ReplayedRouter] = []
+        self.copies: control.Copies | None = None
         # Whether delete marks of files were changed: their numbers must be counted again.
         self.touched = False
 
@@ -88,10 +102,14 @@ class TopicReplay:
         self.first_seq = self.last_seq = 0
         self.key = None
         self.evict = None
+        self.dead_letter = None
+        self.copies = None
 
     def finish(self, ts: int) -> None:
         """The write is whole: it counts."""
         topic = self.topic
+        if self.routers:
+            self._finish_copies()
         last_seq = self.next_seq - 1
         if last_seq > topic.head_seq:
             topic.head_seq = last_seq
@@ -106,6 +124,9 @@ class TopicReplay:
         if self.evict is not None:
             topic.cap_floor = max(topic.cap_floor, self.evict.cap_floor)
             topic.ttl_floor = max(topic.ttl_floor, self.evict.ttl_floor)
+        if self.dead_letter is not None:
+            self.dead_letters.append(self.dead_letter)
+            self.dead_letter = None
         self.open_seq = None
         if self.open_tags:
             self.open_tags = []
@@ -113,11 +134,63 @@ class TopicReplay:
         self.key = None
         self.evict = None
 
+    def _finish_copies(self) -> None:
+        """A write to a router's dest: behind it copies go on, from where it says, or from where they were."""
+        copies, last_seq = self.copies, self.last_seq
+        self.copies = None
+        if self.evict is not None and self.evict.trim_floor:
+            self.topic.trim_floor = max(self.topic.trim_floor, self.evict.trim_floor)
+            copies = self.evict.copies or copies
+        if copies is not None:
+            last_seq = max(last_seq, copies.dest_seq)
+            if last_seq >= self.next_seq:
+                # A source trim, or copies that were dead when they were logged.
+                self.replayed.append_holes(last_seq + 1 - self.next_seq)
+                self.next_seq = last_seq + 1
+            for router in self.routers:
+                if router.id == copies.router:
+                    router.cursor = copies.cursor
+                    router.forwarded_total = copies.forwarded_total
+            if copies.hops:
+                self.topic.hops = HopRuns([*_runs(self.topic.hops, copies.hops[0][0]), *copies.hops])
+        for router in self.routers:
+            router.dest_seq = max(router.dest_seq, last_seq)
+
+
+class ReplayedRouter:
+    """A router while the log is read: everything up to `cursor` is done, its copies end at `dest_seq`."""
+
+    __slots__ = ("cursor", "dest", "dest_base", "dest_seq", "forwarded_total", "id", "name", "source", "spec")
+
+    def __init__(self, state: control.RouterState) -> None:
+        self.id = state.id
+        self.name = state.name
+        # Topic ids.
+        self.source = state.source
+        self.dest = state.dest
+        self.spec = state.spec
+        self.cursor = state.cursor
+        self.dest_seq = state.dest_seq
+        self.dest_base = state.dest_base
+        self.forwarded_total = state.forwarded_total
+
+    def change(self, state: control.RouterState) -> None:
+        self.spec = state.spec
+        self.cursor = state.cursor
+        self.dest_seq = max(self.dest_seq, state.dest_seq)
+        self.forwarded_total = state.forwarded_total
+
+
+def _runs(hops: HopRuns | None, end_seq: int) -> list[tuple[int, int, int]]:
+    return hops.within(0, end_seq - 1) if hops is not None else []
+
 
 class Replay:
     """All topics while the log is read. Frames of one topic stand in one shard, in order."""
 
-    def __init__(self, engine: Engine, wal_files: WalFiles, known_below_id: int) -> None:
+    def __init__(
+        self, engine: Engine, wal_files: WalFiles, known_below_id: int, routers: Iterable[control.RouterState] = ()
+    ) -> None:
         self._engine = engine
         self._wal_files = wal_files
         # Ids below this that are not in the snapshot were removed before it was taken.
@@ -127,6 +200,11 @@ class Replay:
         self.topics: dict[int, TopicReplay] = {
             topic.id: TopicReplay(topic, wal_files) for topic in engine.topics.values()
         }
+        # By their ids. The frames of a router stand in the shard of its dest.
+        self.routers: dict[int, ReplayedRouter] = {}
+        self._removed_routers: set[int] = set()
+        for state in routers:
+            self._put_router(state)
         self.newest_ts = 0
         self.warnings: list[str] = []
 
@@ -196,7 +274,17 @@ class Replay:
         if frame.flags & FLAG_FIRST:
             replay.begin(0)
         if kind == FrameType.NOTE:
-            replay.key = control.decode(control.Note, data).key
+            note = control.decode(control.Note, data)
+            if note.group is not None:
+                apply_update(topic.groups, note.group, frame.ts)
+            replay.key, replay.dead_letter, replay.copies = note.key, note.dead_letter, note.copies
+        elif kind == FrameType.ROUTER_CREATE:
+            self._put_router(control.decode(control.RouterState, data))
+        elif kind == FrameType.ROUTER_DELETE:
+            self._remove_router(control.decode(control.RouterDelete, data).id)
+        elif kind == FrameType.LEASE:
+            if topic.leases is not None:
+                replay_lease(topic.leases, control.decode(control.Lease, data))
         elif kind == FrameType.EVICT:
             replay.evict = control.decode(control.Evict, data)
         elif kind == FrameType.CONFIG:
@@ -210,6 +298,27 @@ class Replay:
         if not frame.flags & FLAG_MORE and replay.open_seq is not None:
             replay.finish(frame.ts)
 
+    def _put_router(self, state: control.RouterState) -> None:
+        routing = self._engine.routing
+        routing.next_router_id = max(routing.next_router_id, state.id + 1)
+        if state.id in self._removed_routers:
+            return
+        known = self.routers.get(state.id)
+        if known is not None:
+            known.change(state)
+            return
+        router = self.routers[state.id] = ReplayedRouter(state)
+        dest = self.topics.get(state.dest)
+        if dest is not None:
+            dest.routers.append(router)
+
+    def _remove_router(self, router_id: int) -> None:
+        self._removed_routers.add(router_id)
+        router = self.routers.pop(router_id, None)
+        dest = self.topics.get(router.dest) if router is not None else None
+        if dest is not None:
+            dest.routers = [other for other in dest.routers if other is not router]
+
     def _configure(self, replay: TopicReplay, update: control.ConfigUpdate, ts: int) -> None:
         topic = replay.topic
         topic.forget_keys(ts)
@@ -217,6 +326,9 @@ class Replay:
         topic.forget_keys(ts)
         topic.cap_floor = max(topic.cap_floor, update.cap_floor)
         topic.ttl_floor = max(topic.ttl_floor, update.ttl_floor)
+        if topic.leases is not None and not topic.config.leases_durable:
+            # What became of them from here on was not logged.
+            topic.leases.forget_all()
         if topic.config.durability != "disk":
             # Synced, and all before it: see `Topic.apply_config`.
             topic.ceiling = 0
@@ -236,6 +348,8 @@ class Replay:
         replay.replayed.append_holes(head_seq + 1 - replay.next_seq)
         replay.next_seq = head_seq + 1
         replay.topic.head_seq = max(replay.topic.head_seq, head_seq)
+        for router in replay.routers:
+            router.dest_seq = max(router.dest_seq, head_seq)
 
 
 def _append_all(replay: TopicReplay, path: str, buffer: bytes, base: int, frames: list[Frame]) -> None:
@@ -276,6 +390,7 @@ def _append_run(replay: TopicReplay, path: str, buffer: bytes, base: int, frames
         times,
     )
     replay.next_seq = first_seq + count
+    replay.last_seq = first_seq + count - 1
     replay.finish(times[-1])
     return count
 
@@ -286,7 +401,7 @@ def _append_one(replay: TopicReplay, path: str, buffer: bytes, base: int, frame:
         replay.begin(seq)
     if replay.key is not None:
         replay.first_seq = replay.first_seq or seq
-        replay.last_seq = seq
+    replay.last_seq = seq
     expected = replay.next_seq
     if seq >= expected:
         if seq > expected:
@@ -323,6 +438,8 @@ def replay_delete(replay: TopicReplay, delete: control.Delete) -> None:
     for seq in seqs:
         if replayed.first_seq <= seq < replayed.end_seq:
             replayed.kill(seq)
+        if topic.leases is not None:
+            topic.leases.forget(seq)
     filed = [seq for seq in seqs if seq <= topic.checkpointed_seq]
     if filed:
         topic.segments.mark_pending(filed)

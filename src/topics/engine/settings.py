@@ -10,6 +10,7 @@ from topics.limits import (
     CHECKPOINT_WAL_BYTES,
     HOT_RETAIN_SEGMENTS,
     MIB,
+    ROUTERS_MAX,
     SEGMENT_AGE_MS_MAX,
     SEGMENT_BYTES_MAX,
     SEGMENT_EVENTS_MAX,
@@ -39,6 +40,8 @@ class EngineSettings:
     # 0 = no bound by bytes.
     hot_retain_bytes: int = 0
     topics_max: int = TOPICS_MAX
+    # 0 = unlimited, as for topics.
+    routers_max: int = ROUTERS_MAX
     # Live bytes over all topics; 0 = unlimited.
     total_bytes_max: int = 0
     # Recent records kept in memory beyond the un-checkpointed tail, at most, per topic.
@@ -64,6 +67,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "hot_retain_segments": (0, U64_MAX),
     "hot_retain_bytes": (0, U64_MAX),
     "topics_max": (0, U64_MAX),
+    "routers_max": (0, U64_MAX),
     "total_bytes_max": (0, U64_MAX),
     "tail_cache_bytes": (0, U64_MAX),
 }

@@ -47,6 +47,7 @@ class Staged:
         "committed",
         "created",
         "first_seq",
+        "is_holes",
         "is_unlogged",
         "key",
         "last_seq",
@@ -91,8 +92,10 @@ class Staged:
         # How long the log took, known once committed.
         self.write_ms = 0.0
         self.sync_ms = 0.0
-        # Ephemeral: in memory only.
+        # Ephemeral, or a router's derived copies: in memory only.
         self.is_unlogged = False
+        # No records: seqs that stand for what a router's source lost.
+        self.is_holes = False
         # Whether it is answered only under a synced head reservation (class `disk`).
         self.reserved = False
 

@@ -22,15 +22,18 @@ from typing import Final
 
 from topics.engine.config import TopicConfig
 from topics.engine.fetch import Fetch, unreadable
+from topics.engine.hops import HopRuns
+from topics.engine.leases import LeaseTable
 from topics.engine.page import Page, Reason, Tombstone, raw_node, raw_size
 from topics.engine.replayed import Replayed, Span
+from topics.engine.router import Router
 from topics.engine.segment_set import SegmentSet
 from topics.engine.staged import AppendDone, Staged
 from topics.engine.tag_index import TagIndex
 from topics.engine.tail import Tail
 from topics.errors import ColdUnavailable, CorruptRecord, FormatError
 from topics.formats.records import RecordBatch
-from topics.formats.snapshot import KeyState, SegmentState
+from topics.formats.snapshot import GroupState, KeyState, SegmentState
 from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.limits import (
     FETCH_SEGMENTS_MAX,
@@ -72,19 +75,26 @@ class Topic:
         "checkpointed_seq",
         "changing",
         "config",
+        "copied_by",
+        "copied_first_seq",
+        "copied_last_seq",
         "count",
         "created",
         "delete_below",
         "encoded",
         "epoch",
         "first_live",
+        "groups",
+        "hazards",
         "head_seq",
+        "hops",
         "id",
         "keys",
         "killed_meanwhile",
         "last_read_ts",
         "last_ts",
         "last_write_ts",
+        "leases",
         "logged_last_seq",
         "lost",
         "name",
@@ -93,8 +103,11 @@ class Topic:
         "pending",
         "replayed",
         "reserve",
+        "routers_in",
+        "routers_out",
         "segments",
         "shard",
+        "snapshot_seqs",
         "staged",
         "staged_count",
         "staged_evict_bytes",
@@ -152,6 +165,23 @@ class Topic:
         # The active segment's tags up to this seq are read from its file when somebody asks for the first time.
         self.tags_missing_to = 0
         self.keys: dict[str, KeyState] = {}
+        # Consumer groups by name.
+        self.groups: dict[str, GroupState] = {}
+        # Queues only: jobs that were handed out.
+        self.leases = LeaseTable() if config.type == "queue" else None
+        # Routers that it is the dest, or the source, of.
+        self.routers_in: tuple[Router, ...] = ()
+        self.routers_out: tuple[Router, ...] = ()
+        # Derived copies (see `forwarding`) that no frame holds: the first one, and who made them. 0 = none.
+        self.copied_first_seq = 0
+        self.copied_by: Router | None = None
+        # The last one that was ever made: a checkpoint hands them over, the log may not have them.
+        self.copied_last_seq = 0
+        # Up to where its records are in segments by the last but one snapshot that was written, and by the last.
+        self.snapshot_seqs = (0, 0)
+        # Changes under way that a re-run of routers would not see in their place: copies are logged meanwhile.
+        self.hazards = 0
+        self.hops: HopRuns | None = None
         # Where its frames go; set when the WAL is open.
         self.shard: WalShard
         # Writes of this turn that are not staged yet, and whether the topic's writes may be taken that way.
@@ -236,6 +266,8 @@ class Topic:
                 self._recount()
                 live = self.head_seq + 1
             self.first_live = live
+        if self.leases is not None:
+            self.leases.forget_below(self.first_live)
         while self.lost and self.lost[0][1] < self.evict_floor:
             # The tombstone of the floor covers it.
             self.lost.pop(0)
@@ -407,6 +439,20 @@ class Topic:
             evicted = before - self.size_bytes
             self.staged_evict_bytes = max(self.staged_evict_bytes - evicted, 0) if self.staged else 0
 
+    def publish_holes(self, staged: Staged) -> None:
+        """Seqs that stand for what a router's source lost. The floor takes everything before them too."""
+        assert staged.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
+        self.raise_floors(trim_floor=self.head_seq)
+        self.head_seq = staged.last_seq
+        self.trim_floor = self.head_seq
+        self.tail = Tail(self.head_seq + 1)
+        self.first_live = self.head_seq + 1
+        self.last_ts = staged.ts
+        self.encoded = None
+        self.raise_floors()
+        self.recount_staged_evictions()
+        assert self.count == 0
+
     def apply_caps(self) -> None:
         """Evicts what the config does not allow; no write is under way."""
         self.raise_floors(cap_floor=self.floor_under(self.config))
@@ -566,6 +612,23 @@ class Topic:
         # Never got a record: what a power loss took.
         return BODY_CORE_OFFSET, last_seq, [None] * (last_seq - seq + 1), False
 
+    def job_slots(
+        self, seq: int, last_seq: int, bytes_max: int, *, may_wait: bool
+    ) -> tuple[int, Sequence[bytes | FormatError | None]] | Fetch:
+        """(core offset, slots) from `seq` on, as many of the range as one of the places that hold records gives.
+
+        What has to be fetched before, unless they are at hand or the caller may wait for them.
+        """
+        if seq < self.tail.first_seq and not may_wait:
+            fetch = self.fetch_needed(seq - 1, last_seq - seq + 1, bytes_max)
+            if fetch is not None:
+                return fetch
+        try:
+            offset, _, slots, _ = self._slots(seq, last_seq, bytes_max)
+        except (ColdUnavailable, OSError) as error:
+            raise unreadable(self.name, seq, error) from error
+        return offset, slots
+
     def _take_resident(
         self,
         taken: "_Taken",
@@ -675,6 +738,8 @@ class Topic:
                 killed.append(seq)
                 count += 1
                 size += freed
+            if self.leases is not None:
+                self.leases.forget(seq)
         if filed:
             more = self.segments.kill_many(filed)
             count, size = count + more[0], size + more[1]

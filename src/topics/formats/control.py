@@ -4,6 +4,8 @@
 |---|---|
 | TOPIC_CREATE | `TopicCreate` |
 | TOPIC_DELETE | empty map |
+| ROUTER_CREATE | `RouterState`; also for a change of an existing one |
+| ROUTER_DELETE | `RouterDelete` |
 | CONFIG | `ConfigUpdate` |
 | DELETE | `Delete` |
 | EVICT | `Evict` |
@@ -69,12 +71,50 @@ class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl_floor: U64 = 0
 
 
+class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A router: its definition, and how far it is. Source and dest are topic ids; `id` is never given out again.
+
+    Everything up to source seq `cursor` is done, and its copies stand at or below dest seq `dest_seq`. `spec` holds
+    the members of the definition that are not at their defaults.
+    """
+
+    id: U64
+    name: str
+    source: U64
+    dest: U64
+    spec: dict[str, Any] = {}
+    cursor: U64 = 0
+    dest_seq: U64 = 0
+    dest_base: U64 = 0
+    forwarded_total: U64 = 0
+
+
+class RouterDelete(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: U64
+
+
+class Copies(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose copies a write to a router's dest holds: with it, `router` has done source seqs up to `cursor`, and the
+    copies end at `dest_seq`. `hops` are [first seq, last seq, hops] runs, where the dest is a source itself."""
+
+    router: U64
+    cursor: U64
+    dest_seq: U64
+    forwarded_total: U64 = 0
+    hops: list[tuple[U64, U64, U64]] = []
+
+
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A byte-cap floor that rises with its write. `ttl_floor` is what had expired by then: a replay could not tell
-    it from what the cap took."""
+    it from what the cap took.
+
+    With `trim_floor` it is a source trim: all seqs up to there are holes, and `copies` says how far the router is.
+    """
 
     cap_floor: U64 = 0
     ttl_floor: U64 = 0
+    trim_floor: U64 = 0
+    copies: Copies | None = None
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,12 +155,33 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
     ts: U64
 
 
+class GroupUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened to a consumer group of the topic.
+
+    | Event | Says |
+    |---|---|
+    | `created` | stands at `seq`, if it was not there |
+    | `moved` | stands at `seq`, whether it was there or not |
+    | `committed` | stands at `seq`, if it was there and stood lower |
+    | `rewound` | stands at `seq`, if it was there |
+    | `deleted` | is gone |
+    """
+
+    name: str
+    event: Literal["created", "moved", "committed", "rewound", "deleted"]
+    seq: U64 = 0
+
+
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """First frame of a write with more to say. `key` is an idempotency key; the answer follows from the
-    write's own frames. `dead_letter` is the job that the write's only record is a copy of: a replay deletes it."""
+    write's own frames. `dead_letter` is the job that the write's only record is a copy of: a replay deletes it.
+    `copies` says that a router made the write's records.
+    `group` stands in a note of its own, without records."""
 
     key: str | None = None
     dead_letter: DeadLetter | None = None
+    copies: Copies | None = None
+    group: GroupUpdate | None = None
 
 
 class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,7 +207,18 @@ def refuse_extension(code: int, _data: memoryview) -> NoReturn:
 encode: Final = msgspec.msgpack.Encoder().encode
 _decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
     kind: msgspec.msgpack.Decoder(kind, ext_hook=refuse_extension)
-    for kind in (TopicCreate, ConfigUpdate, Delete, Evict, Lease, Head, Note, CheckpointMark)
+    for kind in (
+        TopicCreate,
+        RouterState,
+        RouterDelete,
+        ConfigUpdate,
+        Delete,
+        Evict,
+        Lease,
+        Head,
+        Note,
+        CheckpointMark,
+    )
 }
 
 

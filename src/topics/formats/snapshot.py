@@ -22,7 +22,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import BadFrame, FutureVersion, Torn
 from topics.formats.buffers import Buffer
-from topics.formats.control import MALFORMED, U64, refuse_extension
+from topics.formats.control import MALFORMED, U64, RouterState, refuse_extension
 
 MAGIC: Final = b"TSNP"
 VERSION: Final = 1
@@ -86,6 +86,14 @@ class LeaseState(msgspec.Struct, frozen=True, array_like=True):
     until_ms: U64
 
 
+class GroupState(msgspec.Struct, frozen=True, array_like=True):
+    """A consumer group: its readers are done up to `seq`, as of `ts`."""
+
+    name: str
+    seq: U64
+    ts: U64
+
+
 class TopicState(msgspec.Struct, omit_defaults=True):
     name: str
     id: U64
@@ -114,6 +122,9 @@ class TopicState(msgspec.Struct, omit_defaults=True):
     leases: list[LeaseState] = []
     lease_ceiling: U64 = 1
     moved: list[U64] = []
+    # Router dests that are sources too: [first seq, last seq, hops] runs of copies that are not forwarded yet.
+    hops: list[tuple[U64, U64, U64]] = []
+    groups: list[GroupState] = []
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):
@@ -122,6 +133,8 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     # One per shard: its length is the shard count.
     wal: list[WalPosition]
     topics: list[msgspec.Raw] = []
+    next_router_id: U64 = 1
+    routers: list[RouterState] = []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

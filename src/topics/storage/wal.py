@@ -167,6 +167,8 @@ class WalShard:
         self.queue_depth = 0
         self._queue_max = WAL_QUEUE_SUBMISSIONS_MAX
         self._waiting: deque[_Entry] = deque()
+        # Readers that want only what is synced, and which frame each waits for, in order.
+        self._on_synced: deque[tuple[int, Callable[[], None]]] = deque()
         self._syncing = False
         self._rotating = False
         self._held = False
@@ -198,6 +200,11 @@ class WalShard:
     @property
     def unsynced_bytes(self) -> int:
         return self._offset - self._synced_offset
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether a power loss would take nothing that is written."""
+        return self._synced_frame >= self._next_frame - 1
 
     @property
     def unsynced_ms(self) -> int:
@@ -386,6 +393,11 @@ class WalShard:
         if self._failed is None and self._synced_frame < self._next_frame - 1:
             self._sync()
 
+    def when_synced(self, done: Callable[[], None]) -> None:
+        """Calls back once all that is written now is synced, and sees to it that this is soon. Never if that fails."""
+        self._on_synced.append((self._next_frame - 1, done))
+        self.sync()
+
     def _sync(self) -> None:
         if self._syncing or self._rotating:
             return
@@ -437,6 +449,11 @@ class WalShard:
             for entry in ready:
                 self.write_ms, self.sync_ms = entry.write_ms, (now - entry.written_at) * 1000
                 entry.done(None)
+        on_synced = self._on_synced
+        while on_synced and on_synced[0][0] <= frame:
+            on_synced.popleft()[1]()
+        if on_synced:
+            self._background.defer(self.sync)
 
     def tick(self) -> None:
         """Bounds the loss window, and marks the last sync. Called a few times per `BACKGROUND_SYNC_MS`."""

@@ -29,6 +29,8 @@ _REFUSED: Final = "a start is refused; `topics doctor --repair` cuts the shard h
 
 _BODIES: Final[dict[FrameType, type[msgspec.Struct]]] = {
     FrameType.TOPIC_CREATE: control.TopicCreate,
+    FrameType.ROUTER_CREATE: control.RouterState,
+    FrameType.ROUTER_DELETE: control.RouterDelete,
     FrameType.CONFIG: control.ConfigUpdate,
     FrameType.DELETE: control.Delete,
     FrameType.EVICT: control.Evict,
@@ -38,7 +40,16 @@ _BODIES: Final[dict[FrameType, type[msgspec.Struct]]] = {
     FrameType.CHECKPOINT: control.CheckpointMark,
 }
 # Decisions that hold although the records around them are lost: repair writes them again.
-_DECISIONS: Final = frozenset({FrameType.TOPIC_CREATE, FrameType.TOPIC_DELETE, FrameType.CONFIG, FrameType.DELETE})
+_DECISIONS: Final = frozenset(
+    {
+        FrameType.TOPIC_CREATE,
+        FrameType.TOPIC_DELETE,
+        FrameType.ROUTER_CREATE,
+        FrameType.ROUTER_DELETE,
+        FrameType.CONFIG,
+        FrameType.DELETE,
+    }
+)
 
 
 class TopicTrace:
@@ -459,7 +470,7 @@ def _trace(trace: TopicTrace, kind: FrameType, item: WalItem, body: object) -> N
     elif isinstance(body, control.ConfigUpdate):
         trace.cap_floor = max(trace.cap_floor, body.cap_floor, body.ttl_floor)
     elif isinstance(body, control.Evict):
-        trace.cap_floor = max(trace.cap_floor, body.cap_floor)
+        trace.cap_floor = max(trace.cap_floor, body.cap_floor, body.trim_floor)
     elif isinstance(body, control.Head):
         trace.ceiling = max(trace.ceiling, body.ceiling)
     elif isinstance(body, control.Delete) and body.tag is None and body.tag_prefix is None and body.seqs is None:

@@ -1,0 +1,194 @@
+"""A queue and its dead letters on a fake disk, and what is known of their jobs: for sweeps.
+
+What was asked for is noted before the engine sees it, what was answered when the answer comes. After a crash `check`
+holds what is found against that: an acked job is gone, every other one is in exactly one place, leases that were
+answered are there, and no lease id comes again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from tests.crash.harness import ROOT, SETTINGS, Blow
+from topics.engine.config import TopicConfig
+from topics.engine.intake import batch_of_payloads
+from topics.engine.queue import Claimed, Settled
+from topics.engine.recovery import OpenEngine, open_engine
+from topics.engine.runtime import InlineRuntime
+from topics.engine.settings import EngineSettings
+from topics.errors import TopicsError
+from topics.storage.job_runner import InlineRunner
+from topics.testing.clock import ManualClock
+from topics.testing.fake_disk import FakeDisk
+
+# A claim reserves ids, logs its leases, and moves dead letters: each of these is a turn of its own.
+TURNS: Final = 6
+MAX_DELIVERIES: Final = 2
+WORKER: Final = "w"
+
+
+@dataclass
+class Known:
+    """By the payload of the job, which is unique."""
+
+    written: set[int] = field(default_factory=set)
+    acks_asked: set[int] = field(default_factory=set)
+    acked: set[int] = field(default_factory=set)
+    deliveries: Counter[int] = field(default_factory=Counter)
+    # (seq, lease id) of answered claims that nothing was asked about since.
+    leased: dict[int, tuple[int, int]] = field(default_factory=dict)
+    highest_id: int = 0
+
+
+class QueueWorld:
+    def __init__(self, settings: EngineSettings = SETTINGS, durability: Any = "fsync", *, durable: bool = True) -> None:
+        self.settings = settings
+        self.disk = FakeDisk()
+        self.clock = ManualClock()
+        self.known = Known()
+        self.durable = durable
+        self.config = TopicConfig(
+            type="queue",
+            durability=durability,
+            leases_durable=durable,
+            max_deliveries=MAX_DELIVERIES,
+            dead_letter="dead",
+            lease_ms=86_400_000,
+        )
+        self.number = 0
+        self.opened: OpenEngine
+
+    @property
+    def engine(self) -> Any:
+        return self.opened.engine
+
+    # Life and death.
+
+    def open(self) -> None:
+        self.opened = open_engine(
+            self.disk,
+            ROOT,
+            settings=self.settings,
+            clock=self.clock,
+            runtime=InlineRuntime(),
+            runner=InlineRunner(self.disk),
+        )
+
+    def crash(self, blow: Blow, seed: int = 0) -> None:
+        self.disk.on_operation = None
+        if blow is None:
+            self.disk.kill()
+        else:
+            self.disk.crash(blow, seed)
+
+    def close(self) -> None:
+        self.opened.close(lambda _: None)
+        self.opened.release()
+        self.forget_leases()
+
+    def forget_leases(self) -> None:
+        if not self.durable:
+            self.known.leased.clear()
+
+    # Calls.
+
+    def _answer(self, answers: list[Any]) -> Any:
+        for _ in range(TURNS):
+            self.engine.flush()
+        (answer,) = answers
+        assert not isinstance(answer, TopicsError), answer
+        return answer
+
+    def put(self) -> None:
+        answers: list[Any] = []
+        self.engine.put_topic("q", self.config, answers.append)
+        self._answer(answers)
+        answers = []
+        self.engine.put_topic("dead", TopicConfig(durability=self.config.durability), answers.append)
+        self._answer(answers)
+
+    def add(self, count: int) -> None:
+        payloads = list(range(self.number + 1, self.number + count + 1))
+        self.number += count
+        answers: list[Any] = []
+        self.engine.append("q", batch_of_payloads(payloads), answers.append, create=False)
+        self._answer(answers)
+        self.known.written.update(payloads)
+
+    def claim(self, max_jobs: int) -> list[int]:
+        """Payloads of the jobs that were got."""
+        answers: list[Any] = []
+        self.engine.queues.claim("q", WORKER, max_jobs, None, answers.append)
+        claimed: Claimed = self._answer(answers)
+        got = []
+        for job in claimed.jobs:
+            payload = msgspec.json.decode(job.data)
+            got.append(payload)
+            self.known.deliveries[payload] += 1
+            self.known.leased[payload] = (job.seq, job.lease_id)
+            assert job.lease_id > self.known.highest_id, "lease ids go up and are never given out again"
+            self.known.highest_id = job.lease_id
+        return got
+
+    def _leases(self, payloads: list[int]) -> tuple[list[int], list[int]]:
+        leases = [self.known.leased.pop(payload) for payload in payloads]
+        return [seq for seq, _ in leases], [lease_id for _, lease_id in leases]
+
+    def ack(self, payloads: list[int]) -> None:
+        self.known.acks_asked.update(payloads)
+        answers: list[Any] = []
+        self.engine.queues.ack("q", WORKER, *self._leases(payloads), answers.append)
+        settled: Settled = self._answer(answers)
+        assert settled.settled == len(payloads)
+        self.known.acked.update(payloads)
+
+    def nack(self, payloads: list[int]) -> None:
+        answers: list[Any] = []
+        self.engine.queues.nack("q", WORKER, *self._leases(payloads), 0, answers.append)
+        assert self._answer(answers).settled == len(payloads)
+
+    def checkpoint(self) -> None:
+        outcome: list[Any] = []
+        self.opened.checkpointer.start(outcome.append)
+        assert outcome == [None]
+
+    # What is there.
+
+    def found(self, name: str) -> list[int]:
+        """Payloads, in order."""
+        if name not in self.engine.topics:
+            return []
+        return [msgspec.json.decode(record.data) for record in self.engine.read(name, limit=1000).records]
+
+    def check(self) -> None:
+        known = self.known
+        queue, dead = self.found("q"), self.found("dead")
+        assert len(set(queue)) == len(queue)
+        assert len(set(dead)) == len(dead), "a dead letter is there once"
+        assert not set(queue) & set(dead), "a job is in one place"
+        there = set(queue) | set(dead)
+        assert not known.acked & there, "an acked job is gone"
+        assert known.written - known.acks_asked <= there, "a job that nobody acked is there"
+        if "q" not in self.engine.topics:
+            return
+        ready, in_flight, _ = self.engine.queues.counters("q")
+        assert ready + in_flight == len(queue)
+        if self.durable:
+            # Nobody has asked anything about these since they were leased.
+            leases = [lease for payload, lease in known.leased.items() if payload in queue]
+            assert set(self.engine.queues.live_leases("q", leases)) == set(leases)
+            assert max(known.deliveries.values(), default=0) <= MAX_DELIVERIES
+        else:
+            assert in_flight == 0 or known.leased
+
+    def finish(self) -> None:
+        """Whatever is left is claimed, also by others when a lease is over, and acked."""
+        self.clock.advance(86_400_001)
+        self.known.leased.clear()
+        while got := self.claim(4):
+            self.ack(got)
+        assert self.found("q") == []

@@ -1,0 +1,127 @@
+"""Queues under the crash sweep: acks, durable leases, moves of dead letters (G06, G12, invariants 47, 50, 51)."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.conftest import FULL
+from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
+from tests.crash.queue_world import QueueWorld
+from tests.crash.sweep import RecordProperty, Tally, sampled
+from topics.testing.fake_disk import CrashAt, CrashNow, Damage
+
+POINTS = None if FULL else 40
+BLOWS_AT_ONE_POINT = len(BLOWS) if FULL else 2
+
+
+def work(world: QueueWorld) -> None:
+    """Everything that a queue does, with a checkpoint and a clean stop in between."""
+    world.open()
+    world.put()
+    world.add(6)
+    first = world.claim(4)
+    world.ack(first[:1])
+    world.nack(first[1:3])
+    second = world.claim(2)
+    world.nack(second)
+    # Delivered twice by now: they move, and others are got instead.
+    third = world.claim(2)
+    world.checkpoint()
+    world.add(3)
+    world.nack(third)
+    world.ack(world.claim(3)[:2])
+    world.close()
+    world.open()
+    world.forget_leases()
+    world.add(2)
+    world.ack(world.claim(2))
+    world.nack(list(world.known.leased)[:1])
+    world.claim(5)
+    world.checkpoint()
+    world.claim(5)
+
+
+def run_until(world: QueueWorld, operation_index: int) -> int:
+    hook = CrashAt(operation_index)
+    world.disk.on_operation = hook
+    try:
+        work(world)
+    except CrashNow:
+        pass
+    finally:
+        world.disk.on_operation = None
+    return hook.count
+
+
+def survive(world: QueueWorld, seed: int, blow: Blow, next_blow: Blow) -> None:
+    world.crash(blow, seed)
+    world.open()
+    world.forget_leases()
+    world.check()
+    world.crash(None)
+    world.open()
+    world.check()
+    if "q" not in world.engine.topics or "dead" not in world.engine.topics:
+        return
+    world.add(2)
+    world.claim(2)
+    world.check()
+    world.crash(next_blow, seed + 1)
+    world.open()
+    world.forget_leases()
+    world.check()
+    world.checkpoint()
+    world.finish()
+    world.crash(next_blow, seed + 2)
+    world.open()
+    world.check()
+
+
+CASES = {
+    "fsync": (SETTINGS, "fsync", True, BLOWS),
+    "fsync, three shards": (replace(SETTINGS, wal_shards=3), "fsync", True, BLOWS),
+    "fsync, leases in memory": (SETTINGS, "fsync", False, BLOWS),
+    "disk, killed": (SETTINGS, "disk", True, (None,)),
+    "memory, three shards, killed": (replace(SETTINGS, wal_shards=3), "memory", True, (None,)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_crash_at_any_operation_loses_no_job_and_brings_none_back(name: str, record_property: RecordProperty) -> None:
+    settings, durability, durable, blows = CASES[name]
+    tally = Tally(f"crash sweep: queue, {name}")
+    operation_count = run_until(QueueWorld(settings, durability, durable=durable), 1 << 60)
+    for operation_index in sampled(operation_count, POINTS):
+        tally.points += 1
+        for place in range(min(BLOWS_AT_ONE_POINT, len(blows))):
+            # The engine cannot be forked with its callbacks, so the way to the point is walked again.
+            world = QueueWorld(settings, durability, durable=durable)
+            run_until(world, operation_index)
+            first = (operation_index + place * 3) % len(blows)
+            blow, next_blow = blows[first], blows[(first + 1 + operation_index) % len(blows)]
+            try:
+                survive(world, operation_index, blow, next_blow)
+            except Exception as error:
+                raise Broken(
+                    f"before operation {operation_index} of {operation_count}, {blow} and then {next_blow}: {error}"
+                ) from error
+            tally.recoveries += 4
+    tally.record(record_property)
+
+
+def test_the_sweep_notices_a_move_that_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is worth something: a start that does not read the notes is caught."""
+    monkeypatch.setattr("topics.engine.recovery.finish_moves", lambda topics, letters: None)
+    settings = replace(SETTINGS, wal_shards=1)
+    operation_count = run_until(QueueWorld(settings), 1 << 60)
+
+    def sweep() -> None:
+        for operation_index in range(operation_count):
+            world = QueueWorld(settings)
+            run_until(world, operation_index)
+            world.crash(Damage.KEEP)
+            world.open()
+            world.check()
+
+    with pytest.raises(AssertionError, match="a job is in one place"):
+        sweep()
