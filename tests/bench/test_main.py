@@ -15,7 +15,10 @@ def test_a_benchmark_runs_and_prints_its_rows(name: str, capsys: pytest.CaptureF
 
 def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_benchmarks(["speed"]) == 1
-    assert capsys.readouterr().err == "no benchmark is called 'speed': choose among append, read, fsync, open, serve\n"
+    assert (
+        capsys.readouterr().err
+        == "no benchmark is called 'speed': choose among append, read, fsync, open, serve, live, idle\n"
+    )
 
 
 def test_a_row_knows_whether_its_target_is_met() -> None:

@@ -56,7 +56,7 @@ class RawConnection:
         self.socket.connect((host, port))
         self._received = b""
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine.small_log import SmallLog
+from topics.engine.router import RouterSpec
 from topics.errors import WalFailed
 from topics.server.auth import KeyRing
 from topics.server.metrics import Counters, Snapshot, TopicRow, collect, render_json, render_prometheus
@@ -27,6 +28,8 @@ TYPE_BY_FAMILY = {
     **dict.fromkeys(("topics_topic_records_live", "topics_topic_bytes_live"), "gauge"),
     **dict.fromkeys(("topics_topic_queue_ready", "topics_topic_queue_in_flight"), "gauge"),
     "topics_topic_metrics_truncated": "gauge",
+    "topics_group_lag": "gauge",
+    "topics_pressure": "gauge",
     **dict.fromkeys(("topics_queue_topics", "topics_queue_leases_in_flight"), "gauge"),
     **dict.fromkeys(("topics_sse_connections", "topics_watch_sessions"), "gauge"),
     **dict.fromkeys(("topics_ready", "topics_recovery_progress"), "gauge"),
@@ -115,6 +118,7 @@ def test_a_parser_reads_the_text_and_the_last_line_is_whole(scrape: Scrape) -> N
     assert {name for name, family in families.items() if not family.samples} == {
         "topics_topic_queue_ready",
         "topics_topic_queue_in_flight",
+        "topics_group_lag",
         "topics_request_seconds",
     }
 
@@ -166,6 +170,32 @@ def test_series_of_topics_stop_at_a_thousand_and_say_so(scrape: Scrape) -> None:
     assert sum(name.startswith("topics_topic_head_seq ") for name in values) == 1000
     assert values["topics_topic_metrics_truncated"] == 1
     assert values["topics_topics"] == 1001
+
+
+def test_consumer_groups_say_how_far_behind_they_are(scrape: Scrape) -> None:
+    log = scrape.log
+    log.create("a")
+    log.append("a", 5)
+    log.engine.groups.put("a", "g", 2, [].append)
+    log.engine.flush()
+    assert scrape.values()["topics_group_lag a g"] == 3
+    assert not [name for name in scrape.values(may_name=lambda name: False) if name.startswith("topics_group_lag")]
+
+
+def test_series_of_consumer_groups_stop_at_a_thousand_over_all_topics(scrape: Scrape) -> None:
+    log = scrape.log
+    for topic in ("a", "b"):
+        log.create(topic)
+        for number in range(600):
+            log.engine.groups.put(topic, f"g{number}", "start", [].append)
+    log.engine.flush()
+    assert sum(name.startswith("topics_group_lag ") for name in scrape.values()) == 1000
+
+
+def test_the_pressure_is_what_was_last_measured(scrape: Scrape) -> None:
+    assert scrape.values()["topics_pressure"] == 0
+    scrape.counters.pressure = 0.25
+    assert scrape.values()["topics_pressure"] == 0.25
 
 
 def test_a_key_with_prefixes_sees_no_other_name(scrape: Scrape) -> None:
@@ -329,7 +359,7 @@ def test_connections_bytes_and_streams_are_shown_as_counted(scrape: Scrape) -> N
     counters = scrape.counters
     counters.connections_total, counters.connections_open = 9, 2
     counters.bytes_received, counters.bytes_sent = 1000, 2000
-    counters.auth_failures, counters.routers = 4, 3
+    counters.auth_failures = 4
     counters.sse_connections, counters.watch_sessions = 5, 6
     values = scrape.values()
     assert values["topics_connections_total"] == 9
@@ -337,7 +367,6 @@ def test_connections_bytes_and_streams_are_shown_as_counted(scrape: Scrape) -> N
     assert values["topics_received_bytes_total"] == 1000
     assert values["topics_sent_bytes_total"] == 2000
     assert values["topics_auth_failures_total"] == 4
-    assert values["topics_routers"] == 3
     assert values["topics_sse_connections"] == 5
     assert values["topics_watch_sessions"] == 6
 
@@ -374,7 +403,9 @@ def test_the_json_form_has_the_members_of_the_contract(scrape: Scrape) -> None:
     log.append("a", 3)
     log.create("b", durability="ephemeral")
     log.create("jobs", type="queue", durability="fsync")
-    scrape.counters.routers, scrape.counters.sse_connections, scrape.counters.watch_sessions = 1, 2, 3
+    log.engine.put_router("a->b", RouterSpec(source="a", dest="b"), list[object]().append)
+    log.engine.flush()
+    scrape.counters.sse_connections, scrape.counters.watch_sessions = 2, 3
     stats = log.engine.wal.total_stats()
     assert scrape.json() == {
         "topics": 3,

@@ -17,21 +17,47 @@ from tests.server.openapi_document import ask, fetch_document, operations
 from tests.server.running import Running, running
 from topics.protocol import response_body
 from topics.protocol.error_codes import ERROR_CODES
-from topics.protocol.request_body import CONFIG_DECODER, DELETE_DECODER, DIFF_DECODER
+from topics.protocol.request_body import (
+    ACK_DECODER,
+    CLAIM_DECODER,
+    COMMIT_DECODER,
+    CONFIG_DECODER,
+    DELETE_DECODER,
+    DIFF_DECODER,
+    EXTEND_DECODER,
+    GROUP_DECODER,
+    NACK_DECODER,
+    ROUTER_DECODER,
+    WATCH_DECODER,
+)
 from topics.protocol.response_body import (
+    Acked,
     Appended,
+    Claimed,
+    Committed,
     Deleted,
     Diff,
     DiffRecord,
     ErrorEnvelope,
+    Extended,
+    GroupDeleted,
+    GroupList,
+    GroupState,
     Health,
     MetricsJson,
+    Nacked,
     Performance,
+    PutGroup,
+    PutRouter,
     PutTopic,
     Ready,
+    Router,
+    RouterDeleted,
+    RouterList,
     TopicDeleted,
     TopicList,
     TopicState,
+    WatchCreated,
 )
 from topics.protocol.write_body import decode_write
 from topics.server.openapi_members import MEANINGS
@@ -57,7 +83,8 @@ def test_every_endpoint_is_documented_and_nothing_else(server: Running, document
 
 def test_every_documented_path_leads_to_its_endpoint(server: Running, document: dict[str, Any]) -> None:
     for method, path, _ in operations(document):
-        found = server.server.app.routes.match(path.replace("{topic}", "parcels").encode())
+        named = path.replace("{topic}", "parcels").replace("{router}", "r").replace("{wid}", "wid_1")
+        found = server.server.app.routes.match(named.encode())
         assert method.encode() in found.endpoints
 
 
@@ -101,6 +128,14 @@ def test_examples_of_requests_are_accepted_by_the_decoders() -> None:
         "diff": DIFF_DECODER.decode,
         "delete": DELETE_DECODER.decode,
         "append": decode_write,
+        "claim": CLAIM_DECODER.decode,
+        "ack": ACK_DECODER.decode,
+        "nack": NACK_DECODER.decode,
+        "extend": EXTEND_DECODER.decode,
+        "put_router": ROUTER_DECODER.decode,
+        "put_group": GROUP_DECODER.decode,
+        "commit_group": COMMIT_DECODER.decode,
+        "watch": WATCH_DECODER.decode,
     }
     for name, operation in OPERATIONS.items():
         if operation.body is not None:
@@ -232,7 +267,8 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     topic = "/v0/topics/answers"
     expect(PutTopic, 201, "PUT", topic, {"cap_records": 2, "durability": "fsync", "priority": 3, "dead_letter": "dead"})
     expect(PutTopic, 200, "PUT", topic, {"cap_records": 2, "priority": 3, "dead_letter": "dead"})
-    expect(PutTopic, 201, "PUT", "/v0/topics/answers-queue", {"type": "queue"})
+    queue = "/v0/topics/answers-queue"
+    expect(PutTopic, 201, "PUT", queue, {"type": "queue"})
     write = {"records": [{"data": {"n": 1}, "tag": "a", "node": "x", "meta": {}}, {"data": None}, {"data": 3}]}
     assert expect(Appended, 200, "POST", topic, write | {"idempotency_key": "k"}).last_seq == 3
     assert expect(Appended, 200, "POST", topic, write | {"idempotency_key": "k"}).deduped
@@ -241,9 +277,28 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     assert (page.tombstone.reason, [record.seq for record in page.records]) == ("cap", [4, 5])
     assert bytes(page.records[0].data) == b'{"n": 1}'
     expect(TopicState, 200, "GET", topic)
-    assert expect(TopicState, 200, "GET", "/v0/topics/answers-queue").queue.ready == 0
+    expect(Appended, 200, "POST", queue, write)
+    assert expect(Claimed, 200, "POST", f"{queue}/claim", {"node": "w", "max": 2}).count == 2
+    assert expect(Extended, 200, "POST", f"{queue}/extend", {"node": "w", "seqs": [1], "lease_ms": 9999}).extended == 1
+    assert expect(Nacked, 200, "POST", f"{queue}/nack", {"node": "w", "seqs": [1]}).nacked == 1
+    assert expect(Acked, 200, "POST", f"{queue}/ack", {"node": "w", "seqs": [2, 1]}).skipped == [1]
+    assert expect(TopicState, 200, "GET", queue).queue.ready == 2
+    group = f"{topic}/groups/g"
+    expect(PutGroup, 201, "PUT", group, {"from": "start"})
+    assert expect(Committed, 200, "POST", f"{group}/commit", {"seq": 4}).moved
+    assert expect(GroupState, 200, "GET", group).lag == 1
+    assert expect(GroupList, 200, "GET", f"{topic}/groups").groups[0].seq == 4
+    expect(GroupDeleted, 200, "DELETE", group)
+    for dest, status in (("answers-b", 201), ("answers-c", 201), ("answers-c", 200)):
+        body = {"source": "answers", "dest": dest, "filter": "a"}
+        expect(PutRouter, status, "PUT", f"/v0/routers/{dest}", body)
+    expect(Router, 200, "GET", "/v0/routers/answers-b")
+    expect(RouterList, 200, "GET", "/v0/routers?page_size=1&prefix=answers")
+    expect(RouterDeleted, 200, "DELETE", "/v0/routers/answers-b")
     expect(TopicList, 200, "GET", "/v0/topics?page_size=1")
     expect(Deleted, 200, "POST", f"{topic}/delete", {"match": "a"})
+    created = expect(WatchCreated, 200, "POST", "/v0/watch", {"topics": {"answers": {}}})
+    seen.update(set_members(created.topics["answers"]))
     expect(Health, 200, "GET", "/v0/health")
     expect(Ready, 200, "GET", "/readyz")
     expect(MetricsJson, 200, "GET", "/v0/metrics", None, {"accept": "application/json"})
@@ -257,8 +312,12 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
         if isinstance(shape, type) and issubclass(shape, msgspec.Struct) and shape.__module__ == response_body.__name__
     }
     members = {f"{shape.__name__}.{name}" for shape in shapes for name in shape.__struct_fields__}
-    # Needs load, and a cold tier.
-    assert members - seen == {"Performance.throttle_wait_ms", "Performance.cold_segments_read"}
+    # Needs load, a cold tier, and keys.
+    assert members - seen == {
+        "Performance.throttle_wait_ms",
+        "Performance.cold_segments_read",
+        "WatchCreated.ticket",
+    }
 
 
 def test_a_record_without_labels_has_no_members_for_them() -> None:

@@ -218,6 +218,9 @@ class RecordingApp:
         exchange.answered = True
         exchange.connection.send(exchange, response)
 
+    def note_answer(self, exchange: Exchange, status: int) -> None:
+        exchange.answered = True
+
     def abandon(self, exchange: Exchange) -> None:
         exchange.answered = True
         self.gone.append(exchange)

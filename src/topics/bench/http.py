@@ -58,8 +58,8 @@ def missing_tool() -> str | None:
 def measure(directory: str, *, seconds: int) -> HttpResult:
     """Each figure from loads of `seconds`. Those to be compared take turns, and the median of the rounds counts."""
     one, hundred = _write_body(1), _write_body(100)
-    with _server(directory) as (port, pid), ExitStack() as peers:
-        idle_mib = _resident_mib(pid)
+    with running_server(directory) as (port, pid), ExitStack() as peers:
+        idle_mib = resident_mib(pid)
         _request(port, "PUT", "/v0/topics/synced", b'{"durability":"fsync"}')
 
         def append(topic: str, body: bytes) -> float:
@@ -80,7 +80,7 @@ def measure(directory: str, *, seconds: int) -> HttpResult:
         caught_up = b'{"from_seq":%d}' % head_seq
         diff_p50_ms = _wrk(directory, port, "/v0/topics/read/diff", caught_up, 1, seconds).p50_ms
     # A stop puts everything into segments.
-    with _server(directory) as (port, _):
+    with running_server(directory) as (port, _):
         diff_sealed = 1000 * _wrk(directory, port, "/v0/topics/read/diff", b'{"limit":1000}', CONNECTIONS, seconds).rate
     return HttpResult(
         append_one,
@@ -113,7 +113,7 @@ def _write_body(count: int) -> bytes:
 
 
 @contextmanager
-def _server(directory: str) -> Iterator[tuple[int, int]]:
+def running_server(directory: str) -> Iterator[tuple[int, int]]:
     """A server process on the directory: (port, pid)."""
     port_file = f"{directory}/port"
     command = [sys.executable, "-m", "topics.cli.main", "serve", "--port", "0", "--port-file", port_file]
@@ -150,7 +150,7 @@ def _request(port: int, method: str, path: str, body: bytes | None = None) -> di
         connection.close()
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int) -> float:
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         found = re.search(r"VmRSS:\s+(\d+) kB", status.read())
     assert found is not None

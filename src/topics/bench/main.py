@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import http, storage
+from topics.bench import http, live, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,43 @@ def _against(what: str, rate: float, peer: float | None, factor: float) -> Row:
     return Row(what, rate / 1e3, "K records/s", floor=factor * peer / 1e3, peer=peer / 1e3)
 
 
+def _live(directory: str, scale: float) -> list[Row]:
+    result = live.measure(directory, seconds=max(0.1, 3 * scale), many=max(10, _scaled(1000, scale)))
+    few, many = result.few, result.many
+    return [
+        Row(f"live: write to {few.watchers} watchers, p50", few.p50_ms, "ms", ceiling=2),
+        Row(f"live: write to {many.watchers} watchers, p50", many.p50_ms, "ms", ceiling=8),
+        Row(f"live: deliveries to {many.watchers} watchers", many.deliveries_per_s / 1e3, "K records/s", floor=60),
+        Row("live: ack p50 with them, to that without", many.ack_p50_ms / result.ack_alone_p50_ms, "x", ceiling=1.5),
+        Row("live: jobs of 50 workers, claim 8 and ack", result.jobs_per_s / 1e3, "K jobs/s", floor=12),
+        Row("live: router, added latency, p50", result.router_p50_ms, "ms", ceiling=0.3),
+        Row(
+            "live: ack p50 with 50 routers, to that without",
+            result.ack_routed_p50_ms / result.ack_plain_p50_ms,
+            "x",
+            ceiling=1.2,
+        ),
+        Row("live: many topics, 32 writers of 100", result.records_per_s_many_topics / 1e3, "K records/s", floor=200),
+    ]
+
+
+def _idle(directory: str, scale: float) -> list[Row]:
+    topics = _scaled(100_000, scale)
+    result = live.idle_topics(directory, topics=topics)
+    return [
+        Row(f"idle: resident memory with {topics} topics", result.resident_mib, "MiB", ceiling=400),
+        Row(f"idle: start with {topics} topics", result.start_s, "s", ceiling=5),
+    ]
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "append": _append,
     "read": _read,
     "fsync": _fsync,
     "open": _open,
     "serve": _serve,
+    "live": _live,
+    "idle": _idle,
 }
 
 

@@ -61,6 +61,7 @@ class DiffBody(Struct, kw_only=True, omit_defaults=True):
     include_meta: bool = True
     wait_ms: U32 = 0
     max_batch_bytes: U64 = 1_048_576
+    group: str | None = None
 
 
 class DeleteBody(Struct, kw_only=True, omit_defaults=True):
@@ -68,6 +69,82 @@ class DeleteBody(Struct, kw_only=True, omit_defaults=True):
 
     before_seq: U64 | None = None
     match: str | list[msgspec.Raw] | None = None
+
+
+class ClaimBody(Struct, kw_only=True, omit_defaults=True):
+    """Who wants jobs, how many, and for how long."""
+
+    node: str
+    max: U32 = 1
+    lease_ms: U64 | None = None
+
+
+class AckBody(Struct, kw_only=True, omit_defaults=True):
+    """Jobs that are done."""
+
+    node: str
+    seqs: list[U64]
+    lease_ids: list[str] = []
+
+
+class NackBody(AckBody, kw_only=True, omit_defaults=True):
+    """Jobs that somebody else may have."""
+
+    delay_ms: U64 = 0
+
+
+class ExtendBody(AckBody, kw_only=True, omit_defaults=True):
+    """Jobs that take longer."""
+
+    lease_ms: U64
+
+
+class WatchTopic(Struct, kw_only=True, omit_defaults=True):
+    """Where to begin with one topic."""
+
+    from_seq: U64 = 0
+    tail: bool = False
+
+
+class WatchBody(Struct, kw_only=True, omit_defaults=True):
+    """What to follow, and how."""
+
+    topics: dict[str, WatchTopic]
+    node: str | list[str] | None = None
+    limit: U32 = 256
+    max_batch_bytes: U64 = 262_144
+    heartbeat_ms: U64 = 15_000
+    include_meta: bool = True
+    include_tags: bool = False
+    include_data: bool = True
+    consistency: Literal["eventual", "strong"] = "eventual"
+
+
+class GroupBody(Struct, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+    """Where a consumer group is to stand."""
+
+    seq: U64 | None = None
+    from_: Literal["start", "head"] | None = None
+
+
+class CommitBody(Struct, kw_only=True, omit_defaults=True):
+    """How far a consumer group is done."""
+
+    seq: U64
+    rewind: bool = False
+
+
+class RouterBody(Struct, kw_only=True, omit_defaults=True):
+    """What a router copies, from where to where."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: str | list[msgspec.Raw] | None = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
 
 
 class RecordBody(Struct, gc=False):
@@ -111,8 +188,10 @@ class BodyDecoder:
 
     def __init__(self, shape: type[Struct]) -> None:
         self._decode = msgspec.json.Decoder(shape).decode
-        self._names = frozenset(shape.__struct_fields__)
-        self._unsigned = tuple(field.name for field in msgspec.structs.fields(shape) if field.type in (U64, U64 | None))
+        self._names = frozenset(shape.__struct_encode_fields__)
+        fields = msgspec.structs.fields(shape)
+        self._unsigned = tuple(field.name for field in fields if field.type in (U64, U64 | None))
+        self._unsigned_lists = tuple(field.name for field in fields if field.type == list[U64])
 
     def decode(self, text: bytes) -> Any:
         body = decoded(self._decode, text)
@@ -129,6 +208,32 @@ class BodyDecoder:
             value = getattr(body, name)
             if value is not None and value > U64_MAX:
                 raise malformed(f"{name} is larger than {U64_MAX}")
+        for name in self._unsigned_lists:
+            if max(getattr(body, name), default=0) > U64_MAX:
+                raise malformed(f"one of {name} is larger than {U64_MAX}")
+
+
+class WatchDecoder(BodyDecoder):
+    """Looks into the objects of the topics as well."""
+
+    def __init__(self) -> None:
+        super().__init__(WatchBody)
+
+    def decode(self, text: bytes) -> Any:
+        body = super().decode(text)
+        for name, pairs in pairs_of(text):
+            if name == "topics":
+                # Which of two starts is meant nobody knows.
+                check_repeats(pairs, frozenset(body.topics))
+                for _, members in pairs:
+                    check_repeats(members, frozenset(WatchTopic.__struct_fields__))
+        return body
+
+    def check_ranges(self, body: Struct) -> None:
+        super().check_ranges(body)
+        assert isinstance(body, WatchBody)
+        if any(watched.from_seq > U64_MAX for watched in body.topics.values()):
+            raise malformed(f"a from_seq is larger than {U64_MAX}")
 
 
 def check_text(text: bytes) -> None:
@@ -161,3 +266,11 @@ def check_repeats(pairs: Iterable[tuple[str, Any]], names: frozenset[str]) -> No
 CONFIG_DECODER: Final = BodyDecoder(ConfigBody)
 DIFF_DECODER: Final = BodyDecoder(DiffBody)
 DELETE_DECODER: Final = BodyDecoder(DeleteBody)
+ROUTER_DECODER: Final = BodyDecoder(RouterBody)
+CLAIM_DECODER: Final = BodyDecoder(ClaimBody)
+ACK_DECODER: Final = BodyDecoder(AckBody)
+NACK_DECODER: Final = BodyDecoder(NackBody)
+EXTEND_DECODER: Final = BodyDecoder(ExtendBody)
+GROUP_DECODER: Final = BodyDecoder(GroupBody)
+COMMIT_DECODER: Final = BodyDecoder(CommitBody)
+WATCH_DECODER: Final = WatchDecoder()

@@ -178,7 +178,171 @@ class Deleted(Struct, kw_only=True):
     performance: Performance
 
 
+# Queues.
+
+
+class Job(Struct, kw_only=True):
+    """A job and its lease."""
+
+    seq: U64 = field(name="$seq")
+    lease_id: str
+    deadline: U64
+    ts: U64 = field(name="$ts")
+    tag: str | UnsetType = field(name="$tag", default=UNSET)
+    deliveries: U64
+    data: msgspec.Raw
+    meta: msgspec.Raw | UnsetType = UNSET
+
+
+class Claimed(Struct, kw_only=True):
+    """Jobs that are leased to the caller, seqs ascending."""
+
+    topic: str
+    claimed: list[Job]
+    count: U64
+    ready: U64
+    performance: Performance
+
+
+class Acked(Struct, kw_only=True):
+    """How many jobs are done with."""
+
+    topic: str
+    acked: U64
+    skipped: list[U64]
+    ready: U64
+    in_flight: U64
+    performance: Performance
+
+
+class Nacked(Struct, kw_only=True):
+    """How many jobs were given back."""
+
+    topic: str
+    nacked: U64
+    skipped: list[U64]
+    ready: U64
+    in_flight: U64
+    performance: Performance
+
+
+class Extended(Struct, kw_only=True):
+    """Which jobs are leased on."""
+
+    topic: str
+    extended: U64
+    skipped: list[U64]
+    deadlines: dict[str, U64]
+    performance: Performance
+
+
+# Consumer groups.
+
+
+class GroupEntry(Struct, kw_only=True):
+    """Where a consumer group stands."""
+
+    group: str
+    seq: U64
+    lag: U64
+    last_commit_ts: U64
+
+
+class GroupList(Struct, kw_only=True):
+    """The consumer groups of a topic, by name."""
+
+    topic: str
+    head_seq: U64
+    groups: list[GroupEntry]
+    performance: Performance
+
+
+class GroupState(Struct, kw_only=True):
+    """Where a consumer group stands."""
+
+    topic: str
+    group: str
+    seq: U64
+    head_seq: U64
+    lag: U64
+    last_commit_ts: U64
+    performance: Performance
+
+
+class PutGroup(GroupState, kw_only=True):
+    """Where a consumer group stands now."""
+
+    created: bool
+
+
+class Committed(GroupState, kw_only=True):
+    """Where a consumer group stands after a commit."""
+
+    moved: bool
+
+
+class GroupDeleted(Struct, kw_only=True):
+    """What became of a consumer group."""
+
+    topic: str
+    group: str
+    deleted: bool
+    performance: Performance
+
+
 # Operators.
+
+
+class RouterEntry(Struct, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: Literal["at_least_once", "exactly_once"]
+    forwarded_total: U64
+
+
+class RouterList(Struct, kw_only=True):
+    """A page of routers."""
+
+    routers: list[RouterEntry]
+    next_cursor: str | UnsetType = UNSET
+    performance: Performance
+
+
+class PutRouter(Struct, kw_only=True):
+    """A router that was created or changed."""
+
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: Literal["at_least_once", "exactly_once"]
+    created: bool
+    performance: Performance
+
+
+class Router(Struct, kw_only=True):
+    """A router, and what it did."""
+
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: Literal["at_least_once", "exactly_once"]
+    forwarded_total: U64
+    performance: Performance
+
+
+class RouterDeleted(Struct, kw_only=True):
+    router: str
+    deleted: bool
+    performance: Performance
 
 
 class Health(Struct, kw_only=True):
@@ -225,6 +389,28 @@ class MetricsJson(Struct, kw_only=True):
     replay_progress: float
     uptime_ms: U64
     wal: WalMetrics
+
+
+# Watching.
+
+
+class WatchedTopic(Struct, kw_only=True):
+    """Where a watch of one topic begins."""
+
+    from_seq: U64
+    head_seq: U64
+    earliest_seq: U64
+
+
+class WatchCreated(Struct, kw_only=True):
+    """A watch session, and where its stream is."""
+
+    wid: str
+    stream_url: str
+    session_ttl_ms: U64
+    topics: dict[str, WatchedTopic]
+    performance: Performance
+    ticket: str | UnsetType = UNSET
 
 
 # Errors.

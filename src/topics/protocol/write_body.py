@@ -39,10 +39,13 @@ from topics.protocol.request_body import (
     malformed,
     pairs_of,
 )
+from topics.protocol.ws_command import NO_REQUEST_ID, Publish
 
 _decode: Final = msgspec.json.Decoder(WriteBody).decode
+_decode_publish: Final = msgspec.json.Decoder(Publish).decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WRITE_NAMES: Final = frozenset(WriteBody.__struct_fields__)
+_PUBLISH_NAMES: Final = frozenset(Publish.__struct_fields__) | {"op"}
 _RECORD_NAMES: Final = frozenset(RecordBody.__struct_fields__)
 _CONFIG_NAMES: Final = frozenset(ConfigBody.__struct_fields__)
 
@@ -63,7 +66,7 @@ class WriteLimits(Struct, frozen=True, kw_only=True):
 class WriteRequest:
     """A decoded write. `batch` makes the records of it, and tells what is over a limit."""
 
-    __slots__ = ("_has_breaks", "_node", "_plain", "_records", "config", "create", "key")
+    __slots__ = ("_has_breaks", "_node", "_plain", "_records", "config", "create", "key", "waits_for_room")
 
     def __init__(self, body: WriteBody, plain: tuple[list[msgspec.Raw], list[int]] | None, *, has_breaks: bool) -> None:
         self._records = body.records
@@ -74,6 +77,7 @@ class WriteRequest:
         self.key = None if body.idempotency_key is UNSET else body.idempotency_key
         self.create = None if body.create is UNSET else body.create
         self.config = None if body.config is UNSET else body.config
+        self.waits_for_room = body.disable_backpressure is True
 
     def batch(self, limits: WriteLimits) -> RecordBatch:
         """The records, within the limits: their count first, then the key, then each record."""
@@ -147,7 +151,28 @@ def _label(value: str | None, name: str, bytes_max: int) -> bytes | None:
 
 def decode_write(text: bytes) -> WriteRequest:
     """The write in the text, its syntax and types checked; what is over a limit is told by `WriteRequest.batch`."""
-    body = decoded(_decode, text)
+    return _checked(text, decoded(_decode, text), 0)
+
+
+def checked_publish(text: bytes, command: Publish) -> WriteRequest:
+    """The write that was found in a command. Raises `InvalidRequest` for what no parser of JSON minds."""
+    check_depth(bytes(command.request_id), JSON_DEPTH_MAX - 1)
+    return _checked(text, command, _other_bytes(command))
+
+
+def _other_bytes(command: WriteBody) -> int:
+    """How many bytes of a minimal command are those of members that a write does not have."""
+    if not isinstance(command, Publish):
+        return 0
+    # "op":"publish", and "topic":"", with the name between the quotes.
+    size = 15 + 11 + len(command.topic.encode())
+    if command.request_id is not NO_REQUEST_ID:
+        size += 14 + len(command.request_id)
+    # ,"return_seqs":false
+    return size if command.return_seqs else size + 20
+
+
+def _checked(text: bytes, body: WriteBody, other_bytes: int) -> WriteRequest:
     has_breaks = b"\n" in text or b"\r" in text
     try:
         check_unicode(text)
@@ -155,11 +180,11 @@ def decode_write(text: bytes) -> WriteRequest:
         datas = [record.data for record in body.records]
         sizes = list(map(len, datas))
         # As `_is_minimal` says, for bodies with nothing but payloads: there is no room for anything else.
-        is_plain = len(sizes) > 0 and len(text) == 13 + 10 * len(sizes) + sum(sizes)
+        is_plain = len(sizes) > 0 and len(text) == other_bytes + 13 + 10 * len(sizes) + sum(sizes)
         if is_plain:
             if max(sizes) >= _DEEP_PAYLOAD_BYTES_MIN:
                 _check_payload_depths(body.records)
-        elif _is_minimal(text, body):
+        elif _is_minimal(text, body, other_bytes):
             _check_payload_depths(body.records)
         else:
             _check_loose(text, body)
@@ -170,14 +195,14 @@ def decode_write(text: bytes) -> WriteRequest:
     return WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
 
 
-def _is_minimal(text: bytes, body: WriteBody) -> bool:
+def _is_minimal(text: bytes, body: WriteBody, other_bytes: int) -> bool:
     """Whether the values found leave no byte of the text unexplained."""
     records = body.records
     count = len(records)
     if count == 0 or body.config is not UNSET or body.disable_backpressure is not UNSET:
         return False
     # {"records":[]}, then {"data":} for each and commas between them.
-    size = 14 + 9 * count + count - 1 + sum([len(record.data) for record in records])
+    size = other_bytes + 14 + 9 * count + count - 1 + sum([len(record.data) for record in records])
     # ,"tag": and the like.
     size += _labels_bytes([record.tag for record in records], 7)
     size += _labels_bytes([record.node for record in records], 8)
@@ -209,13 +234,13 @@ def _check_loose(text: bytes, body: WriteBody) -> None:
     """A body with blanks, unknown members, a config, or something worse."""
     compact = msgspec.json.format(text, indent=-1)
     if len(compact) < len(text):
-        compact_body = _decode(compact)
-        if _is_minimal(compact, compact_body):
+        compact_body = _decode_publish(compact) if isinstance(body, Publish) else _decode(compact)
+        if _is_minimal(compact, compact_body, _other_bytes(compact_body)):
             _check_payload_depths(compact_body.records)
             return
     check_text(text)
     pairs = pairs_of(text)
-    check_repeats(pairs, _WRITE_NAMES)
+    check_repeats(pairs, _PUBLISH_NAMES if isinstance(body, Publish) else _WRITE_NAMES)
     for name, value in pairs:
         if name == "records":
             for record in value:

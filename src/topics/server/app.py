@@ -29,10 +29,14 @@ from topics.errors import (
 )
 from topics.server.auth import FULL_ACCESS, Key, KeyRing, bearer_token
 from topics.server.coding import accepts_gzip, deflate, inflate
+from topics.server.delivery import Hub
 from topics.server.exchange import Exchange, Response, error_response
 from topics.server.limits import GZIP_BYTES_MIN, GZIP_ON_LOOP_BYTES_MAX, INFLATE_ON_LOOP_BYTES_MAX
 from topics.server.metrics import Counters
+from topics.server.open_streams import OpenStreams
 from topics.server.peers import FailureBackoff, HostGuard
+from topics.server.pressure import Governor
+from topics.server.query import Query
 from topics.server.routes import Access, Body, Endpoint, Match, RouteTable, allowed_methods
 from topics.server.settings import ServerSettings
 
@@ -57,11 +61,16 @@ class Application:
         self.loop = loop
         self.pool = pool
         self.routes = RouteTable()
+        self.clock = clock
         self.counters = Counters(clock)
+        self.open_streams = OpenStreams(settings, self.counters)
         self.body_bytes_max = settings.max_body_bytes
         self.opened: OpenEngine | None = None
+        # Delivers to those who subscribed, once there is something to deliver.
+        self.hub: Hub | None = None
         self.replay_progress = 0.0
         self.is_draining = False
+        self.governor = Governor()
         self._keys = keys
         self._hosts = hosts
         self._failures = FailureBackoff()
@@ -125,38 +134,51 @@ class Application:
             if match.name is None:
                 raise InvalidRequest("the name in the path is not UTF-8")
             exchange.name = match.name
+        if match.has_inner_name:
+            if match.inner_name is None:
+                raise InvalidRequest("the name in the path is not UTF-8")
+            exchange.inner_name = match.inner_name
         return endpoint
 
     def _authorize(self, exchange: Exchange, endpoint: Endpoint | None, match: Match) -> None:
         if endpoint is not None and (
-            endpoint.access is Access.OPEN or (endpoint.access is Access.PROBE and not self.settings.probe_auth)
+            endpoint.access in (Access.OPEN, Access.OWN)
+            or (endpoint.access is Access.PROBE and not self.settings.probe_auth)
         ):
             exchange.key = FULL_ACCESS
             return
-        key = self._authenticated(exchange)
+        token = token_of(exchange, in_query=endpoint is not None and endpoint.takes_query_token)
+        key = self.find_key(token)
+        if key is None:
+            raise self.unauthorized(exchange)
         if self.settings.max_inflight_per_key and key.in_flight >= self.settings.max_inflight_per_key:
             raise Throttled("this key has too many requests under way")
         key.in_flight += 1
         exchange.key = key
         if not key.allows(match.fallback_scopes if endpoint is None else endpoint.scopes):
             raise Forbidden("the key lacks the scope for this")
-        if match.has_name and key.prefixes and (match.name is None or not key.may_name(match.name)):
+        if match.is_guarded and key.prefixes and (match.name is None or not key.may_name(match.name)):
             raise Forbidden("the key is not for this name")
 
-    def _authenticated(self, exchange: Exchange) -> Key:
-        token = bearer_token(exchange.headers.get(b"authorization"))
-        key = None if token is None else self._keys.find(token)
-        if key is not None:
-            return key
+    @property
+    def has_keys(self) -> bool:
+        """Whether callers must show a key."""
+        return self._keys.enabled
+
+    def find_key(self, token: bytes | None) -> Key | None:
+        return None if token is None else self._keys.find(token)
+
+    def unauthorized(self, exchange: Exchange) -> Unauthorized:
+        """What to raise; it takes effect after a while if it is not the first from there."""
         self.counters.auth_failures += 1
         delay_ms = self._failures.note_failure(exchange.connection.peer_host, int(self.loop.time() * 1000))
         exchange.delay_s = delay_ms / 1000
-        raise Unauthorized("a valid key is needed: Authorization: Bearer <key>")
+        return Unauthorized("a valid key is needed: Authorization: Bearer <key>")
 
     def _has_plain_body(self, exchange: Exchange, endpoint: Endpoint) -> bool:
         """Steps 4 and 5: size, coding, type. False when the body is being inflated elsewhere."""
         headers, body = exchange.headers, exchange.body
-        if not body and endpoint.body is Body.OPTIONAL:
+        if not body and endpoint.body is not Body.REQUIRED:
             return True
         coding = headers.get(b"content-encoding")
         if coding is not None and coding.strip().lower() not in (b"identity", b""):
@@ -216,8 +238,9 @@ class Application:
             answer()
 
     def end_waiting(self) -> None:
-        """The server stops: whoever waits gets what there is."""
+        """The server stops: whoever waits gets what there is, and streams are told."""
         self.is_draining = True
+        self.open_streams.close_all()
         for answer in list(self.waiting.values()):
             answer()
 
@@ -248,10 +271,13 @@ class Application:
         if exchange.answered:
             # The client went away while the answer was being made.
             return
+        self.note_answer(exchange, response.status)
+        exchange.connection.send(exchange, response)
+
+    def note_answer(self, exchange: Exchange, status: int) -> None:
         exchange.answered = True
         self._release(exchange)
-        self.counters.note_request(exchange.route, response.status, exchange.elapsed_ms() / 1000)
-        exchange.connection.send(exchange, response)
+        self.counters.note_request(exchange.route, status, exchange.elapsed_ms() / 1000)
 
     def abandon(self, exchange: Exchange) -> None:
         """The client went away: nobody waits for this answer any more."""
@@ -270,6 +296,19 @@ class Application:
         """For endpoints that answer only when ready."""
         assert self.opened is not None
         return self.opened
+
+
+def has_bearer(exchange: Exchange) -> bool:
+    return bearer_token(exchange.headers.get(b"authorization")) is not None
+
+
+def token_of(exchange: Exchange, *, in_query: bool) -> bytes | None:
+    """What the caller shows of itself. A query counts only where it may, and only without the header."""
+    token = bearer_token(exchange.headers.get(b"authorization"))
+    if token is None and in_query:
+        given = Query(exchange.query).first("token")
+        return None if given is None else given.strip().encode("utf-8", "surrogateescape")
+    return token
 
 
 def _inflated(body: bytes, bytes_max: int) -> bytes | TopicsError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
@@ -93,7 +94,7 @@ class ConnectionSet:
 
 
 class Wire(asyncio.Protocol, ABC):
-    """What HTTP/1.1 and HTTP/2 connections have in common: deadlines and backpressure."""
+    """What connections have in common, whatever they speak: deadlines and backpressure."""
 
     def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
         self.connections = connections
@@ -186,6 +187,19 @@ class Wire(asyncio.Protocol, ABC):
     def drain(self) -> None:
         """The server stops: close now if nothing is under way, else after the answer."""
 
+    def step_aside(self, successor: Wire) -> None:
+        """Another protocol goes on with the connection, which stays one connection."""
+        self.is_closed = True
+        self.transport.set_protocol(successor)
+        self.counters.connections_total -= 1
+        self.counters.connections_open -= 1
+        self.connections.remove(self)
+
+    def begin(self, received: bytes) -> None:
+        """Goes on with a connection that another protocol began: `received` came behind its last request."""
+        if received:
+            self.data_received(received)
+
     def write(self, data: bytes) -> None:
         self.counters.bytes_sent += len(data)
         self.transport.write(data)
@@ -246,3 +260,7 @@ class Wire(asyncio.Protocol, ABC):
         self.is_closed = True
         self.counters.connections_open -= 1
         self.connections.remove(self)
+
+
+# Makes what goes on with a connection. Raises a `TopicsError` to have it stay as it is.
+MakeWire = Callable[[ConnectionSet, asyncio.Transport], Wire]

@@ -1,20 +1,24 @@
 """One request and its answer, whatever protocol carries them.
 
 A connection makes an `Exchange` from what it parsed and hands it to the application; somebody calls `reply` on it,
-at once or later. `on_gone` is called instead when the client went away first.
+at once or later. `on_gone` is called instead when the client went away first. An answer that has no end is a `Stream`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from topics.errors import MethodNotAllowed, TopicsError
 from topics.server.auth import Key
 from topics.server.metrics import Counters
+
+if TYPE_CHECKING:
+    from topics.server.connections import MakeWire
 
 JSON: Final = b"application/json"
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
@@ -51,12 +55,60 @@ def error_response(error: TopicsError) -> Response:
     return Response(error.status, _encode({"error": members}), JSON, headers)
 
 
+class Stream(ABC):
+    """An answer without a known end. Whoever sends looks at `is_ready` first: what is sent is kept until it is taken.
+
+    Neither callback may do more than note or schedule something: the connection is in the middle of its own work.
+    """
+
+    __slots__ = ("is_over", "on_gone", "on_ready")
+
+    def __init__(self) -> None:
+        # Nothing is sent any more: it was ended, or the client is gone.
+        self.is_over = False
+        # The client takes more, and did not before.
+        self.on_ready: Callable[[], None] | None = None
+        # The client went away, or took nothing for too long.
+        self.on_gone: Callable[[], None] | None = None
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether what was sent so far is with the transport, and that one is not congested."""
+
+    @abstractmethod
+    def send(self, data: bytes) -> None:
+        """Hands over a piece, which leaves at once if it can. Nothing happens once it is over."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """That was all."""
+
+    def ready(self) -> None:
+        if self.on_ready is not None and not self.is_over:
+            self.on_ready()
+
+    def gone(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            if self.on_gone is not None:
+                self.on_gone()
+
+
 class Connection(Protocol):
     """What carries exchanges: an HTTP/1.1 or HTTP/2 connection."""
 
     peer_host: str
 
     def send(self, exchange: Exchange, response: Response) -> None: ...
+
+    def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
+        """Sends the head, whose body is empty. To HEAD that is all, and the stream is over."""
+        ...
+
+    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
+        """Hands the transport over. Raises a `TopicsError` when this request, or this protocol, cannot ask for it."""
+        ...
 
 
 class Exchange:
@@ -70,6 +122,7 @@ class Exchange:
         "delay_s",
         "headers",
         "ignores_body",
+        "inner_name",
         "is_head",
         "key",
         "method",
@@ -105,6 +158,8 @@ class Exchange:
         # Name of the endpoint, for metrics, and of the topic in the path.
         self.route = "other"
         self.name = ""
+        # Name of what belongs to the topic, where the path has one.
+        self.inner_name = ""
         self.on_gone: Callable[[], None] | None = None
         self.answered = False
         # HTTP/2 only.
@@ -118,6 +173,18 @@ class Exchange:
 
     def fail(self, error: TopicsError) -> None:
         self.app.finish(self, error_response(error))
+
+    def begin_stream(self, status: int, content_type: bytes, headers: Headers = ()) -> Stream:
+        """Answers with a stream. It holds no slot of the key's requests."""
+        assert not self.answered
+        self.app.note_answer(self, status)
+        return self.connection.begin_stream(self, Response(status, b"", content_type, headers))
+
+    def upgrade(self, make_wire: MakeWire) -> None:
+        """Answers with another protocol, whose first bytes are the answer. Raises what speaks against it."""
+        assert not self.answered
+        self.connection.upgrade(self, make_wire)
+        self.app.note_answer(self, 101)
 
     def gone(self) -> None:
         """The client went away before it had its answer."""
@@ -146,5 +213,9 @@ class App(Protocol):
         ...
 
     def finish(self, exchange: Exchange, response: Response) -> None: ...
+
+    def note_answer(self, exchange: Exchange, status: int) -> None:
+        """The answer begins: the request is no longer under way."""
+        ...
 
     def abandon(self, exchange: Exchange) -> None: ...

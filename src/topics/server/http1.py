@@ -32,8 +32,8 @@ from topics.errors import (
     UriTooLong,
 )
 from topics.limits import KIB
-from topics.server.connections import ConnectionSet, Wire
-from topics.server.exchange import JSON, Exchange, Response
+from topics.server.connections import ConnectionSet, MakeWire, Wire
+from topics.server.exchange import JSON, Exchange, Response, Stream
 from topics.server.limits import (
     DRAINED_BODY_BYTES_MAX,
     EXCHANGES_PER_TURN,
@@ -73,7 +73,8 @@ _BODY_BYTES_PER_STEP: Final = 64 * KIB
 _HIDDEN_BYTES_MAX: Final = HEADER_BYTES_MAX + TARGET_BYTES_MAX + KIB
 assert PARSED_BYTES_PER_STEP <= HEADER_BYTES_MAX, "a head that comes in one step is not measured"
 # Where two of them would be two opinions about who is asked, or where the body ends.
-_ONLY_ONCE: Final = frozenset({b"content-length", b"host", b"transfer-encoding"})
+_OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
+_ONLY_ONCE: Final = _OF_BODIES | {b"host"}
 
 
 class Http1Connection(Wire):
@@ -88,6 +89,8 @@ class Http1Connection(Wire):
         # Received in full, waiting for their turn.
         self._queue: deque[Exchange] = deque()
         self._current: Exchange | None = None
+        # The answer to the current one, if that is a stream.
+        self._stream: _Http1Stream | None = None
         self._is_in_turn = False
         self._turn_is_due = False
         # Nothing that arrives any more is looked at; after the last answer the connection closes.
@@ -99,6 +102,10 @@ class Http1Connection(Wire):
         self._refused: dict[Exchange, TopicsError] = {}
         self._closes_after: set[Exchange] = set()
         self._says_keep_alive: set[Exchange] = set()
+        # Asks for a WebSocket: until it is answered, nobody knows what the bytes behind it are.
+        self._upgrading: Exchange | None = None
+        # Those of a client that speaks HTTP/1.0.
+        self._old: set[Exchange] = set()
         self._message_count = 0
         # The message that did not come in one piece, and whether it is still in its head: it has a deadline.
         self._slow: tuple[int, bool] | None = None
@@ -130,7 +137,7 @@ class Http1Connection(Wire):
         self.counters.bytes_received += len(data)
         if self._ends:
             return
-        if not self._in_head and self._arriving is None and not self._unparsed:
+        if not self._in_head and self._arriving is None and not self._unparsed and self._upgrading is None:
             known = self._known_heads.find(data)
             if known is None:
                 self._parse_whole(data)
@@ -152,7 +159,9 @@ class Http1Connection(Wire):
             self._unparsed = data
             self._parse_some()
         else:
-            self._parse(data)
+            self._unparsed = self._parse(data)
+        if self._upgrading is not None:
+            return
         if self._message_count == message_count + 1 and self._arriving is None and not self._in_head and self._queue:
             exchange = self._queue[-1]
             if not (exchange in self._refused or exchange in self._closes_after or exchange in self._says_keep_alive):
@@ -162,15 +171,19 @@ class Http1Connection(Wire):
         """Step by step, until enough requests wait: what is received at once may hold thousands of them."""
         view = memoryview(self._unparsed)
         offset = 0
-        while offset < len(view) and len(self._queue) < PIPELINED_EXCHANGES_MAX and not self._ends:
+        while offset < len(view) and self._may_parse():
             # In a body no request can stand: a longer step takes half the time.
             body_bytes = min(self._length - self._body_bytes, _BODY_BYTES_PER_STEP)
             end = offset + max(body_bytes, PARSED_BYTES_PER_STEP)
-            self._parse(view[offset:end])
-            offset = end
+            left = self._parse(view[offset:end])
+            offset = min(end, len(view)) - len(left)
         self._unparsed = b"" if self._ends else bytes(view[offset:])
 
-    def _parse(self, data: bytes | memoryview) -> None:
+    def _may_parse(self) -> bool:
+        return len(self._queue) < PIPELINED_EXCHANGES_MAX and self._upgrading is None and not self._ends
+
+    def _parse(self, data: bytes | memoryview) -> bytes:
+        """What is left of the data: nothing, but behind a request for a WebSocket."""
         self._hidden_bytes += len(data)
         while True:
             try:
@@ -178,6 +191,9 @@ class Http1Connection(Wire):
             except httptools.HttpParserUpgrade as upgrade:
                 self._go_on_without_upgrade()
                 data = data[upgrade.args[0] :]
+                if self._upgrading is not None:
+                    self._note_slow()
+                    return bytes(data)
                 if data:
                     continue
             except httptools.HttpParserCallbackError as error:
@@ -190,6 +206,7 @@ class Http1Connection(Wire):
             if self._hidden_bytes > _HIDDEN_BYTES_MAX and not self._ends:
                 self._refuse(_too_many_header_bytes())
             self._note_slow()
+        return b""
 
     def _note_slow(self) -> None:
         """What comes in one piece needs no deadline: only what is missing the rest gets one."""
@@ -256,8 +273,10 @@ class Http1Connection(Wire):
             raise _Refusal(InvalidRequest("the request target must be a path"))
         path, _, query = target.partition(b"?")
         exchange = self._arriving = Exchange(self.app, self, method, path, query, headers)
-        if version == "1.0" and parser.should_keep_alive():
-            self._says_keep_alive.add(exchange)
+        if version == "1.0":
+            self._old.add(exchange)
+            if parser.should_keep_alive():
+                self._says_keep_alive.add(exchange)
         length = headers.get(b"content-length")
         if is_chunked or length is not None:
             self._length = 0 if length is None else int(length)
@@ -325,15 +344,32 @@ class Http1Connection(Wire):
         self._more_body = None
         if not self._parser.should_keep_alive():
             self._closes_after.add(exchange)
+        elif self._may_upgrade(exchange):
+            self._upgrading = exchange
         self._queue.append(exchange)
+
+    def _may_upgrade(self, exchange: Exchange) -> bool:
+        headers = exchange.headers
+        return (
+            b"upgrade" in headers
+            and headers[b"upgrade"].lower() == b"websocket"
+            and exchange.method == b"GET"
+            and not exchange.is_head
+            and exchange not in self._old
+            and not headers.keys() & _OF_BODIES
+            and self._parser.should_upgrade()
+        )
 
     def eof_received(self) -> bool:
         """The client sends no more. It gets the answers to what it sent, and does not have to wait for them."""
         self._has_eof = True
         self._wants_continue = False
         is_done = self._current is None and not self._queue and not self._unparsed
-        if is_done or self.is_closed or not self.transport.can_write_eof():
+        # Who follows a stream and says that it sends no more is gone: nobody half closes and stays to listen.
+        if is_done or self.is_closed or self._stream is not None or not self.transport.can_write_eof():
             self.close()
+            if self._stream is not None:
+                self._stream.gone()
             return False
         if self._current is not None:
             self.app.hurry(self._current)
@@ -415,9 +451,59 @@ class Http1Connection(Wire):
 
     def send(self, exchange: Exchange, response: Response) -> None:
         assert exchange is self._current
-        self._current = None
         closes = exchange in self._closes_after or self.connections.is_draining
         self._write_response(exchange, response, closes=closes)
+        self._go_on_behind(closes=closes)
+
+    def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
+        assert exchange is self._current
+        # A client of HTTP/1.0 knows no chunks: the end of the connection is that of the answer.
+        is_chunked = exchange not in self._old
+        closes = exchange in self._closes_after or not is_chunked
+        parts = [
+            _STATUS_LINES[head.status],
+            b"content-type: %b\r\n" % head.content_type,
+            self.connections.date_line,
+            *[b"%b: %b\r\n" % header for header in head.headers],
+            b"transfer-encoding: chunked\r\n" if is_chunked else b"",
+            b"connection: close\r\n" if closes else b"",
+            b"\r\n",
+        ]
+        self._says_keep_alive.discard(exchange)
+        self.write(b"".join(parts))
+        stream = self._stream = _Http1Stream(self, is_chunked=is_chunked, closes=closes)
+        if exchange.is_head:
+            stream.end()
+        return stream
+
+    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
+        assert exchange is self._current
+        if exchange is not self._upgrading:
+            raise InvalidRequest("this is for WebSockets: GET over HTTP/1.1, with the headers of an upgrade")
+        wire = make_wire(self.connections, self.transport)
+        self._current = None
+        received, self._unparsed = self._unparsed, b""
+        if self.is_reading_paused:
+            self.resume_reading()
+        self.step_aside(wire)
+        wire.begin(received)
+        if self._has_eof and not wire.eof_received():
+            self.transport.close()
+
+    def is_answer_to_head(self) -> bool:
+        return self._current is not None and self._current.is_head
+
+    def end_stream(self, *, closes: bool) -> None:
+        self._stream = None
+        self._go_on_behind(closes=closes or self.connections.is_draining)
+
+    def _go_on_behind(self, *, closes: bool) -> None:
+        """The answer is on its way: what comes next."""
+        if self._old and self._current is not None:
+            self._old.discard(self._current)
+        if self._current is self._upgrading:
+            self._upgrading = None
+        self._current = None
         if closes:
             if self._ends:
                 self.close_after_last_words()
@@ -463,6 +549,9 @@ class Http1Connection(Wire):
     # Ends.
 
     def check_deadlines(self, now_s: float) -> None:
+        if self._stream is not None and not self.is_closed and self._stream.is_stalled(now_s):
+            self.abort()
+            return
         # A connection that waits for its answer is not idle.
         if self._current is None or self._slow is not None or self.is_congested or self.is_closed:
             super().check_deadlines(now_s)
@@ -480,6 +569,8 @@ class Http1Connection(Wire):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        if self._stream is not None:
+            self._stream.ready()
         self._go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -489,6 +580,52 @@ class Http1Connection(Wire):
         current, self._current = self._current, None
         if current is not None:
             current.gone()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.gone()
+
+
+class _Http1Stream(Stream):
+    """An answer in chunks, or up to the end of the connection."""
+
+    __slots__ = ("_closes", "_connection", "_is_chunked", "_sent_bytes", "_taken_bytes", "_taken_s")
+
+    def __init__(self, connection: Http1Connection, *, is_chunked: bool, closes: bool) -> None:
+        super().__init__()
+        self._connection = connection
+        self._is_chunked = is_chunked
+        self._closes = closes
+        # How much of what was sent has left for the client, when that was looked at last; and since when so much.
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._taken_s = connection.loop.time()
+
+    @property
+    def is_ready(self) -> bool:
+        return not (self.is_over or self._connection.is_congested or self._connection.is_closed)
+
+    def send(self, data: bytes) -> None:
+        if self.is_over or not data:
+            return
+        self._sent_bytes += len(data)
+        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+    def end(self) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._is_chunked and not self._connection.is_answer_to_head():
+            self._connection.write(b"0\r\n\r\n")
+        self._connection.end_stream(closes=self._closes)
+
+    def is_stalled(self, now_s: float) -> bool:
+        """Whether the client took nothing for too long. Below the mark of congestion nobody else looks."""
+        left_bytes = self._connection.transport.get_write_buffer_size()
+        if not left_bytes or self._sent_bytes - left_bytes > self._taken_bytes:
+            self._taken_bytes = self._sent_bytes - left_bytes
+            self._taken_s = now_s
+            return False
+        return now_s - self._taken_s >= self._connection.connections.timeouts.stalled_s
 
 
 class _BodyFirst:

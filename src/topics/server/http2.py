@@ -38,9 +38,9 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from topics.errors import PayloadTooLarge, RequestTimeout, Throttled, TopicsError
-from topics.server.connections import ConnectionSet, Wire
-from topics.server.exchange import Exchange, Response
+from topics.errors import MethodNotAllowed, PayloadTooLarge, RequestTimeout, Throttled, TopicsError
+from topics.server.connections import ConnectionSet, MakeWire, Wire
+from topics.server.exchange import Exchange, Response, Stream
 from topics.server.http2_head import MalformedHead, StaticEncoder, read_head
 from topics.server.http2_meter import Flood, FrameMeter, OversizedFrame
 from topics.server.limits import (
@@ -118,10 +118,13 @@ class _Stream:
         "begun_s",
         "body",
         "body_bytes",
+        "ends",
+        "endless",
         "exchange",
         "has_ended",
         "id",
         "is_admitted",
+        "progress_s",
         "received_bytes",
         "unsent",
     )
@@ -139,6 +142,11 @@ class _Stream:
         # The client has sent all of it.
         self.has_ended = False
         self.unsent = memoryview(b"")
+        # Behind what is unsent nothing follows.
+        self.ends = True
+        # The answer, if that is a stream; and when the client took something of it, or had all there was.
+        self.endless: _Http2Stream | None = None
+        self.progress_s = begun_s
 
 
 class Http2Connection(Wire):
@@ -162,6 +170,8 @@ class Http2Connection(Wire):
         self._body_bytes = 0
         self._body_bytes_max = max(_LARGEST_BODIES_MAX * self.app.body_bytes_max, H2_CONNECTION_WINDOW_BYTES)
         self._unsent_bytes = 0
+        # Of answers without an end: they hold up each other, and no request.
+        self._endless_bytes = 0
         self._progress_s = now_s
         self._ping_at_s = now_s + connections.timeouts.ping_s
         self._pong_by_s: float | None = None
@@ -383,6 +393,8 @@ class Http2Connection(Wire):
                 self._body_bytes -= stream.body_bytes
             self._forget(stream)
             stream.exchange.gone()
+            if stream.endless is not None:
+                stream.endless.gone()
 
     # Answers out.
 
@@ -394,6 +406,72 @@ class Http2Connection(Wire):
             if stream.unsent:
                 self._send_some()
             self._settle()
+
+    def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
+        stream = self._streams[exchange.stream_id]
+        assert stream.exchange is exchange
+        endless = _Http2Stream(self, stream)
+        fields = (
+            (b":status", b"%d" % head.status),
+            (b"content-type", head.content_type),
+            (b"date", self.connections.date),
+            *head.headers,
+        )
+        try:
+            self._frames.send_headers(stream.id, fields, end_stream=exchange.is_head)
+        except ProtocolError:
+            # Reset, and its event is yet to be reached.
+            endless.is_over = True
+            return endless
+        if exchange.is_head:
+            endless.is_over = True
+            self._finish(stream)
+        else:
+            stream.ends = False
+            stream.endless = endless
+            stream.progress_s = self.loop.time()
+        if not self._is_in_turn:
+            self._settle()
+        return endless
+
+    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
+        raise MethodNotAllowed("WebSockets are opened over HTTP/1.1", allowed="")
+
+    def takes_endless(self, stream: _Stream) -> bool:
+        """Whether a stream may be sent more. What is with the library is not all with the client: windows are small."""
+        is_held_up = self.is_congested or self.is_closed or self._endless_bytes >= H2_UNSENT_BYTES_MAX
+        return not stream.unsent and not is_held_up
+
+    def send_endless(self, stream: _Stream, data: bytes, *, ends: bool) -> None:
+        if self.is_closed or stream.id not in self._streams:
+            return
+        stream.ends = ends
+        if not stream.unsent:
+            stream.progress_s = self.loop.time()
+        if data:
+            stream.unsent = memoryview(bytes(stream.unsent) + data if stream.unsent else data)
+            self._endless_bytes += len(data)
+            self._sending[stream.id] = stream
+            if not self.is_congested:
+                self._send_slice(stream)
+        elif ends and not stream.unsent:
+            self._end_endless(stream)
+        if not self._is_in_turn:
+            if stream.unsent:
+                self._send_some()
+            self._settle()
+
+    def _end_endless(self, stream: _Stream) -> None:
+        try:
+            self._frames.end_stream(stream.id)
+        except ProtocolError:
+            pass
+        self._finish(stream)
+
+    def _wake_endless(self) -> None:
+        for stream in self._streams.values():
+            if stream.endless is not None and stream.endless.is_ready:
+                stream.endless.ready()
 
     def _refuse(self, stream: _Stream, error: TopicsError) -> None:
         """What the stream still sends is not looked at."""
@@ -461,18 +539,33 @@ class Http2Connection(Wire):
                 break
             part = stream.unsent[:room]
             stream.unsent = stream.unsent[room:]
-            self._unsent_bytes -= len(part)
+            self._note_sent(stream, len(part))
             sent_bytes += len(part)
             self._meter.note_data_sent(len(part))
-            frames.send_data(stream.id, part, end_stream=not stream.unsent)
+            frames.send_data(stream.id, part, end_stream=stream.ends and not stream.unsent)
             if not stream.unsent:
-                self._finish(stream)
+                if stream.ends:
+                    self._finish(stream)
+                else:
+                    del self._sending[stream.id]
+                    assert stream.endless is not None
+                    stream.endless.ready()
                 break
         if sent_bytes:
-            self._progress_s = self.loop.time()
+            self._progress_s = stream.progress_s = self.loop.time()
             if stream.unsent:
                 self._sending[stream.id] = self._sending.pop(stream.id)
         return sent_bytes
+
+    def _note_sent(self, stream: _Stream, count: int) -> None:
+        """So many bytes of the stream wait no longer."""
+        if stream.endless is None:
+            self._unsent_bytes -= count
+            return
+        was_full = self._endless_bytes >= H2_UNSENT_BYTES_MAX
+        self._endless_bytes -= count
+        if was_full and self._endless_bytes < H2_UNSENT_BYTES_MAX:
+            self._wake_endless()
 
     def _finish(self, stream: _Stream) -> None:
         """The answer is on its way. What is left of the request is not wanted."""
@@ -490,7 +583,7 @@ class Http2Connection(Wire):
         self._stop_arriving(stream)
         self._streams.pop(stream.id, None)
         if self._sending.pop(stream.id, None) is not None:
-            self._unsent_bytes -= len(stream.unsent)
+            self._note_sent(stream, len(stream.unsent))
 
     def _stop_arriving(self, stream: _Stream) -> None:
         if self._arriving.pop(stream.id, None) is not None:
@@ -502,6 +595,7 @@ class Http2Connection(Wire):
         self._progress_s = self.loop.time()
         # Not now: under TLS this may be called out of a write of ours.
         self._take_another_turn()
+        self._wake_endless()
 
     # Deadlines and ends.
 
@@ -510,7 +604,9 @@ class Http2Connection(Wire):
         if self.is_closed or self.is_congested:
             return
         timeouts = self.connections.timeouts
-        if self._sending and now_s - self._progress_s >= timeouts.stalled_s:
+        self._drop_stalled(now_s - timeouts.stalled_s)
+        has_answers = any(stream.endless is None for stream in self._sending.values())
+        if has_answers and now_s - self._progress_s >= timeouts.stalled_s:
             self._end(ErrorCodes.ENHANCE_YOUR_CALM, "no window was opened for the answers")
             return
         if self._pong_by_s is not None:
@@ -524,6 +620,14 @@ class Http2Connection(Wire):
             if timeouts.is_body_late(now_s - stream.begun_s, stream.received_bytes):
                 self._refuse(stream, RequestTimeout("the body came too slowly"))
         self._settle()
+
+    def _drop_stalled(self, since_s: float) -> None:
+        """Streams of which the client took nothing since then, though other streams may go on."""
+        stalled = [stream for stream in self._sending.values() if stream.endless is not None]
+        for stream in stalled:
+            if stream.progress_s <= since_s:
+                self._reset(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
+                self._drop(stream.id)
 
     def time_out(self, reason: str) -> None:
         self._end(ErrorCodes.ENHANCE_YOUR_CALM, reason)
@@ -568,3 +672,29 @@ class Http2Connection(Wire):
         self._unfed = b""
         for stream in streams.values():
             stream.exchange.gone()
+            if stream.endless is not None:
+                stream.endless.gone()
+
+
+class _Http2Stream(Stream):
+    """An answer in DATA frames, as the windows of the client allow."""
+
+    __slots__ = ("_connection", "_stream")
+
+    def __init__(self, connection: Http2Connection, stream: _Stream) -> None:
+        super().__init__()
+        self._connection = connection
+        self._stream = stream
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.is_over and self._connection.takes_endless(self._stream)
+
+    def send(self, data: bytes) -> None:
+        if data and not self.is_over:
+            self._connection.send_endless(self._stream, data, ends=False)
+
+    def end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._connection.send_endless(self._stream, b"", ends=True)

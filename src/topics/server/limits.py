@@ -42,6 +42,21 @@ H2_IDLE_FRAMES_PER_S: Final = 200
 H2_UNSENT_BYTES_HIGH: Final = 8 * MIB
 H2_UNSENT_BYTES_MAX: Final = 64 * MIB
 
+# WebSocket: one message, in whatever fragments.
+WS_MESSAGE_BYTES_MAX: Final = 64 * MIB
+WS_FRAGMENTS_MAX: Final = 65_536
+# Bytes that are parsed between two looks at what they held, while they hold messages.
+WS_PARSED_BYTES_PER_STEP: Final = KIB
+# Messages that wait for the client, and writes of it that wait for the log.
+WS_QUEUED_MESSAGES_MAX: Final = 4
+WS_WRITES_MAX: Final = 32
+WS_SUBSCRIPTIONS_MAX: Final = 4096
+# Pings and pongs: so many at once, so many a second.
+WS_PINGS_MAX: Final = 100
+WS_PINGS_PER_S: Final = 20
+# Pings of ours in a row that a client may leave without an answer.
+WS_SILENT_PINGS_MAX: Final = 2
+
 # Answers are compressed from this size on; small ones on the loop, large ones in the pool.
 GZIP_BYTES_MIN: Final = KIB
 GZIP_ON_LOOP_BYTES_MAX: Final = 64 * KIB
@@ -51,6 +66,8 @@ INFLATE_ON_LOOP_BYTES_MAX: Final = 4 * KIB
 POOL_THREADS: Final = 4
 
 LONG_POLL_MS_MAX: Final = 30_000
+# How often a write that waits for room in the commit queue looks for it.
+ROOM_RETRY_MS: Final = 10
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1000
 

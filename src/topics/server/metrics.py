@@ -10,6 +10,7 @@ stands beside it: `process_start_time_seconds`, `topics_wal_fsync_seconds`.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,6 +22,9 @@ from topics.engine.topic import Topic
 
 # Series per topic stop here: each is kept by whoever scrapes, for every topic there ever was.
 SERIES_TOPICS_MAX: Final = 1000
+
+# So do those of consumer groups, over all topics.
+SERIES_GROUPS_MAX: Final = 1000
 
 # (ready, in flight) jobs of a queue.
 QueueDepth = Callable[[Topic], tuple[int, int]]
@@ -47,7 +51,7 @@ class Counters:
     | a write is acked, and was no repeat | `note_append` |
     | a request is answered with 401 | `auth_failures` |
     | a stream or a watch session opens, or ends | `sse_connections`, `watch_sessions` |
-    | a router is made, or removed | `routers` |
+    | the load was measured | `pressure` |
     """
 
     __slots__ = (
@@ -61,8 +65,8 @@ class Counters:
         "bytes_sent",
         "connections_open",
         "connections_total",
+        "pressure",
         "requests",
-        "routers",
         "sse_connections",
         "started_ms",
         "watch_sessions",
@@ -82,10 +86,11 @@ class Counters:
         self.append_records = 0
         self.append_bytes = 0
         self.auth_failures = 0
-        self.routers = 0
         # SSE and WebSocket.
         self.sse_connections = 0
         self.watch_sessions = 0
+        # From 0 to 1.
+        self.pressure = 0.0
 
     def note_request(self, route: str, status: int, seconds: float) -> None:
         tally = self.requests.get((route, status))
@@ -150,6 +155,9 @@ class Snapshot(NamedTuple):
     queue_leases_in_flight: int
     rows: list[TopicRow]
     rows_truncated: bool
+    # Topic, group and lag of each consumer group, as far as there are series for them.
+    group_lags: list[tuple[str, str, int]]
+    pressure: float
     wal: WalFigures
     routers: int
     sse_connections: int
@@ -200,12 +208,17 @@ def collect(
             in_flight += queue_depth(topic)[1]
     rows: list[TopicRow] = []
     truncated = False
+    group_lags: list[tuple[str, str, int]] = []
     for topic in topics:
         if may_name(topic.name):
             if len(rows) >= rows_max:
                 truncated = True
                 break
             rows.append(_row(topic, queue_depth))
+            group_lags += [
+                (topic.name, group.name, topic.head_seq - group.seq)
+                for group in islice(topic.groups.values(), SERIES_GROUPS_MAX - len(group_lags))
+            ]
     return Snapshot(
         version=version,
         started_ms=counters.started_ms,
@@ -219,8 +232,10 @@ def collect(
         queue_leases_in_flight=in_flight,
         rows=rows,
         rows_truncated=truncated,
+        group_lags=group_lags,
+        pressure=counters.pressure,
         wal=_NO_WAL if engine is None else _wal_figures(engine),
-        routers=counters.routers,
+        routers=0 if engine is None else len(engine.routers),
         sse_connections=counters.sse_connections,
         watch_sessions=counters.watch_sessions,
         connections_open=counters.connections_open,
@@ -336,6 +351,7 @@ def _add_totals(lines: list[str], snapshot: Snapshot) -> None:
         "How much of the log is recovered, from 0 to 1.",
         snapshot.recovery_progress,
     )
+    _add(lines, "topics_pressure", "gauge", "How loaded the server is, from 0 to 1.", snapshot.pressure)
     _add(lines, "topics_topics", "gauge", "Topics.", sum(by_class.values()))
     _add(lines, "topics_topics_by_class", "gauge", "Topics of each durability class.")
     lines += [f'topics_topics_by_class{{class="{durability}"}} {count}' for durability, count in by_class.items()]
@@ -375,6 +391,12 @@ def _add_topics(lines: list[str], snapshot: Snapshot) -> None:
     name = "topics_topic_queue_in_flight"
     _add(lines, name, "gauge", "Jobs of the queue under an unexpired lease.")
     lines += [f"{name}{label}{in_flight}" for label, (_, in_flight) in depths]
+    name = "topics_group_lag"
+    _add(lines, name, "gauge", "Seqs between the cursor of a consumer group and the head of its topic.")
+    lines += [
+        f'{name}{{topic="{_escaped(topic)}",group="{_escaped(group)}"}} {lag}'
+        for topic, group, lag in snapshot.group_lags
+    ]
     _add(
         lines,
         "topics_topic_metrics_truncated",

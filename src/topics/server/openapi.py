@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from topics.engine.names import TOPIC_NAME_PATTERN
+from topics.engine.router import ROUTER_NAME_PATTERN
 from topics.errors import (
     Closed,
     Forbidden,
@@ -104,8 +105,14 @@ def _operation(name: str, path: str, endpoint: Endpoint, settings: ServerSetting
     made["security"] = _security(endpoint, settings)
     made["x-scopes"] = scope_names(endpoint.scopes)
     parameters = [_parameter(parameter) for parameter in about.parameters]
+    if "{group}" in path:
+        parameters.insert(0, _group_parameter(about))
     if "{topic}" in path:
         parameters.insert(0, _name_parameter(about))
+    if "{router}" in path:
+        parameters.insert(0, _router_parameter(about))
+    if "{wid}" in path:
+        parameters.insert(0, _session_parameter())
     if parameters:
         made["parameters"] = parameters
     if about.body is not None:
@@ -139,6 +146,45 @@ def _name_parameter(about: Operation) -> dict[str, Any]:
     }
 
 
+def _router_parameter(about: Operation) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string", "minLength": 1}
+    if about.checks_name:
+        schema["pattern"] = f"^{ROUTER_NAME_PATTERN}$"
+    return {
+        "name": "router",
+        "in": "path",
+        "required": True,
+        "description": "Name of the router.",
+        "schema": schema,
+        "example": "parcels->ledger",
+    }
+
+
+def _session_parameter() -> dict[str, Any]:
+    return {
+        "name": "wid",
+        "in": "path",
+        "required": True,
+        "description": "The watch session.",
+        "schema": {"type": "string", "minLength": 1},
+        "example": "wid_3sN0v9Xk2m1Qe8aTzYbC7w",
+    }
+
+
+def _group_parameter(about: Operation) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string", "minLength": 1}
+    if about.checks_name:
+        schema["pattern"] = _NAME_PATTERN
+    return {
+        "name": "group",
+        "in": "path",
+        "required": True,
+        "description": "Name of the consumer group.",
+        "schema": schema,
+        "example": "billing",
+    }
+
+
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
@@ -155,7 +201,7 @@ def _request_body(about: Operation, endpoint: Endpoint, settings: ServerSettings
         content["example"] = about.body_example
     return {
         "description": f"At most {settings.max_body_bytes} bytes, plain or with `Content-Encoding: gzip`.",
-        "required": endpoint.body is Body.REQUIRED,
+        "required": endpoint.body is not Body.OPTIONAL,
         "content": {_TYPE: content},
     }
 
@@ -183,12 +229,14 @@ def _errors_of_route(endpoint: Endpoint, settings: ServerSettings) -> Iterable[t
 
 
 def _success(reply: Reply) -> dict[str, Any]:
+    if not reply.has_body:
+        return {"description": reply.description}
     schema = {"type": "object"} if reply.shape is None else {"$ref": _REF.format(name=reply.shape.__name__)}
     content: dict[str, Any] = {_TYPE: {"schema": schema}}
     if reply.example is not None:
         content[_TYPE]["example"] = reply.example
     if reply.text_type is not None:
-        content = {reply.text_type: {"schema": {"type": "string"}}} | content
+        content = {reply.text_type: {"schema": {"type": "string"}}} | (content if reply.shape is not None else {})
     return {"description": reply.description, "content": content}
 
 

@@ -32,6 +32,22 @@ MEANINGS: Final[dict[str, str]] = {
     "next_cursor": "For the next page; absent on the last.",
     "TopicDeleted.deleted": "False if there was no such topic.",
     "routers_removed": "Routers that touched the topic, sorted.",
+    # Routers.
+    "router": "Name of the router.",
+    "routers": "Number of routers.",
+    "RouterList.routers": "The routers, names ascending.",
+    "source": "Topic that is copied from.",
+    "dest": "Topic that is copied to. All routers into it have the same source.",
+    "preserve_node": "Whether copies keep the node.",
+    "preserve_tag": "Whether copies keep the tag.",
+    "create_dest": "Whether a missing dest is created.",
+    "filter": "Only records whose tag matches are copied; null = all.",
+    "RouterBody.filter": "Copy only records whose tag is this, or begins with it: as `match` of a delete.",
+    "allow_cycle": "Whether the router may close a cycle.",
+    "guarantee": "`exactly_once` gives each copy a key, and copies nothing whose key a live record of the dest has.",
+    "forwarded_total": "Records copied, trimmed, or found to be there already.",
+    "PutRouter.created": "Whether this call created the router.",
+    "RouterDeleted.deleted": "False if there was no such router.",
     # Config.
     "ttl_ms": "Age at which records expire; 0 = never.",
     "cap_records": "Records kept; 0 = unlimited.",
@@ -93,6 +109,59 @@ MEANINGS: Final[dict[str, str]] = {
     "match": 'Records with this tag (`"v"`, `["tag","Eq","v"]`) or prefix (`"p*"`, `["tag","Glob","p*"]`).',
     "deleted": "Records deleted by this call.",
     "Deleted.count": "Live records left.",
+    # Queues.
+    "ClaimBody.node": "Who claims.",
+    "AckBody.node": "Who has the jobs.",
+    "NackBody.node": "Who has the jobs.",
+    "ExtendBody.node": "Who has the jobs.",
+    "max": "Jobs at most; 0 = 1; pulled down to what the server allows.",
+    "ClaimBody.lease_ms": "How long the jobs are leased, pulled into 100 to 86400000; null = as the queue says.",
+    "ExtendBody.lease_ms": "How long the jobs are leased from now on; pulled into 100 to 86400000.",
+    "AckBody.seqs": "The jobs.",
+    "NackBody.seqs": "The jobs.",
+    "ExtendBody.seqs": "The jobs.",
+    "lease_ids": "Which lease of each job is meant, as many as seqs, or none; empty for whichever the node has.",
+    "delay_ms": "How long nobody gets the jobs; pulled down to 86400000.",
+    "claimed": "The jobs, seqs ascending.",
+    "Claimed.count": "Jobs of this answer.",
+    "lease_id": "Names this delivery: only its holder can ack by it.",
+    "deadline": "When the lease ends, in milliseconds since the Unix epoch.",
+    "deliveries": "How often the job was delivered, this time included.",
+    "acked": "Jobs deleted by this call.",
+    "nacked": "Jobs given back by this call.",
+    "extended": "Jobs leased on by this call.",
+    "skipped": "Seqs that were not acted on, in the order of the call.",
+    "deadlines": "New deadline of each job, by seq.",
+    # Watching.
+    "WatchBody.topics": "What to follow, by name; `orders.*` is all topics that begin so, later ones included.",
+    "WatchBody.node": "Leave out records of this node, or of these.",
+    "tail": "Whether to begin at the head, whatever `from_seq` says.",
+    "heartbeat_ms": "Silence after which a comment is sent; pulled into 1000 to 60000.",
+    "include_data": "Whether records show `data`.",
+    "consistency": "`strong` pushes records only once they are synced, whatever their class.",
+    "wid": "Names the session.",
+    "stream_url": "Where its stream is.",
+    "session_ttl_ms": "How long the session stays without a stream.",
+    "WatchCreated.topics": "Where each topic begins, by name.",
+    "WatchedTopic.from_seq": "Where the stream begins: behind this seq.",
+    "ticket": "With keys: good as `token` of the stream, once, for 30 seconds.",
+    # Consumer groups.
+    "group": "Name of the consumer group.",
+    "DiffBody.group": "A consumer group: without `from_seq`, or with 0, the read begins behind its cursor.",
+    "groups": "The consumer groups of the topic, by name.",
+    "GroupBody.seq": "The last seq that is done; at most `head_seq`.",
+    "CommitBody.seq": "The last seq that is done; at most `head_seq`.",
+    "from": "Before the first record that can be read, or behind the last one. Not together with `seq`.",
+    "rewind": "Whether a lower seq moves the cursor back.",
+    "seq": "The last seq that is done.",
+    "GroupEntry.lag": "`head_seq - seq`: seqs to go, some of which may be gone.",
+    "GroupState.lag": "`head_seq - seq`: seqs to go, some of which may be gone.",
+    "PutGroup.lag": "`head_seq - seq`: seqs to go, some of which may be gone.",
+    "Committed.lag": "`head_seq - seq`: seqs to go, some of which may be gone.",
+    "last_commit_ts": "When the cursor was last moved, in milliseconds since the Unix epoch.",
+    "PutGroup.created": "Whether this call created the group.",
+    "moved": "Whether this call moved the cursor.",
+    "GroupDeleted.deleted": "False if there was no such group.",
     # Operations.
     "performance": "Where the time went.",
     "server_total_ms": "From the request to its answer.",
@@ -113,7 +182,6 @@ MEANINGS: Final[dict[str, str]] = {
     "topics_memory": "Topics of this class.",
     "topics_disk": "Topics of this class.",
     "topics_fsync": "Topics of this class.",
-    "routers": "Number of routers.",
     "records_live": "Live records of all topics.",
     "bytes_live": "Bytes in them.",
     "queue_topics": "Topics that are queues.",
@@ -140,6 +208,7 @@ MEANINGS: Final[dict[str, str]] = {
     "detail": "What a program may decide by.",
 }
 
+_LEASE_ID: Final = "^(lease_[0-9a-fA-F]{1,16})?$"
 _TEXT: Final = {"type": "string"}
 _MATCH: Final[dict[str, Any]] = {
     "anyOf": [
@@ -160,6 +229,11 @@ _SOME_CONDITION: Final = [
     {"required": ["before_seq"], "properties": {"before_seq": {"type": "integer"}}},
     {"required": ["match"], "properties": {"match": {"type": ["string", "array"]}}},
 ]
+# A null is none.
+_BOTH_PLACES: Final = {
+    "required": ["seq", "from"],
+    "properties": {"seq": {"type": "integer"}, "from": {"type": "string"}},
+}
 
 
 def meaning(shape: str, member: str) -> str | None:
@@ -185,6 +259,18 @@ def add_limits(components: dict[str, Any], settings: ServerSettings, name_patter
     record["properties"]["meta"] |= {"maxProperties": META_MEMBERS_MAX, "x-max-bytes": settings.max_meta_bytes}
     components["WriteBody"]["properties"]["records"] |= {"minItems": 1, "maxItems": settings.max_batch_records}
     components["DiffBody"]["properties"]["limit"]["x-clamped-to"] = settings.max_limit
+    watch = components["WatchBody"]["properties"]
+    watch["topics"] |= {"minProperties": 1, "maxProperties": settings.max_watch_topics}
+    watch["limit"]["x-clamped-to"] = settings.max_limit
+    components["ClaimBody"]["properties"]["max"]["x-clamped-to"] = settings.max_claim
+    limit_bytes("ClaimBody", "node", settings.max_node_bytes)
+    for shape in ("ClaimBody", "AckBody", "NackBody", "ExtendBody"):
+        components[shape]["properties"]["node"]["minLength"] = 1
+    for shape in ("AckBody", "NackBody", "ExtendBody"):
+        members = components[shape]["properties"]
+        members["seqs"]["maxItems"] = settings.max_claim
+        members["lease_ids"] |= {"maxItems": settings.max_claim, "items": {"type": "string", "pattern": _LEASE_ID}}
+    components["GroupBody"]["not"] = _BOTH_PLACES
     delete = components["DeleteBody"]
     delete["properties"]["match"] |= _MATCH
     delete["anyOf"] = _SOME_CONDITION

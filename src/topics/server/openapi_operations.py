@@ -13,9 +13,15 @@ from topics.errors import (
     Closed,
     ColdUnavailable,
     CorruptRecord,
+    GroupNotFound,
     InvalidRequest,
+    NotAcceptable,
+    NotAQueue,
+    NotFound,
     NotReady,
     RecordTooLarge,
+    RouterCycle,
+    RouterNotFound,
     StorageFull,
     Throttled,
     TopicExistsIncompatible,
@@ -23,23 +29,53 @@ from topics.errors import (
     TopicNotEmpty,
     TopicNotFound,
     TopicsError,
+    Unauthorized,
     WalFailed,
 )
 from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX
-from topics.protocol.request_body import ConfigBody, DeleteBody, DiffBody, WriteBody
+from topics.protocol.request_body import (
+    AckBody,
+    ClaimBody,
+    CommitBody,
+    ConfigBody,
+    DeleteBody,
+    DiffBody,
+    ExtendBody,
+    GroupBody,
+    NackBody,
+    RouterBody,
+    WatchBody,
+    WriteBody,
+)
 from topics.protocol.response_body import (
+    Acked,
     Appended,
+    Claimed,
+    Committed,
     Deleted,
     Diff,
+    Extended,
+    GroupDeleted,
+    GroupList,
+    GroupState,
     Health,
     MetricsJson,
+    Nacked,
+    PutGroup,
+    PutRouter,
     PutTopic,
     Ready,
+    Router,
+    RouterDeleted,
+    RouterList,
     TopicDeleted,
     TopicList,
     TopicState,
+    WatchCreated,
 )
 from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
+
+_EVENTS: Final = "text/event-stream"
 
 # What every commit can run into.
 COMMIT_ERRORS: Final = (Throttled, WalFailed, StorageFull)
@@ -53,12 +89,13 @@ class Parameter(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A success: its body is a struct, and may come as text of another type as well."""
+    """A success: its body is a struct, or text of another type, or whichever of the two the client asks for."""
 
     description: str
     shape: type[Struct] | None = None
     example: dict[str, Any] | None = None
     text_type: str | None = None
+    has_body: bool = True
 
 
 class Operation(NamedTuple):
@@ -77,6 +114,10 @@ class Operation(NamedTuple):
 TAGS: Final = {
     "topics": "Named logs: what there is, what it keeps, and for how long.",
     "records": "What is in them: append, read behind a cursor, delete for good.",
+    "queues": "Jobs that are leased to one worker at a time.",
+    "routers": "Records copied from one topic to another.",
+    "watching": "Records as they come, in one stream for many topics.",
+    "groups": "Named cursors that the server keeps for readers.",
     "operations": "Probes, metrics, and this document.",
 }
 
@@ -160,6 +201,44 @@ _DIFF: Final = {
     "lag": 22,
     "performance": {"server_total_ms": 0.2, "records_scanned": 3},
 }
+
+_GROUP: Final = {
+    "topic": "parcels",
+    "group": "billing",
+    "seq": 800,
+    "head_seq": 814,
+    "lag": 14,
+    "last_commit_ts": 1790000004000,
+    "performance": _PERFORMANCE,
+}
+
+_ROUTER: Final = {
+    "router": "parcels->ledger",
+    "source": "parcels",
+    "dest": "ledger",
+    "preserve_node": True,
+    "preserve_tag": True,
+    "filter": ["tag", "Glob", "acme:*"],
+    "allow_cycle": False,
+    "guarantee": "at_least_once",
+    "performance": _PERFORMANCE,
+}
+_ROUTER_ENTRY: Final = {
+    "router": "parcels->ledger",
+    "source": "parcels",
+    "dest": "ledger",
+    "guarantee": "at_least_once",
+    "forwarded_total": 37,
+}
+
+_ACTED_ON: Final = (
+    "A seq is acted on if the node has an unexpired lease on it, and the one that its token names if there is a token. "
+    "All others are no error: they are listed in `skipped`."
+)
+
+_TOKEN: Final = Parameter(
+    "token", "query", "A key, for clients that cannot send the header `Authorization`.", {"type": "string"}
+)
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "put_topic": Operation(
@@ -269,7 +348,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "that are gone are never an error: `tombstone` says which ones, and why. No body is as good as `{}`.",
         body=DiffBody,
         body_example={"from_seq": 700, "limit": 2, "include_tags": True, "node": "edge-2"},
-        errors=(TopicNotFound, CorruptRecord, ColdUnavailable),
+        errors=(TopicNotFound, GroupNotFound, CorruptRecord, ColdUnavailable),
     ),
     "delete": Operation(
         "records",
@@ -293,6 +372,299 @@ OPERATIONS: Final[dict[str, Operation]] = {
         body=DeleteBody,
         body_example={"match": "acme:*", "before_seq": 800},
         errors=(TopicNotFound, *COMMIT_ERRORS),
+    ),
+    "claim": Operation(
+        "queues",
+        "Lease jobs",
+        {
+            200: Reply(
+                "Up to `max` jobs, perhaps none.",
+                Claimed,
+                {
+                    "topic": "jobs",
+                    "claimed": [
+                        {
+                            "$seq": 11,
+                            "lease_id": "lease_1f",
+                            "deadline": 1790000030000,
+                            "$ts": 1790000000000,
+                            "$tag": "acme:9",
+                            "deliveries": 1,
+                            "data": {"n": 1},
+                            "meta": {"k": "v"},
+                        }
+                    ],
+                    "count": 1,
+                    "ready": 0,
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        "Nobody else gets a job while its lease runs. Who does neither ack nor extend in time loses it to the next one "
+        "who claims. Jobs that came back are given out first. A job that was delivered `max_deliveries` times goes to "
+        "the dead-letter topic instead.",
+        body=ClaimBody,
+        body_example={"node": "w-3", "max": 2},
+        errors=(TopicNotFound, NotAQueue, ColdUnavailable, *COMMIT_ERRORS),
+    ),
+    "ack": Operation(
+        "queues",
+        "Jobs are done",
+        {
+            200: Reply(
+                "They are deleted for good, but for those in `skipped`.",
+                Acked,
+                {
+                    "topic": "jobs",
+                    "acked": 1,
+                    "skipped": [12],
+                    "ready": 0,
+                    "in_flight": 3,
+                    "performance": {"server_total_ms": 0.8, "fsync_ms": 0.7},
+                },
+            )
+        },
+        _ACTED_ON,
+        body=AckBody,
+        body_example={"node": "w-3", "seqs": [11, 12], "lease_ids": ["lease_1f", ""]},
+        errors=(BatchTooLarge, TopicNotFound, NotAQueue, *COMMIT_ERRORS),
+    ),
+    "nack": Operation(
+        "queues",
+        "Give jobs back",
+        {
+            200: Reply(
+                "They are ready, at once or after the delay, but for those in `skipped`.",
+                Nacked,
+                {
+                    "topic": "jobs",
+                    "nacked": 1,
+                    "skipped": [],
+                    "ready": 0,
+                    "in_flight": 2,
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        _ACTED_ON,
+        body=NackBody,
+        body_example={"node": "w-3", "seqs": [13], "delay_ms": 5000},
+        errors=(BatchTooLarge, TopicNotFound, NotAQueue, *COMMIT_ERRORS),
+    ),
+    "extend": Operation(
+        "queues",
+        "Lease jobs for longer",
+        {
+            200: Reply(
+                "Their new deadlines, but for those in `skipped`.",
+                Extended,
+                {
+                    "topic": "jobs",
+                    "extended": 1,
+                    "skipped": [],
+                    "deadlines": {"14": 1790000060000},
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        _ACTED_ON,
+        body=ExtendBody,
+        body_example={"node": "w-3", "seqs": [14], "lease_ms": 60000},
+        errors=(BatchTooLarge, TopicNotFound, NotAQueue, *COMMIT_ERRORS),
+    ),
+    "put_router": Operation(
+        "routers",
+        "Create or change a router",
+        {
+            200: Reply("Changed; it goes on from where it was.", PutRouter, _ROUTER | {"created": False}),
+            201: Reply("Created.", PutRouter, _ROUTER | {"created": True}),
+        },
+        "Copies every record that is written to the source from now on, and that passes the filter, to the dest. "
+        "Topics that are missing are created. Replaces the whole definition but for source and dest, which stay. The "
+        "change is durable before the answer.",
+        body=RouterBody,
+        body_example={"source": "parcels", "dest": "ledger", "filter": "acme:*"},
+        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COMMIT_ERRORS),
+    ),
+    "get_router": Operation(
+        "routers",
+        "A router",
+        {200: Reply("The router, and how much it has copied.", Router, _ROUTER | {"forwarded_total": 37})},
+        "What is pending is copied first, so that the count includes every earlier write.",
+        errors=(RouterNotFound,),
+    ),
+    "list_routers": Operation(
+        "routers",
+        "List routers",
+        {
+            200: Reply(
+                "A page of them.",
+                RouterList,
+                {
+                    "routers": [_ROUTER_ENTRY],
+                    "next_cursor": "eyJhZnRlciI6InBhcmNlbHMtPmxlZGdlciJ9",
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        "Names ascend by their bytes. A key with prefixes sees only routers whose name, source and dest begin with one "
+        "of them.",
+        parameters=(
+            Parameter("prefix", "query", "Only names that begin with this.", {"type": "string"}),
+            Parameter("source", "query", "Only those from this topic.", {"type": "string"}),
+            Parameter("dest", "query", "Only those to this topic.", {"type": "string"}),
+            Parameter(
+                "page_size",
+                "query",
+                f"Routers of one page, pulled into 1 to {PAGE_SIZE_MAX}.",
+                {"type": "integer", "minimum": 0, "default": PAGE_SIZE_DEFAULT},
+            ),
+            Parameter(
+                "cursor",
+                "query",
+                "`next_cursor` of the page before; empty for the first.",
+                {"type": "string", "contentEncoding": "base64"},
+            ),
+        ),
+        errors=(InvalidRequest,),
+    ),
+    "delete_router": Operation(
+        "routers",
+        "Delete a router",
+        {
+            200: Reply(
+                "Stopped, or `deleted` is false because it was not there.",
+                RouterDeleted,
+                {"router": "parcels->ledger", "deleted": True, "performance": _PERFORMANCE},
+            )
+        },
+        "Copies that it made stay. Durable before the answer.",
+        errors=COMMIT_ERRORS,
+        checks_name=False,
+    ),
+    "work": Operation(
+        "queues",
+        "Jobs, pushed",
+        {200: Reply("Events `job`, each with one job as in a claim, and `error` as the last.", text_type=_EVENTS)},
+        "A stream of server-sent events that keeps up to `max` unexpired leases of the node, and goes on when one of "
+        "them ends. Acks, nacks and extends are calls of their own. When the connection ends, what was delivered on it "
+        "and is not acked is ready again at once.",
+        parameters=(
+            Parameter("node", "query", "Who works.", {"type": "string", "minLength": 1}),
+            Parameter("max", "query", "Jobs at a time.", {"type": "integer", "minimum": 1, "default": 1}),
+            Parameter("lease_ms", "query", "How long jobs are leased.", {"type": "integer", "minimum": 0}),
+            _TOKEN,
+        ),
+        errors=(NotAcceptable, TopicNotFound, NotAQueue, Throttled),
+    ),
+    "watch": Operation(
+        "watching",
+        "Begin to watch topics",
+        {
+            200: Reply(
+                "A session. Its stream is opened by GET.",
+                WatchCreated,
+                {
+                    "wid": "wid_3sN0v9Xk2m1Qe8aTzYbC7w",
+                    "stream_url": "/v0/watch/wid_3sN0v9Xk2m1Qe8aTzYbC7w",
+                    "session_ttl_ms": 300000,
+                    "topics": {"parcels": {"from_seq": 790, "head_seq": 814, "earliest_seq": 790}},
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        "The session knows how far each topic was sent. It is lost with the process, and five minutes after its last "
+        "stream ended.",
+        parameters=(_flag("lenient", "Leave out topics that do not exist.", default=False),),
+        body=WatchBody,
+        body_example={"topics": {"parcels": {"from_seq": 790}, "ledger": {"tail": True}}, "include_tags": True},
+        errors=(TopicNotFound, Throttled),
+    ),
+    "watch_stream": Operation(
+        "watching",
+        "Stream of a watch session",
+        {
+            200: Reply(
+                "Events `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` as the last.",
+                text_type=_EVENTS,
+            )
+        },
+        "Server-sent events. The id of an event says how far every topic has been sent; who connects again goes on "
+        "behind the last event, or behind the one that `Last-Event-ID` names. With keys, only the key that made the "
+        "session opens its stream; the session's `ticket` does so once.",
+        parameters=(
+            Parameter("Last-Event-ID", "header", "Id of the last event that was seen.", {"type": "string"}),
+            _TOKEN,
+        ),
+        errors=(NotFound, NotAcceptable, Unauthorized, Throttled),
+    ),
+    "ws": Operation(
+        "watching",
+        "Subscribe and publish over a WebSocket",
+        {101: Reply("The connection is a WebSocket from here on.", has_body=False)},
+        "RFC 6455 over HTTP/1.1. One JSON object per text message: commands `subscribe`, `unsubscribe`, `publish` and "
+        "`ping`, each with a reply, and what is pushed. Subscribing needs the scope read, publishing write, publishing "
+        "with a `config` admin too. A page of another site is refused by its `Origin`.",
+        errors=(InvalidRequest, Throttled),
+    ),
+    "list_groups": Operation(
+        "groups",
+        "List consumer groups",
+        {
+            200: Reply(
+                "All of the topic, by name.",
+                GroupList,
+                {
+                    "topic": "parcels",
+                    "head_seq": 814,
+                    "groups": [{"group": "billing", "seq": 800, "lag": 14, "last_commit_ts": 1790000004000}],
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        errors=(TopicNotFound,),
+    ),
+    "put_group": Operation(
+        "groups",
+        "Create or move a consumer group",
+        {
+            200: Reply("Moved, or left where it was.", PutGroup, _GROUP | {"created": False}),
+            201: Reply("Created.", PutGroup, _GROUP | {"created": True}),
+        },
+        "A group is a cursor with a name. It holds nothing back from retention, and goes with its topic. Without a "
+        "place a new group stands before the first record, and one that is there stays. Durable before the answer.",
+        body=GroupBody,
+        body_example={"from": "start"},
+        errors=(TopicNotFound, *COMMIT_ERRORS),
+    ),
+    "get_group": Operation(
+        "groups",
+        "Where a consumer group stands",
+        {200: Reply("Its cursor.", GroupState, _GROUP)},
+        errors=(TopicNotFound, GroupNotFound),
+    ),
+    "delete_group": Operation(
+        "groups",
+        "Delete a consumer group",
+        {
+            200: Reply(
+                "Gone, or `deleted` is false because it was not there.",
+                GroupDeleted,
+                {"topic": "parcels", "group": "billing", "deleted": True, "performance": _PERFORMANCE},
+            )
+        },
+        errors=(TopicNotFound, *COMMIT_ERRORS),
+        checks_name=False,
+    ),
+    "commit_group": Operation(
+        "groups",
+        "Commit how far a consumer group is done",
+        {200: Reply("Its cursor, moved or not.", Committed, _GROUP | {"moved": True})},
+        "As durable as a write to the topic. A seq that is not above the cursor changes nothing and is no error, so a "
+        "commit can be repeated; `rewind` moves the cursor back.",
+        body=CommitBody,
+        body_example={"seq": 800},
+        errors=(TopicNotFound, GroupNotFound, *COMMIT_ERRORS),
     ),
     "health": Operation(
         "operations",

@@ -10,7 +10,7 @@ from topics.errors import Closed, NotReady
 from topics.server.app import Application
 from topics.server.auth import READ
 from topics.server.exchange import Exchange, Response
-from topics.server.metrics import SERIES_TOPICS_MAX, collect, render_json, render_prometheus
+from topics.server.metrics import SERIES_TOPICS_MAX, all_ready, collect, render_json, render_prometheus
 from topics.server.routes import Access, Endpoint
 from topics.version import package_version
 
@@ -59,12 +59,14 @@ class ProbesApi:
         assert key is not None
         app = self._app
         as_json = b"application/json" in exchange.headers.get(b"accept", b"")
+        engine = None if app.opened is None else app.opened.engine
         snapshot = collect(
-            None if app.opened is None else app.opened.engine,
+            engine,
             app.counters,
             version=VERSION,
             recovery_progress=app.replay_progress,
             may_name=key.may_name,
+            queue_depth=all_ready if engine is None else engine.queues.depth,
             rows_max=0 if as_json else SERIES_TOPICS_MAX,
         )
         if as_json:

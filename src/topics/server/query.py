@@ -7,13 +7,18 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Query:
-    __slots__ = ("_values",)
+    __slots__ = ("_pairs", "_values")
 
     def __init__(self, text: bytes) -> None:
-        self._values = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="replace")) if text else {}
+        self._pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="replace") if text else []
+        self._values = dict(self._pairs)
 
     def text(self, name: str) -> str | None:
         return self._values.get(name)
+
+    def first(self, name: str) -> str | None:
+        """The one exception: of a repeated `token` the first counts."""
+        return next((value for given, value in self._pairs if given == name), None)
 
     def flag(self, name: str, *, default: bool) -> bool:
         value = self._values.get(name)

@@ -12,23 +12,22 @@ from typing import Final
 
 import msgspec
 
-from topics.engine.config import TopicConfig
 from topics.engine.engine import Deleted, Engine
-from topics.engine.names import check_topic_name
 from topics.engine.page import Page, Tombstone
 from topics.engine.staged import Appended
-from topics.errors import Forbidden, InvalidRequest, TopicNotFound, TopicsError
+from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.record_text import json_string, record_texts
-from topics.protocol.request_body import DELETE_DECODER, DIFF_DECODER, ConfigBody, DiffBody
+from topics.protocol.request_body import DELETE_DECODER, DIFF_DECODER, DiffBody
 from topics.protocol.tag_match import TagMatch
-from topics.protocol.write_body import WriteLimits, decode_write
+from topics.protocol.write_body import decode_write
 from topics.server.app import Application
-from topics.server.auth import ADMIN, DELETE, READ, WRITE
+from topics.server.appending import Appender, seqs_member
+from topics.server.auth import DELETE, READ, WRITE
 from topics.server.exchange import Exchange, Response
 from topics.server.limits import LONG_POLL_MS_MAX
 from topics.server.query import Query
 from topics.server.routes import Body, Endpoint
-from topics.server.topics_api import config_of
+from topics.server.up_to_date import when_up_to_date
 
 _encode: Final = msgspec.json.Encoder().encode
 _BOOLEANS: Final = (b"false", b"true")
@@ -37,15 +36,8 @@ _BOOLEANS: Final = (b"false", b"true")
 class RecordsApi:
     def __init__(self, app: Application) -> None:
         self._app = app
-        settings = app.settings
-        self._limit_max = settings.max_limit
-        self._limits = WriteLimits(
-            records_max=settings.max_batch_records,
-            record_bytes_max=settings.max_record_bytes,
-            meta_bytes_max=settings.max_meta_bytes,
-            tag_bytes_max=settings.max_tag_bytes,
-            node_bytes_max=settings.max_node_bytes,
-        )
+        self._appender = Appender(app)
+        self._limit_max = app.settings.max_limit
         add = app.routes.add
         add("POST", "/v0/topics/{topic}", Endpoint("append", self.append, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/diff", Endpoint("diff", self.diff, READ, Body.OPTIONAL))
@@ -58,35 +50,15 @@ class RecordsApi:
     # Append.
 
     def append(self, exchange: Exchange) -> None:
-        engine = self._engine
-        name = exchange.name
         write = decode_write(exchange.body)
-        key = write.key
-        if key is None:
-            key = _key_header(exchange)
-            write.key = key
-        config = write.config
-        if config is not None and not engine.has_topic(name):
-            assert exchange.key is not None
-            if not exchange.key.allows(ADMIN):
-                raise Forbidden("a write that creates a topic with a config needs the scope admin")
-        batch = write.batch(self._limits)
+        if write.key is None:
+            write.key = _key_header(exchange)
         return_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)
-        done = partial(self._appended, exchange, batch.size_bytes, return_seqs=return_seqs)
-        if key is None and config is None and write.create is None:
-            engine.append(name, batch, done)
-        else:
-            wanted = None if config is None else self._config_to_create(name, config, create=write.create)
-            engine.append(name, batch, done, key=key, create=write.create, config=wanted)
-
-    def _config_to_create(self, name: str, config: ConfigBody, *, create: bool | None) -> TopicConfig | None:
-        """What the write asks for, if it creates the topic. Its rules are the last thing to be checked."""
-        if self._engine.has_topic(name):
-            return None
-        if not (config.auto_create if create is None else create):
-            raise TopicNotFound(name)
-        check_topic_name(name)
-        return config_of(config)
+        assert exchange.key is not None
+        # A write that waits for room takes its connection with it: over HTTP/1.1 nothing more is read meanwhile.
+        self._appender.append(
+            exchange.key, exchange.name, write, partial(self._appended, exchange, return_seqs=return_seqs)
+        )
 
     def _appended(
         self, exchange: Exchange, size_bytes: int, result: Appended | TopicsError, *, return_seqs: bool
@@ -97,38 +69,9 @@ class RecordsApi:
             if isinstance(result, TopicsError):
                 exchange.fail(result)
                 return
-            seqs = b""
-            if return_seqs:
-                seqs = b'"seqs":%b,' % _encode(list(range(result.first_seq, result.last_seq + 1)))
-            if result.deduped:
-                performance = b'"server_total_ms":%.3f' % exchange.elapsed_ms()
-            else:
-                topic = self._engine.topics.get(result.topic)
-                if topic is not None:
-                    self._app.counters.note_append(topic.config.durability, result.count, size_bytes)
-                performance = b'"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f' % (
-                    exchange.elapsed_ms(),
-                    result.write_ms,
-                    result.sync_ms,
-                )
-            exchange.reply(
-                Response(
-                    201 if result.created else 200,
-                    b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
-                    b'"deduped":%b,"performance":{%b}}'
-                    % (
-                        result.topic.encode(),
-                        result.first_seq,
-                        result.last_seq,
-                        seqs,
-                        result.head_seq,
-                        result.count,
-                        _BOOLEANS[result.created],
-                        _BOOLEANS[result.deduped],
-                        performance,
-                    ),
-                )
-            )
+            seqs = seqs_member(result) if return_seqs else b""
+            members = self._appender.members(result, size_bytes, exchange.elapsed_ms(), seqs)
+            exchange.reply(Response(201 if result.created else 200, b"{%b}" % members))
         except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
             self._app.fail_internally(exchange)
 
@@ -183,13 +126,28 @@ def _key_header(exchange: Exchange) -> str | None:
 class _Read:
     """One diff, from its first look to its answer."""
 
-    __slots__ = ("_app", "_body", "_bytes_max", "_engine", "_exchange", "_first_look", "_limit", "_nodes", "_timer")
+    __slots__ = (
+        "_app",
+        "_body",
+        "_bytes_max",
+        "_engine",
+        "_exchange",
+        "_first_look",
+        "_from_seq",
+        "_limit",
+        "_nodes",
+        "_timer",
+    )
 
     def __init__(self, app: Application, exchange: Exchange, body: DiffBody, limit_max: int) -> None:
         self._app = app
         self._engine = app.open_engine().engine
         self._exchange = exchange
         self._body = body
+        self._from_seq = body.from_seq
+        if body.group is not None:
+            cursor = self._engine.groups.cursor(exchange.name, body.group)
+            self._from_seq = body.from_seq or cursor.seq
         self._limit = min(body.limit or 256, limit_max)
         self._bytes_max = body.max_batch_bytes
         node = body.node
@@ -199,8 +157,11 @@ class _Read:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        when_up_to_date(self._app, self._exchange, self._exchange.name, self._fetch)
+
+    def _fetch(self) -> None:
         name = self._exchange.name
-        fetch = self._engine.fetch_needed(name, self._body.from_seq, self._limit, self._bytes_max)
+        fetch = self._engine.fetch_needed(name, self._from_seq, self._limit, self._bytes_max)
         if fetch is None:
             self._look()
         else:
@@ -208,7 +169,7 @@ class _Read:
 
     def _look(self) -> None:
         page = self._engine.read(
-            self._exchange.name, self._body.from_seq, limit=self._limit, bytes_max=self._bytes_max, nodes=self._nodes
+            self._exchange.name, self._from_seq, limit=self._limit, bytes_max=self._bytes_max, nodes=self._nodes
         )
         wait_ms = min(self._body.wait_ms, LONG_POLL_MS_MAX)
         if self._first_look is None and wait_ms and page.caught_up and not page.chunks and page.tombstone is None:

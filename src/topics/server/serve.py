@@ -15,25 +15,34 @@ import resource
 import signal
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from topics.async_log import open_for_loop
 from topics.clock import Clock, SystemClock
 from topics.engine.recovery import OpenEngine
+from topics.engine.runtime import LoopRuntime
 from topics.errors import SettingsError
 from topics.limits import TICK_MS
 from topics.server.app import Application
 from topics.server.auth import KeyRing
 from topics.server.connections import ConnectionSet
+from topics.server.delivery import Hub
+from topics.server.groups_api import GroupsApi
 from topics.server.limits import POOL_THREADS, Timeouts
 from topics.server.listener import Sniffer
 from topics.server.openapi_api import OpenApi
 from topics.server.peers import HostGuard
+from topics.server.pressure import Governor, PressureMeter
 from topics.server.probes_api import ProbesApi
+from topics.server.queues_api import QueuesApi
 from topics.server.records_api import RecordsApi
+from topics.server.routers_api import RoutersApi
 from topics.server.settings import ServerSettings, engine_settings, is_loopback
 from topics.server.topics_api import TopicsApi
+from topics.server.watch_api import WatchApi
+from topics.server.work_api import WorkApi
+from topics.server.work_pool import WorkPool
+from topics.server.ws_api import WebSocketApi
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +65,19 @@ class Server:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="topics-pool")
+        self._pool = WorkPool(POOL_THREADS, "topics-pool")
         self._open_log = open_log or self._open_data_dir
         keys = KeyRing.parse(settings.api_keys.reveal())
         hosts = HostGuard(settings.host) if not keys.enabled and is_loopback(settings.host) else None
         self.app = Application(settings, keys, hosts, self._loop, self._pool, self._clock)
         TopicsApi(self.app)
         RecordsApi(self.app)
+        QueuesApi(self.app)
+        RoutersApi(self.app)
+        GroupsApi(self.app)
+        WatchApi(self.app)
+        WebSocketApi(self.app)
+        WorkApi(self.app)
         ProbesApi(self.app)
         OpenApi(self.app)
         if not keys.enabled:
@@ -70,6 +85,7 @@ class Server:
         self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts or Timeouts())
         self._listener: asyncio.Server
         self._ticker: asyncio.TimerHandle | None = None
+        self._meter = PressureMeter(self.app.governor, self._loop, self._pool, self._ready_depth, self._feel)
 
     def _open_data_dir(self, loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
         return open_for_loop(
@@ -99,7 +115,9 @@ class Server:
         opened = await self._loop.run_in_executor(self._pool, self._open_log, self._loop, self._note_progress)
         self.app.replay_progress = 1.0
         self.app.opened = opened
+        self.app.hub = Hub(opened.engine, self._loop, self._pool)
         self._tick()
+        self._meter.start()
 
     def _note_progress(self, fraction: float) -> None:
         # From the thread that recovers: a float is replaced in one step.
@@ -108,6 +126,21 @@ class Server:
     def _tick(self) -> None:
         self.app.open_engine().tick()
         self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    def _ready_depth(self) -> int:
+        hub = self.app.hub
+        return 0 if hub is None else hub.ready_depth
+
+    def _feel(self, governor: Governor) -> None:
+        """Those who act on pressure are told of it."""
+        runtime = self.app.open_engine().engine.runtime
+        if isinstance(runtime, LoopRuntime):
+            runtime.commit_window_ms = governor.commit_window_ms
+        self.app.counters.pressure = governor.pressure
+        hub = self.app.hub
+        if hub is not None:
+            hub.coalesce_ms = governor.coalesce_ms
+            hub.pause_b0(on=governor.is_b0_paused)
 
     async def stop(self) -> None:
         """Drains, writes the last checkpoint, lets go of everything."""
@@ -119,6 +152,7 @@ class Server:
         self._connections.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        self._meter.stop()
         opened, self.app.opened = self.app.opened, None
         if opened is not None:
             await self._close_log(opened)

@@ -95,6 +95,7 @@ def engine_settings(settings: ServerSettings) -> "EngineSettings":
         hot_retain_segments=settings.hot_retain_segments,
         hot_retain_bytes=settings.hot_retain_bytes,
         topics_max=settings.max_topics,
+        routers_max=settings.max_routers,
         total_bytes_max=settings.max_total_bytes,
     )
 

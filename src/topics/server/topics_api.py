@@ -21,6 +21,7 @@ from topics.server.exchange import Exchange, Response
 from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from topics.server.query import Query
 from topics.server.routes import Body, Endpoint
+from topics.server.up_to_date import when_up_to_date
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -51,22 +52,26 @@ class TopicsApi:
             exchange.fail(result)
             return
         members = {"topic": exchange.name, "created": result, "config": config_members(config)}
-        _reply(exchange, 201 if result else 200, members)
+        reply(exchange, 201 if result else 200, members)
 
     def state(self, exchange: Exchange) -> None:
+        when_up_to_date(self._app, exchange, exchange.name, partial(self._state, exchange))
+
+    def _state(self, exchange: Exchange) -> None:
         engine = self._engine
         topic = engine.topic(exchange.name)
         topic.refresh(engine.now_ms())
         if Query(exchange.query).flag("touch", default=True):
             engine.touch(topic)
-        _reply(exchange, 200, _state_members(engine, topic))
+        reply(exchange, 200, _state_members(engine, topic))
 
     def list_page(self, exchange: Exchange) -> None:
         engine = self._engine
         query = Query(exchange.query)
         page_size = min(max(query.count("page_size", PAGE_SIZE_DEFAULT), 1), PAGE_SIZE_MAX)
         touch = query.flag("touch", default=False)
-        names, has_more = self._names(exchange, query.text("prefix") or "", _after(query.text("cursor")), page_size)
+        after = list_cursor(query.text("cursor"))
+        names, has_more = self._names(exchange, query.text("prefix") or "", after, page_size)
         entries: list[dict[str, Any]] = []
         now_ms = engine.now_ms()
         for name in names:
@@ -88,7 +93,7 @@ class TopicsApi:
         members: dict[str, Any] = {"topics": entries}
         if has_more:
             members["next_cursor"] = base64.b64encode(_encode({"after": names[-1]})).decode()
-        _reply(exchange, 200, members)
+        reply(exchange, 200, members)
 
     def _names(self, exchange: Exchange, prefix: str, after: str | None, count: int) -> tuple[list[str], bool]:
         """A page of names that the caller may see, and whether more follow."""
@@ -106,13 +111,16 @@ class TopicsApi:
 
     def delete(self, exchange: Exchange) -> None:
         if_empty = Query(exchange.query).flag("if_empty", default=False)
-        self._engine.delete_topic(exchange.name, if_empty=if_empty, done=partial(self._delete_done, exchange))
+        routers: list[str] = []
+        self._engine.delete_topic(
+            exchange.name, if_empty=if_empty, done=partial(self._delete_done, exchange, routers), removed=routers
+        )
 
-    def _delete_done(self, exchange: Exchange, result: Any) -> None:
+    def _delete_done(self, exchange: Exchange, routers: list[str], result: Any) -> None:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        _reply(exchange, 200, {"topic": exchange.name, "deleted": result, "routers_removed": []})
+        reply(exchange, 200, {"topic": exchange.name, "deleted": result, "routers_removed": routers})
 
 
 def config_of(body: ConfigBody) -> TopicConfig:
@@ -142,16 +150,16 @@ def _state_members(engine: Engine, topic: Topic) -> dict[str, Any]:
         "last_read_ts": topic.last_read_ts,
     }
     if topic.config.type == "queue":
-        members["queue"] = {"ready": topic.count, "in_flight": 0, "dead_lettered": 0}
+        members["queue"] = engine.queues.counters(topic.name)._asdict()
     return members
 
 
-def _reply(exchange: Exchange, status: int, members: dict[str, Any]) -> None:
+def reply(exchange: Exchange, status: int, members: dict[str, Any]) -> None:
     members["performance"] = {"server_total_ms": round(exchange.elapsed_ms(), 3)}
     exchange.reply(Response(status, _encode(members)))
 
 
-def _after(cursor: str | None) -> str | None:
+def list_cursor(cursor: str | None) -> str | None:
     """The name a list cursor stands behind."""
     if not cursor:
         return None

@@ -1,0 +1,114 @@
+"""Commands of a WebSocket client: their shapes, and what makes one acceptable (http-api.md §15.2).
+
+`op` says which shape a message has. The rules for JSON are those of request bodies, and a command that breaks one of
+them is refused as a whole: nobody can say then what its `request_id` is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics.protocol.request_body import (
+    U32,
+    U64,
+    BodyDecoder,
+    WriteBody,
+    check_repeats,
+    check_text,
+    decoded,
+    pairs_of,
+)
+
+# What is not given is echoed so.
+NO_REQUEST_ID: Final = Raw(b"null")
+
+
+class TopicStart(Struct, kw_only=True):
+    """Where a subscription begins."""
+
+    from_seq: U64 = 0
+    tail: bool = False
+
+
+class Subscribe(Struct, kw_only=True, tag_field="op", tag="subscribe"):
+    """Records of some topics, from now on."""
+
+    request_id: Raw = NO_REQUEST_ID
+    topic: str | None = None
+    topics: dict[str, TopicStart] = {}
+    from_seq: U64 = 0
+    tail: bool = False
+    node: str | list[str] | None = None
+    limit: U32 = 1000
+    max_batch_bytes: U64 = 1_048_576
+    include_data: bool = True
+    include_tags: bool = False
+    include_meta: bool = True
+    lenient: bool = False
+
+    def starts(self) -> dict[str, TopicStart]:
+        """Every topic that is named, and where it begins."""
+        starts: dict[str, TopicStart] = {}
+        if self.topic is not None:
+            starts[self.topic] = TopicStart(from_seq=self.from_seq, tail=self.tail)
+        return starts | self.topics
+
+
+class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
+    """No more of some topics."""
+
+    request_id: Raw = NO_REQUEST_ID
+    topic: str | None = None
+    topics: list[str] = []
+
+    def names(self) -> list[str]:
+        return self.topics if self.topic is None else [self.topic, *self.topics]
+
+
+class Publish(WriteBody, kw_only=True, tag_field="op", tag="publish"):
+    """A write, with the members of one and with its topic."""
+
+    request_id: Raw = NO_REQUEST_ID
+    topic: str
+    return_seqs: bool = True
+
+
+class Ping(Struct, kw_only=True, tag_field="op", tag="ping"):
+    """Is anybody there?"""
+
+    request_id: Raw = NO_REQUEST_ID
+
+
+Command = Subscribe | Unsubscribe | Publish | Ping
+
+_decode: Final = msgspec.json.Decoder(Command).decode
+_STARTS: Final = BodyDecoder(TopicStart)
+_RANGES: Final = BodyDecoder(Subscribe)
+_START_NAMES: Final = frozenset(TopicStart.__struct_fields__)
+_NAMES_BY_SHAPE: Final = {
+    shape: frozenset(shape.__struct_fields__) | {"op"} for shape in (Subscribe, Unsubscribe, Publish, Ping)
+}
+
+
+def decode_command(text: bytes) -> Command:
+    """The command in the text. Raises `InvalidRequest`. The records of a `Publish` are checked by `checked_publish`."""
+    command: Any = decoded(_decode, text)
+    if isinstance(command, Publish):
+        return command
+    check_text(text)
+    pairs = pairs_of(text)
+    check_repeats(pairs, _NAMES_BY_SHAPE[type(command)])
+    if isinstance(command, Subscribe):
+        for name, value in pairs:
+            if name == "topics":
+                check_repeats(value, frozenset(command.topics))
+                for _, start in value:
+                    check_repeats(start, _START_NAMES)
+        _RANGES.check_ranges(command)
+        for start in command.topics.values():
+            _STARTS.check_ranges(start)
+    found: Command = command
+    return found

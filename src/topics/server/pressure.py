@@ -1,0 +1,141 @@
+"""The pressure governor: how loaded the server is, and what it does about it (log-semantics §12).
+
+Every 100 ms three things are looked at: how many topics wait in the ready set, how late the loop is (smoothed, against
+5 ms), and how much work waits for a thread of the pool. Each is 0 up to where nobody would notice, and 1 where
+everybody does; the pressure is the largest of them. A server that has little to do sits at exactly 0, and none of the
+steps below is felt.
+
+| Pressure | Step |
+|---|---|
+| > 0.2 | pushes wait for company, up to 20 ms: larger frames, fewer of them |
+| > 0.4 | so do writes that are to be committed, from 0.5 up to 10 ms |
+| > 0.8 for a second | topics of the lowest band are not pushed until it is below 0.6; they can be read |
+| about 1 | a write that finds the commit queue full is told when to come back |
+
+All of it costs latency, never data or order.
+
+`Governor` is pure: samples go in. `PressureMeter` takes them on the loop and tells those who act on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from topics.server.work_pool import WorkPool
+
+SAMPLE_INTERVAL_MS: Final = 100
+
+# Where each part begins to count, and where it is 1.
+READY_DEPTH_CALM: Final = 1000
+READY_DEPTH_FULL: Final = 10_000
+LAG_MS_CALM: Final = 5.0
+LAG_MS_FULL: Final = 50.0
+POOL_WAITING_CALM: Final = 16
+POOL_WAITING_FULL: Final = 256
+# Share of the newest sample in the smoothed lag: one late turn is nothing, a second of them is.
+LAG_SHARE: Final = 0.2
+
+COALESCE_ABOVE: Final = 0.2
+COALESCE_MS_MAX: Final = 20.0
+COMMIT_WINDOW_ABOVE: Final = 0.4
+COMMIT_WINDOW_MS_MIN: Final = 0.5
+COMMIT_WINDOW_MS_MAX: Final = 10.0
+PAUSE_ABOVE: Final = 0.8
+PAUSE_SAMPLES: Final = 10
+RESUME_BELOW: Final = 0.6
+REFUSE_FROM: Final = 0.99
+RETRY_AFTER_MS: Final = 1000
+"""What the header `Retry-After` says too."""
+
+assert RESUME_BELOW < PAUSE_ABOVE < REFUSE_FROM
+
+
+class Load(NamedTuple):
+    """What one sample saw."""
+
+    ready_depth: int = 0
+    lag_ms: float = 0.0
+    pool_waiting: int = 0
+
+
+class Governor:
+    """The pressure after each sample, and the steps that follow from it."""
+
+    def __init__(self) -> None:
+        self.pressure = 0.0
+        self.is_b0_paused = False
+        self._lag_ms = 0.0
+        # Samples in a row above the bound.
+        self._high_count = 0
+
+    def note(self, load: Load) -> None:
+        self._lag_ms += (max(load.lag_ms, 0.0) - self._lag_ms) * LAG_SHARE
+        self.pressure = max(
+            _part(load.ready_depth, READY_DEPTH_CALM, READY_DEPTH_FULL),
+            _part(self._lag_ms, LAG_MS_CALM, LAG_MS_FULL),
+            _part(load.pool_waiting, POOL_WAITING_CALM, POOL_WAITING_FULL),
+        )
+        self._high_count = self._high_count + 1 if self.pressure > PAUSE_ABOVE else 0
+        if self._high_count >= PAUSE_SAMPLES:
+            self.is_b0_paused = True
+        elif self.pressure < RESUME_BELOW:
+            self.is_b0_paused = False
+
+    @property
+    def coalesce_ms(self) -> float:
+        """How long a push waits for more to go with it."""
+        return COALESCE_MS_MAX * _part(self.pressure, COALESCE_ABOVE, 1.0)
+
+    @property
+    def commit_window_ms(self) -> float:
+        """How long a write waits for others to be committed with it."""
+        if self.pressure <= COMMIT_WINDOW_ABOVE:
+            return 0.0
+        grown = (COMMIT_WINDOW_MS_MAX - COMMIT_WINDOW_MS_MIN) * _part(self.pressure, COMMIT_WINDOW_ABOVE, 1.0)
+        return COMMIT_WINDOW_MS_MIN + grown
+
+    @property
+    def refuses_writes(self) -> bool:
+        """Whether a full commit queue is a matter of load: then a write may ask to wait for room."""
+        return self.pressure >= REFUSE_FROM
+
+
+def _part(value: float, calm: float, full: float) -> float:
+    """0 up to `calm`, 1 from `full` on, linear between."""
+    return min(max((value - calm) / (full - calm), 0.0), 1.0)
+
+
+class PressureMeter:
+    """Takes a sample every 100 ms while it runs. Loop thread only."""
+
+    def __init__(
+        self,
+        governor: Governor,
+        loop: asyncio.AbstractEventLoop,
+        pool: WorkPool,
+        ready_depth: Callable[[], int],
+        act: Callable[[Governor], None],
+    ) -> None:
+        self._governor = governor
+        self._loop = loop
+        self._pool = pool
+        self._ready_depth = ready_depth
+        # Told after each sample.
+        self._act = act
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        due_at = self._loop.time() + SAMPLE_INTERVAL_MS / 1000
+        self._timer = self._loop.call_at(due_at, self._sample, due_at)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sample(self, due_at: float) -> None:
+        lag_ms = (self._loop.time() - due_at) * 1000
+        self._governor.note(Load(self._ready_depth(), lag_ms, self._pool.waiting_count))
+        self._act(self._governor)
+        self.start()

@@ -1,0 +1,207 @@
+"""The governor: samples go in, and out comes how loaded the server is and what it does about it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.clients import CLIENTS, Client
+from tests.server.event_streams import EVENT_STREAMS
+from tests.server.running import Running, running
+from topics.engine.runtime import LoopRuntime
+from topics.limits import WAL_QUEUE_SUBMISSIONS_MAX
+from topics.server.pressure import PAUSE_SAMPLES, Governor, Load
+
+FULL = Load(ready_depth=1_000_000)
+CALM = Load()
+
+
+def loaded(pressure: float) -> Governor:
+    """A governor at this pressure: a ready set of the depth for it."""
+    governor = Governor()
+    governor.note(Load(ready_depth=1000 + round(9000 * pressure)))
+    assert governor.pressure == pytest.approx(pressure)
+    return governor
+
+
+# Pressure.
+
+
+def test_a_server_with_little_to_do_is_at_exactly_zero() -> None:
+    governor = Governor()
+    for _ in range(100):
+        governor.note(Load(ready_depth=1000, lag_ms=4.9, pool_waiting=16))
+        assert governor.pressure == 0.0
+        assert (governor.coalesce_ms, governor.commit_window_ms) == (0.0, 0.0)
+        assert not governor.is_b0_paused
+
+
+def test_one_late_turn_of_the_loop_is_nothing_and_a_second_of_them_is_pressure() -> None:
+    governor = Governor()
+    governor.note(Load(lag_ms=20))
+    assert governor.pressure == 0.0
+    for _ in range(10):
+        governor.note(Load(lag_ms=20))
+    assert 0.2 < governor.pressure < 0.4
+
+
+def test_a_loop_that_is_on_time_again_takes_the_pressure_away() -> None:
+    governor = Governor()
+    for _ in range(50):
+        governor.note(Load(lag_ms=500))
+    assert governor.pressure == 1.0
+    for _ in range(50):
+        governor.note(CALM)
+    assert governor.pressure == 0.0
+
+
+@pytest.mark.parametrize("load", [FULL, Load(lag_ms=1e6), Load(pool_waiting=10_000)])
+def test_each_part_alone_can_be_all_of_it(load: Load) -> None:
+    governor = Governor()
+    governor.note(load)
+    assert governor.pressure == 1.0
+
+
+def test_a_clock_that_jumps_back_is_not_a_load() -> None:
+    governor = Governor()
+    governor.note(Load(lag_ms=-1e9))
+    governor.note(Load(lag_ms=100))
+    assert governor.pressure > 0
+
+
+# The ladder.
+
+
+@pytest.mark.parametrize(("pressure", "window_ms"), [(0.0, 0), (0.2, 0), (0.6, 10), (1.0, 20)])
+def test_pushes_wait_longer_for_company_the_higher_it_is(pressure: float, window_ms: float) -> None:
+    assert loaded(pressure).coalesce_ms == pytest.approx(window_ms)
+
+
+@pytest.mark.parametrize(("pressure", "window_ms"), [(0.0, 0), (0.4, 0), (0.7, 5.25), (1.0, 10)])
+def test_so_do_writes_that_are_to_be_committed(pressure: float, window_ms: float) -> None:
+    assert loaded(pressure).commit_window_ms == pytest.approx(window_ms)
+
+
+def test_the_commit_window_begins_at_half_a_millisecond() -> None:
+    assert 0.5 < loaded(0.401).commit_window_ms < 0.6
+
+
+def test_the_lowest_band_is_paused_when_high_pressure_lasts_and_goes_on_well_below_it() -> None:
+    governor = Governor()
+    high, middle, low = Load(9000), Load(7000), Load(6000)
+    for _ in range(PAUSE_SAMPLES - 1):
+        governor.note(high)
+    governor.note(middle)
+    for _ in range(PAUSE_SAMPLES - 1):
+        governor.note(high)
+        assert not governor.is_b0_paused
+    governor.note(high)
+    assert governor.is_b0_paused
+    governor.note(middle)
+    assert governor.is_b0_paused
+    governor.note(low)
+    assert not governor.is_b0_paused
+
+
+def test_a_full_commit_queue_is_called_load_only_at_the_top() -> None:
+    assert not loaded(0.95).refuses_writes
+    assert loaded(1.0).refuses_writes
+
+
+# In a server.
+
+
+def test_a_stream_is_told_what_is_held_back_and_gets_it_later(tmp_path: Path, protocol: str) -> None:
+    with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
+        hub = server.server.app.hub
+        assert hub is not None
+
+        async def pause(*, on: bool) -> int:
+            server.server._meter.stop()
+            hub.pause_b0(on=on)
+            return len(hub._ready.paused())
+
+        server.call(pause(on=True))
+        client.put_topic("low", priority=-1000)
+        client.put_topic("high", priority=0)
+        session = client.request("POST", "/v0/watch", {"topics": {"low": {}, "high": {}}}).json
+        with EVENT_STREAMS[protocol]((server.host, server.port), session["stream_url"]) as stream:
+            assert {event.name for event in stream.take(2)} == {"caught-up"}
+            client.write("low", 1)
+            client.write("high", 2)
+            assert stream.until("caught-up", topic="high")[0].datas == [2]
+            assert server.call(pause(on=True)) == 1
+            assert server.call(pause(on=True)) == 1, "and it is told once"
+            advice = stream.next()
+            assert (advice.name, advice.id) == ("error", None)
+            assert advice.data == {"code": 429, "error": "throttled", "retry_after_ms": 1000, "topics": ["low"]}
+            assert client.datas("low") == [1], "it can be read all the while"
+            server.call(pause(on=False))
+            assert stream.next().datas == [1]
+
+
+@pytest.fixture
+def pressed(tmp_path: Path) -> Iterator[Running]:
+    """A server at full pressure whose commit queue is full."""
+    with running(tmp_path) as server:
+
+        async def press() -> None:
+            server.server._meter.stop()
+            server.server.app.governor.note(FULL)
+            server.server._feel(server.server.app.governor)
+            for shard in server.server.app.open_engine().engine.wal.shards:
+                shard.queue_depth += WAL_QUEUE_SUBMISSIONS_MAX
+
+        server.call(press())
+        yield server
+
+
+async def make_room(server: Running) -> None:
+    for shard in server.server.app.open_engine().engine.wal.shards:
+        shard.queue_depth -= WAL_QUEUE_SUBMISSIONS_MAX
+
+
+def test_a_write_under_full_pressure_is_told_when_to_come_back(pressed: Running, protocol: str) -> None:
+    with CLIENTS[protocol](pressed.host, pressed.port) as client:
+        answer = client.request("POST", "/v0/topics/a", {"records": [{"data": 1}]})
+        assert answer.refusal == (429, "throttled")
+        assert answer.error["detail"] == {"retry_after_ms": 1000}
+
+
+def test_a_full_queue_without_pressure_has_no_detail(pressed: Running, protocol: str) -> None:
+    async def calm_down() -> None:
+        pressed.server.app.governor.note(CALM)
+
+    pressed.call(calm_down())
+    with CLIENTS[protocol](pressed.host, pressed.port) as client:
+        answer = client.request("POST", "/v0/topics/a", {"records": [{"data": 1}], "disable_backpressure": True})
+        assert answer.refusal == (429, "throttled")
+        assert "detail" not in answer.error
+
+
+async def refused_count(server: Running) -> int:
+    return server.server.app.open_engine().engine.wal.total_stats().submit_full
+
+
+def test_a_writer_that_wants_no_throttling_waits_for_room(pressed: Running, protocol: str) -> None:
+    with CLIENTS[protocol](pressed.host, pressed.port) as client:
+        client.start("POST", "/v0/topics/a", {"records": [{"data": 1}], "disable_backpressure": True})
+        while pressed.call(refused_count(pressed)) < 2:
+            pass
+        pressed.call(make_room(pressed))
+        assert client.finish().json["last_seq"] == 1
+
+
+def test_writes_are_committed_as_ever_while_groups_wait_for_company(pressed: Running, protocol: str) -> None:
+    pressed.call(make_room(pressed))
+    runtime = pressed.server.app.open_engine().engine.runtime
+    assert isinstance(runtime, LoopRuntime)
+    assert runtime.commit_window_ms == 10
+    with CLIENTS[protocol](pressed.host, pressed.port) as client:
+        _write_and_read(client)
+
+
+def _write_and_read(client: Client) -> None:
+    assert [client.write("a", number)["last_seq"] for number in (1, 2, 3)] == [1, 2, 3]
+    assert client.request("PUT", "/v0/topics/a", {"ttl_ms": 60_000}).status == 200
+    assert [record["data"] for record in client.diff("a")["records"]] == [1, 2, 3]
