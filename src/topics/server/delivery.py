@@ -131,6 +131,9 @@ class Feed(ABC):
     def on_pressure(self, topics: list[str], retry_after_ms: int) -> None:  # noqa: B027 - not every wire has a word for it.
         """The server has too much to do, and holds what is new in these topics back for a while."""
 
+    def after_read(self) -> None:  # noqa: B027 - not everybody holds back.
+        """Everything that one read had to tell was told: what was held back to go together goes now."""
+
     def on_failed(self) -> None:  # noqa: B027 - the connection may have its own ways to end.
         """A bug: the hub has let go of this feed, and nothing more comes."""
 
@@ -319,6 +322,8 @@ class Hub:
             return False
         except ColdUnavailable:
             self._retry(feed, subscription)
+        finally:
+            feed.after_read()
         return True
 
     def _is_at_hand(self, feed: Feed, subscription: Subscription) -> bool:

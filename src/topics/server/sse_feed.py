@@ -65,6 +65,8 @@ class SseFeed(Feed):
         self._stream = stream
         # Where this stream stands: another one of the same session may be elsewhere.
         self._cursors: dict[str, int] = {}
+        # Frames of the read under way.
+        self._held: list[bytes] = []
         self._on_end = on_end
         self._heartbeat = Heartbeat(stream, hub.loop, session.heartbeat_ms / 1000, hub.engine.now_ms)
         stream.on_ready = self._resume
@@ -159,8 +161,15 @@ class SseFeed(Feed):
         self._end()
 
     def _send(self, subscription: Subscription, frame: bytes) -> None:
+        """With the other frames of the same read: each write to a socket costs more than all the rest."""
         self.on_moved(subscription)
-        self._send_frame(frame)
+        self._held.append(id_line(encode_cursor(self._cursors)) + frame)
+
+    def after_read(self) -> None:
+        if self._held:
+            frames, self._held = self._held, []
+            self._stream.send(b"".join(frames))
+            self._heartbeat.note_output()
 
     def _send_frame(self, frame: bytes) -> None:
         self._stream.send(id_line(encode_cursor(self._cursors)) + frame)
