@@ -1,4 +1,4 @@
-"""Routers under the crash sweep: copies without frames, logged copies, and what turns one into the other (H01, 36, 42)."""
+"""Routers under the crash sweep: copies without frames, logged ones, and what makes one the other (H01, 36, 42)."""
 
 from dataclasses import replace
 
