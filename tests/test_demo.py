@@ -1,5 +1,7 @@
 """What `make run` shows is true."""
 
+import re
+
 import pytest
 
 from topics.demo import main
@@ -9,5 +11,6 @@ def test_the_demo_tells_of_the_loss_and_loses_nothing(capsys: pytest.CaptureFixt
     main()
     shown = capsys.readouterr().out
     assert "Tombstone(gap_from=1, gap_to=3, reason='cap'" in shown
-    assert "500 answered" in shown
+    # A few more than it waited for: the child writes on until the signal reaches it.
+    assert re.search(r"\b5\d\d answered, 5\d\d found, none missing", shown)
     assert "none missing" in shown

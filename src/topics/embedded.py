@@ -248,6 +248,7 @@ def _boxed(result: T) -> tuple[T] | TopicsError:
 
 def topic_state(engine: Engine, name: str) -> TopicState:
     found = engine.topic(name)
+    engine.bring_up_to_date(name)
     found.refresh(engine.now_ms())
     return TopicState(
         found.name,
