@@ -1,4 +1,4 @@
-"""What `make run` shows is true."""
+"""What `make demo` shows is true."""
 
 import re
 
