@@ -13,20 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.crash.harness import ROOT, SETTINGS, Blow
+from tests.crash.engine_world import EngineWorld
+from tests.crash.harness import SETTINGS
 from topics.engine.config import TopicConfig
 from topics.engine.intake import batch_of_payloads
 from topics.engine.queue import Claimed, Settled
-from topics.engine.recovery import OpenEngine, open_engine
-from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.errors import TopicsError
-from topics.storage.job_runner import InlineRunner
-from topics.testing.clock import ManualClock
-from topics.testing.fake_disk import FakeDisk
 
-# A claim reserves ids, logs its leases, and moves dead letters: each of these is a turn of its own.
-TURNS: Final = 6
 MAX_DELIVERIES: Final = 2
 WORKER: Final = "w"
 
@@ -44,11 +37,12 @@ class Known:
     highest_id: int = 0
 
 
-class QueueWorld:
+class QueueWorld(EngineWorld):
+    # A claim reserves ids, logs its leases, and moves dead letters: each of these is a turn of its own.
+    turns = 6
+
     def __init__(self, settings: EngineSettings = SETTINGS, durability: Any = "fsync", *, durable: bool = True) -> None:
-        self.settings = settings
-        self.disk = FakeDisk()
-        self.clock = ManualClock()
+        super().__init__(settings)
         self.known = Known()
         self.durable = durable
         self.config = TopicConfig(
@@ -59,35 +53,9 @@ class QueueWorld:
             dead_letter="dead",
             lease_ms=86_400_000,
         )
-        self.number = 0
-        self.opened: OpenEngine
-
-    @property
-    def engine(self) -> Any:
-        return self.opened.engine
-
-    # Life and death.
-
-    def open(self) -> None:
-        self.opened = open_engine(
-            self.disk,
-            ROOT,
-            settings=self.settings,
-            clock=self.clock,
-            runtime=InlineRuntime(),
-            runner=InlineRunner(self.disk),
-        )
-
-    def crash(self, blow: Blow, seed: int = 0) -> None:
-        self.disk.on_operation = None
-        if blow is None:
-            self.disk.kill()
-        else:
-            self.disk.crash(blow, seed)
 
     def close(self) -> None:
-        self.opened.close(lambda _: None)
-        self.opened.release()
+        super().close()
         self.forget_leases()
 
     def forget_leases(self) -> None:
@@ -95,13 +63,6 @@ class QueueWorld:
             self.known.leased.clear()
 
     # Calls.
-
-    def _answer(self, answers: list[Any]) -> Any:
-        for _ in range(TURNS):
-            self.engine.flush()
-        (answer,) = answers
-        assert not isinstance(answer, TopicsError), answer
-        return answer
 
     def put(self) -> None:
         answers: list[Any] = []

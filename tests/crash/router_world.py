@@ -19,19 +19,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.crash.harness import ROOT, SETTINGS, Blow
+from tests.crash.engine_world import EngineWorld
+from tests.crash.harness import SETTINGS
 from topics.engine.config import TopicConfig
 from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.router import RouterSpec
-from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.errors import TopicsError
-from topics.storage.job_runner import InlineRunner
-from topics.testing.clock import ManualClock
-from topics.testing.fake_disk import FakeDisk
 
-TURNS: Final = 4
 DESTS: Final = ("copy", "chain", "pair")
 # Router -> how often a record comes to `pair` at most.
 COPIES_MAX: Final = {"copy": 1, "chain": 1, "pair": 2}
@@ -48,51 +42,15 @@ class Known:
     routers: set[str] = field(default_factory=set)
 
 
-class RouterWorld:
+class RouterWorld(EngineWorld):
+    turns = 4
+
     def __init__(self, settings: EngineSettings = SETTINGS, durability: Any = "fsync") -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.durability = durability
-        self.disk = FakeDisk()
-        self.clock = ManualClock()
         self.known = Known()
-        self.number = 0
-        self.opened: OpenEngine
-
-    @property
-    def engine(self) -> Any:
-        return self.opened.engine
-
-    # Life and death.
-
-    def open(self) -> None:
-        self.opened = open_engine(
-            self.disk,
-            ROOT,
-            settings=self.settings,
-            clock=self.clock,
-            runtime=InlineRuntime(),
-            runner=InlineRunner(self.disk),
-        )
-
-    def crash(self, blow: Blow, seed: int = 0) -> None:
-        self.disk.on_operation = None
-        if blow is None:
-            self.disk.kill()
-        else:
-            self.disk.crash(blow, seed)
-
-    def close(self) -> None:
-        self.opened.close(lambda _: None)
-        self.opened.release()
 
     # Calls.
-
-    def _answer(self, answers: list[Any]) -> Any:
-        for _ in range(TURNS):
-            self.engine.flush()
-        (answer,) = answers
-        assert not isinstance(answer, TopicsError), answer
-        return answer
 
     def put(self) -> None:
         for name in ("source", *DESTS):

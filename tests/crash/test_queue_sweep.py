@@ -7,8 +7,8 @@ import pytest
 from tests.conftest import FULL
 from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
 from tests.crash.queue_world import QueueWorld
-from tests.crash.sweep import RecordProperty, Tally, sampled
-from topics.testing.fake_disk import CrashAt, CrashNow, Damage
+from tests.crash.sweep import RecordProperty, Tally, run_until, sampled
+from topics.testing.fake_disk import Damage
 
 POINTS = None if FULL else 40
 BLOWS_AT_ONE_POINT = len(BLOWS) if FULL else 2
@@ -39,18 +39,6 @@ def work(world: QueueWorld) -> None:
     world.claim(5)
     world.checkpoint()
     world.claim(5)
-
-
-def run_until(world: QueueWorld, operation_index: int) -> int:
-    hook = CrashAt(operation_index)
-    world.disk.on_operation = hook
-    try:
-        work(world)
-    except CrashNow:
-        pass
-    finally:
-        world.disk.on_operation = None
-    return hook.count
 
 
 def survive(world: QueueWorld, seed: int, blow: Blow, next_blow: Blow) -> None:
@@ -90,13 +78,13 @@ CASES = {
 def test_a_crash_at_any_operation_loses_no_job_and_brings_none_back(name: str, record_property: RecordProperty) -> None:
     settings, durability, durable, blows = CASES[name]
     tally = Tally(f"crash sweep: queue, {name}")
-    operation_count = run_until(QueueWorld(settings, durability, durable=durable), 1 << 60)
+    operation_count = run_until(work, QueueWorld(settings, durability, durable=durable), 1 << 60)
     for operation_index in sampled(operation_count, POINTS):
         tally.points += 1
         for place in range(min(BLOWS_AT_ONE_POINT, len(blows))):
             # The engine cannot be forked with its callbacks, so the way to the point is walked again.
             world = QueueWorld(settings, durability, durable=durable)
-            run_until(world, operation_index)
+            run_until(work, world, operation_index)
             first = (operation_index + place * 3) % len(blows)
             blow, next_blow = blows[first], blows[(first + 1 + operation_index) % len(blows)]
             try:
@@ -113,12 +101,12 @@ def test_the_sweep_notices_a_move_that_is_not_finished(monkeypatch: pytest.Monke
     """It is worth something: a start that does not read the notes is caught."""
     monkeypatch.setattr("topics.engine.recovery.finish_moves", lambda topics, letters: None)
     settings = replace(SETTINGS, wal_shards=1)
-    operation_count = run_until(QueueWorld(settings), 1 << 60)
+    operation_count = run_until(work, QueueWorld(settings), 1 << 60)
 
     def sweep() -> None:
         for operation_index in range(operation_count):
             world = QueueWorld(settings)
-            run_until(world, operation_index)
+            run_until(work, world, operation_index)
             world.crash(Damage.KEEP)
             world.open()
             world.check()

@@ -7,9 +7,8 @@ import pytest
 from tests.conftest import FULL
 from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
 from tests.crash.router_world import RouterWorld
-from tests.crash.sweep import RecordProperty, Tally, sampled
+from tests.crash.sweep import RecordProperty, Tally, run_until, sampled
 from topics.protocol.tag_match import TagMatch
-from topics.testing.fake_disk import CrashAt, CrashNow
 
 POINTS = None if FULL else 40
 BLOWS_AT_ONE_POINT = len(BLOWS) if FULL else 2
@@ -54,18 +53,6 @@ def work(world: RouterWorld) -> None:
     world.look()
 
 
-def run_until(world: RouterWorld, operation_index: int) -> int:
-    hook = CrashAt(operation_index)
-    world.disk.on_operation = hook
-    try:
-        work(world)
-    except CrashNow:
-        pass
-    finally:
-        world.disk.on_operation = None
-    return hook.count
-
-
 def survive(world: RouterWorld, seed: int, blow: Blow, next_blow: Blow) -> None:
     world.crash(blow, seed)
     world.open()
@@ -102,12 +89,12 @@ def test_a_crash_at_any_operation_loses_no_copy_and_makes_none_twice(
 ) -> None:
     settings, durability, blows = CASES[name]
     tally = Tally(f"crash sweep: routers, {name}")
-    operation_count = run_until(RouterWorld(settings, durability), 1 << 60)
+    operation_count = run_until(work, RouterWorld(settings, durability), 1 << 60)
     for operation_index in sampled(operation_count, POINTS):
         tally.points += 1
         for place in range(min(BLOWS_AT_ONE_POINT, len(blows))):
             world = RouterWorld(settings, durability)
-            run_until(world, operation_index)
+            run_until(work, world, operation_index)
             first = (operation_index + place * 3) % len(blows)
             blow, next_blow = blows[first], blows[(first + 1 + operation_index) % len(blows)]
             try:

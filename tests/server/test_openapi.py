@@ -309,7 +309,11 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     shapes = {
         shape
         for shape in vars(response_body).values()
-        if isinstance(shape, type) and issubclass(shape, msgspec.Struct) and shape.__module__ == response_body.__name__
+        if isinstance(shape, type)
+        and issubclass(shape, msgspec.Struct)
+        and shape.__module__ == response_body.__name__
+        # What others are made of is seen in them.
+        and not shape.__subclasses__()
     }
     members = {f"{shape.__name__}.{name}" for shape in shapes for name in shape.__struct_fields__}
     # Needs load, a cold tier, and keys.

@@ -45,7 +45,7 @@ def serve(config: ConfigPath = None, **flags: Any) -> None:
         logger.warning("setting passed over", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
-    raise typer.Exit(run(settings, partial(_announce, settings)))
+    raise typer.Exit(run(settings, on_bound=partial(_note_bound, settings), on_ready=partial(_announce, settings)))
 
 
 def _warn_of_open_directory(data_dir: str) -> None:
@@ -61,11 +61,19 @@ def _warn_of_open_directory(data_dir: str) -> None:
         )
 
 
-def _announce(settings: "ServerSettings", host: str, port: int) -> None:
-    """Says where the server is, to people and to the program that waits for its port file."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _note_bound(settings: "ServerSettings", host: str, port: int) -> None:
+    """Says where the server is, to the program that waits for its port file."""
     if settings.port_file is not None:
-        _write_port_file(settings.port_file, address)
+        _write_port_file(settings.port_file, _address(host, port))
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _announce(settings: "ServerSettings", host: str, port: int) -> None:
+    """Says where the server is, to people."""
+    address = _address(host, port)
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{_reachable(address)}"
     key = "" if settings.api_keys.count == 0 else " -H 'Authorization: Bearer KEY'"

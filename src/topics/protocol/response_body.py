@@ -309,9 +309,7 @@ class RouterList(Struct, kw_only=True):
     performance: Performance
 
 
-class PutRouter(Struct, kw_only=True):
-    """A router that was created or changed."""
-
+class RouterMembers(Struct, kw_only=True):
     router: str
     source: str
     dest: str
@@ -320,21 +318,18 @@ class PutRouter(Struct, kw_only=True):
     filter: list[str] | None
     allow_cycle: bool
     guarantee: Literal["at_least_once", "exactly_once"]
+
+
+class PutRouter(RouterMembers, kw_only=True):
+    """A router that was created or changed."""
+
     created: bool
     performance: Performance
 
 
-class Router(Struct, kw_only=True):
+class Router(RouterMembers, kw_only=True):
     """A router, and what it did."""
 
-    router: str
-    source: str
-    dest: str
-    preserve_node: bool
-    preserve_tag: bool
-    filter: list[str] | None
-    allow_cycle: bool
-    guarantee: Literal["at_least_once", "exactly_once"]
     forwarded_total: U64
     performance: Performance
 

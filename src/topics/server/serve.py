@@ -106,7 +106,9 @@ class Server:
             )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
-            raise SettingsError(f"cannot listen on {host or '*'} port {port}: {reason}") from error
+            raise SettingsError(
+                f"cannot listen on {host or '*'} port {port}: {reason}; choose another --host or --port"
+            ) from error
         address = self._listener.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
@@ -182,15 +184,19 @@ def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     return context
 
 
-def run(settings: ServerSettings, announce: Callable[[str, int], None]) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code. `announce` is told where, once the port is open."""
+Announce = Callable[[str, int], None]
+"""Told the host and port of the server."""
+
+
+def run(settings: ServerSettings, *, on_bound: Announce, on_ready: Announce) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. `on_bound` once the port is open, `on_ready` once the log is."""
     import uvloop
 
     raise_file_limit()
-    return uvloop.run(_serve(settings, announce))
+    return uvloop.run(_serve(settings, on_bound, on_ready))
 
 
-async def _serve(settings: ServerSettings, announce: Callable[[str, int], None]) -> int:
+async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announce) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -198,7 +204,7 @@ async def _serve(settings: ServerSettings, announce: Callable[[str, int], None])
     server = Server(settings)
     settings.api_keys.forget()
     host, port = await server.listen()
-    announce(host, port)
+    on_bound(host, port)
     recovering = asyncio.ensure_future(server.recover())
     stop_wanted = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((recovering, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
@@ -208,6 +214,7 @@ async def _serve(settings: ServerSettings, announce: Callable[[str, int], None])
         os._exit(0)
     try:
         recovering.result()
+        on_ready(host, port)
         # What a start leaves behind lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
