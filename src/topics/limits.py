@@ -72,6 +72,8 @@ RESERVE_SEQS_MAX: Final = 65_536
 # Checkpoints and segments.
 CHECKPOINT_WAL_BYTES: Final = 64 * MIB
 CHECKPOINT_INTERVAL_MS: Final = 60_000
+# How soon one that failed is tried again.
+CHECKPOINT_RETRY_MS: Final = 1000
 # Writers wait while this many checkpoints' worth of WAL is in no segment: it is in memory.
 CHECKPOINTS_BEHIND_MAX: Final = 4
 SEGMENT_EVENTS_MAX: Final = 10_000

@@ -1,6 +1,7 @@
 """Checkpoints: when they run, what they keep, what may happen meanwhile, and what a failed one leaves."""
 
 import errno
+import os
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from tests.engine.small_log import (
     snapshot_names,
     wal_names,
 )
-from topics.errors import Throttled
-from topics.limits import CHECKPOINT_INTERVAL_MS
+from topics.errors import StorageFull, Throttled, TopicsError
+from topics.limits import CHECKPOINT_INTERVAL_MS, CHECKPOINT_RETRY_MS
 from topics.storage.checkpoint_job import Job, JobResult
 from topics.storage.job_runner import InlineRunner, JobFailed
 from topics.testing.fake_disk import Damage, FakeDisk
@@ -99,6 +100,31 @@ def test_writers_that_outrun_the_checkpoints_are_held_back_until_one_is_done(dis
     runtime.checkpoints.run_all()
     log.tick()
     runtime.checkpoints.run_all()
+    assert log.append().first_seq == 51
+    assert log.seqs() == list(range(1, 52))
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.ENOSPC, StorageFull), (errno.EIO, Throttled)])
+def test_writers_ahead_of_checkpoints_that_fail_are_told_why_and_not_to_wait(
+    disk: FakeDisk, number: int, told: type[TopicsError]
+) -> None:
+    """A05: the WAL may still have room where segments have none."""
+
+    def fail_segments(operation: str, path: str) -> None:
+        if "/topics/" in path and operation == "pwrite":
+            raise OSError(number, os.strerror(number), path)
+
+    log = SmallLog(disk, checkpoint_wal_bytes=600)
+    disk.on_operation = fail_segments
+    log.append(count=50)
+    log.tick()
+    log.tick()
+    with pytest.raises(told) as refused:
+        log.append()
+    assert type(refused.value) is told
+    assert told is StorageFull or refused.value.detail is not None
+    disk.on_operation = None
+    log.tick(CHECKPOINT_RETRY_MS)
     assert log.append().first_seq == 51
     assert log.seqs() == list(range(1, 52))
 

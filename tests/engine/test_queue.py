@@ -883,10 +883,10 @@ def test_a_full_commit_queue_leaves_the_lease_where_it_is() -> None:
     driver = QueueDriver()
     driver.add(1)
     driver.claim("w")
-    driver.opened.engine.wal.throttle(on=True)
+    driver.opened.engine.wal.throttle(Throttled("wait"))
     with pytest.raises(Throttled):
         driver.ack("w", 1)
-    driver.opened.engine.wal.throttle(on=False)
+    driver.opened.engine.wal.throttle(None)
     assert driver.ack("w", 1).settled == 1
 
 
@@ -896,20 +896,20 @@ def test_a_claim_whose_lease_cannot_be_logged_fails_and_delivers_nothing_g12(lea
     driver.add(1, 2)
     driver.claim("w")
     driver.nack("w", 1)
-    driver.opened.engine.wal.throttle(on=True)
+    driver.opened.engine.wal.throttle(Throttled("wait"))
     if leases_durable:
         with pytest.raises(Throttled):
             driver.claim("w", 2)
         assert driver.counters() == Counters(2, 0, 0)
-    driver.opened.engine.wal.throttle(on=False)
+    driver.opened.engine.wal.throttle(None)
     assert [(job.seq, job.deliveries) for job in driver.claim("w", 2)] == [(1, 2), (2, 1)]
 
 
 def test_the_first_claim_of_a_start_fails_when_no_ids_can_be_reserved() -> None:
     driver = QueueDriver()
     driver.add(1)
-    driver.opened.engine.wal.throttle(on=True)
+    driver.opened.engine.wal.throttle(Throttled("wait"))
     with pytest.raises(Throttled):
         driver.claim("w")
-    driver.opened.engine.wal.throttle(on=False)
+    driver.opened.engine.wal.throttle(None)
     assert driver.claim("w")[0].lease_id == 1

@@ -95,7 +95,7 @@ def test_a_worker_that_died_between_two_jobs_is_replaced_without_a_word(root: st
 
 def test_a_worker_says_why_it_cannot_do_the_job_and_lives_on(root: str, runner: WorkerRunner) -> None:
     (Path(root) / "topics").write_bytes(b"in the way")
-    with pytest.raises(JobFailed, match="Not a directory"):
+    with pytest.raises(NotADirectoryError, match="Not a directory"):
         runner.run(make_job(root))
     pid = pid_of(runner)
     (Path(root) / "topics").unlink()

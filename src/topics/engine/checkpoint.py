@@ -22,15 +22,16 @@ from topics.engine.config import config_members
 from topics.engine.engine import Engine
 from topics.engine.tail import runs_of
 from topics.engine.topic import Topic
-from topics.errors import ColdUnavailable, TopicsError
+from topics.errors import ColdUnavailable, StorageFull, Throttled, TopicsError
 from topics.formats import control, wal_frame
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
 from topics.formats.wal_frame import FrameType
-from topics.limits import CHECKPOINTS_BEHIND_MAX, TAIL_CACHE_TOTAL_BYTES
+from topics.limits import CHECKPOINT_RETRY_MS, CHECKPOINTS_BEHIND_MAX, TAIL_CACHE_TOTAL_BYTES
 from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.checkpoint_job import FlagWork, Job, JobResult, ShardRange, TopicWork
+from topics.storage.fs import NO_SPACE
 from topics.storage.job_runner import JobRunner
 from topics.storage.relocation import flag_deleted_cold
 from topics.storage.removal import remove_hot_copy, remove_segment, remove_topic_directory, remove_wal_files
@@ -87,6 +88,7 @@ class Checkpointer:
         self.moving: set[tuple[int, int]] = set()
         self._topics_removed = 0
         self.count_total = 0
+        self._last_error: Exception | None = None
         # Positions the next snapshot notes instead of the real ones: a change of the shard count.
         self._layout: list[WalPosition] | None = None
         self._began_ms = engine.clock.monotonic_ms()
@@ -114,13 +116,24 @@ class Checkpointer:
         settings = self._engine.settings
         written = self.wal_bytes_since
         waited_ms = self._engine.clock.monotonic_ms() - self._began_ms
-        if written >= settings.checkpoint_wal_bytes or waited_ms >= settings.checkpoint_interval_ms:
+        wait_ms = settings.checkpoint_interval_ms if self._last_error is None else CHECKPOINT_RETRY_MS
+        if written >= settings.checkpoint_wal_bytes or waited_ms >= wait_ms:
             self.start()
 
     def _throttle(self) -> None:
         """What no segment holds is in memory: it must not grow without end, also when checkpoints keep failing."""
         behind = self._wal_bytes() - self._filed_bytes
-        self._engine.wal.throttle(on=behind > CHECKPOINTS_BEHIND_MAX * self._engine.settings.checkpoint_wal_bytes)
+        is_behind = behind > CHECKPOINTS_BEHIND_MAX * self._engine.settings.checkpoint_wal_bytes
+        self._engine.wal.throttle(self._refusal() if is_behind else None)
+
+    def _refusal(self) -> TopicsError:
+        """What a writer is told: to wait, unless the last checkpoint failed, for then waiting may not help."""
+        error = self._last_error
+        if error is None:
+            return Throttled("writes outrun the checkpoints; try again")
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return StorageFull("no space left to put away what is already written; nothing was written")
+        return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": str(error)})
 
     # The steps.
 
@@ -428,6 +441,7 @@ class Checkpointer:
 
     def _finish(self, error: Exception | None) -> None:
         self._running = False
+        self._last_error = error
         if error is not None:
             logger.error("checkpoint failed: %s", error)
             self._engine.routing.is_dirty = True

@@ -11,7 +11,7 @@ import msgspec
 from topics.errors import TopicsError
 from topics.storage.checkpoint_job import Job, run_job
 from topics.storage.fs import RealFs
-from topics.storage.job_runner import receive, send
+from topics.storage.job_runner import JobRefusal, receive, send
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -37,8 +37,10 @@ def main() -> None:
             return
         try:
             reply = b"=" + encode(run_job(fs, decode(message)))
-        except (OSError, TopicsError) as error:
-            reply = b"!" + str(error).encode()
+        except OSError as error:
+            reply = b"!" + encode(JobRefusal(error.strerror or str(error), error.errno or 0, error.filename or ""))
+        except TopicsError as error:
+            reply = b"!" + encode(JobRefusal(str(error)))
         try:
             send(sys.stdout.buffer, reply)
         except BrokenPipeError:

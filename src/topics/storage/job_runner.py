@@ -25,12 +25,23 @@ class JobFailed(Exception):
     """The worker said no, or died. The next checkpoint begins again from the last noted positions."""
 
 
+class JobRefusal(msgspec.Struct, array_like=True):
+    """Why the worker could not do a job. `errno` is 0 unless the system said no."""
+
+    message: str
+    errno: int = 0
+    path: str = ""
+
+
 class JobRunner(Protocol):
     def run(self, job: Job) -> JobResult:
         """Blocks until the job is done. Raises `OSError`, `FormatError` or `JobFailed`."""
         ...
 
     def close(self) -> None: ...
+
+
+_decode_refusal: Final = msgspec.msgpack.Decoder(JobRefusal).decode
 
 
 class InlineRunner:
@@ -73,7 +84,10 @@ class WorkerRunner:
             self._process = None
             raise JobFailed(f"the checkpoint worker died with status {_bury(process)}") from error
         if reply[:1] == b"!":
-            raise JobFailed(reply[1:].decode())
+            refusal = _decode_refusal(reply[1:])
+            if refusal.errno:
+                raise OSError(refusal.errno, refusal.message, refusal.path)
+            raise JobFailed(refusal.message)
         return _decode_reply(reply[1:])
 
     def _start(self) -> subprocess.Popen[bytes]:

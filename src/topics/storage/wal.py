@@ -166,6 +166,7 @@ class WalShard:
         # Writes admitted and not yet committed: a disk that hangs in a sync fills the queue too (A14).
         self.queue_depth = 0
         self._queue_max = WAL_QUEUE_SUBMISSIONS_MAX
+        self._held_back_by: TopicsError | None = None
         self._waiting: deque[_Entry] = deque()
         # Readers that want only what is synced, and which frame each waits for, in order.
         self._on_synced: deque[tuple[int, Callable[[], None]]] = deque()
@@ -218,16 +219,19 @@ class WalShard:
     def admit(self) -> None:
         """Takes a place in the queue for one write that will be submitted before the turn ends."""
         if self._failed is not None:
-            raise self._failed
+            raise self._failed.with_traceback(None)
         depth = self.queue_depth + 1
         if depth > self._queue_max:
             self.stats.submit_full += 1
+            if self._held_back_by is not None:
+                raise self._held_back_by.with_traceback(None)
             raise Throttled(f"the commit queue of WAL shard {self.index} is full; try again")
         self.queue_depth = depth
 
-    def throttle(self, *, on: bool) -> None:
-        """Takes no more writes while what is written waits to be put away."""
-        self._queue_max = 0 if on else WAL_QUEUE_SUBMISSIONS_MAX
+    def throttle(self, refusal: TopicsError | None) -> None:
+        """Answers every write with the refusal while what is written waits to be put away; None ends that."""
+        self._held_back_by = refusal
+        self._queue_max = 0 if refusal is not None else WAL_QUEUE_SUBMISSIONS_MAX
 
     def dismiss(self, count: int) -> None:
         """Gives back places of writes that will not be submitted."""
@@ -240,7 +244,7 @@ class WalShard:
         shard has failed, or its queue is full.
         """
         if self._failed is not None:
-            raise self._failed
+            raise self._failed.with_traceback(None)
         if admitted == 0:
             self.admit()
             admitted = 1
@@ -678,9 +682,9 @@ class Wal:
         for shard in self.shards:
             shard.tick()
 
-    def throttle(self, *, on: bool) -> None:
+    def throttle(self, refusal: TopicsError | None) -> None:
         for shard in self.shards:
-            shard.throttle(on=on)
+            shard.throttle(refusal)
 
     @property
     def positions(self) -> list[WalPosition]:
