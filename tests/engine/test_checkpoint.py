@@ -147,6 +147,48 @@ def test_a_stop_while_one_runs_still_gives_reservations_back(disk: FakeDisk) -> 
     assert again.append().first_seq == 3
 
 
+def test_topics_that_nobody_wrote_to_have_no_files_and_need_no_second_snapshot(disk: FakeDisk) -> None:
+    """C13: a hundred thousand of them must cost little."""
+    log = SmallLog(disk)
+    for name in ("a", "b", "c"):
+        log.create(name, ttl_ms=5000)
+    log.close()
+    assert disk.listdir(f"{ROOT}/topics") == []
+    before = snapshot_names(disk)
+    again = SmallLog(disk)
+    assert sorted(again.engine.topics) == ["a", "b", "c"]
+    again.close()
+    assert snapshot_names(disk) == before, "nothing was there to note"
+    again = SmallLog(disk)
+    assert again.topic("b").config.ttl_ms == 5000
+    again.append("b")
+    again.create("c", ttl_ms=7000)
+    again.drop("a")
+    again.close()
+    assert disk.listdir(f"{ROOT}/topics") == ["00000002"]
+    disk.crash(Damage.DROP)
+    last = SmallLog(disk)
+    assert sorted(last.engine.topics) == ["b", "c"]
+    assert last.seqs("b") == [1]
+    assert last.topic("c").config.ttl_ms == 7000
+
+
+def test_a_restart_writes_no_topic_json_that_says_the_same(disk: FakeDisk) -> None:
+    log = SmallLog(disk)
+    log.append()
+    log.close()
+    written: list[str] = []
+    disk.on_operation = lambda operation, path: written.append(path) if operation == "rename" else None
+    again = SmallLog(disk)
+    again.append()
+    again.close()
+    assert not [path for path in written if path.endswith("topic.json")]
+    third = SmallLog(disk)
+    third.create(cap_records=1)
+    third.close()
+    assert [path for path in written if path.endswith("topic.json")]
+
+
 # --- what is kept -------------------------------------------------------------------------------------------
 
 

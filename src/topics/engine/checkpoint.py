@@ -245,7 +245,7 @@ class Checkpointer:
             dead=topic.dead_ranges(max(topic.checkpointed_seq + 1, topic.first_live), upto_seq),
             active=msgspec.structs.replace(active) if active is not None else None,
             unlogged=_unlogged(topic, upto_seq),
-            topic_json=_changed_topic_json(topic),
+            topic_json=_changed_topic_json(topic, upto_seq),
         )
         captured = _Captured(topic, state, work)
         for segment in segments.segments:
@@ -585,7 +585,10 @@ def topic_json(topic: Topic) -> bytes:
     )
 
 
-def _changed_topic_json(topic: Topic) -> bytes:
+def _changed_topic_json(topic: Topic, upto_seq: int) -> bytes:
+    if upto_seq == 0:
+        # There are no segments to describe. A hundred thousand idle topics have no directories.
+        return b""
     content = topic_json(topic)
     return b"" if content == topic.topic_json else content
 

@@ -114,9 +114,10 @@ def _resolved(members: dict[str, Any]) -> dict[str, Any]:
 def stored_config(members: dict[str, Any]) -> TopicConfig:
     """A config read back from disk. Members of a newer minor version are ignored; raises `BadFrame`."""
     try:
-        return msgspec.convert(members, TopicConfig)
+        config = msgspec.convert(members, TopicConfig)
     except msgspec.ValidationError as error:
         raise BadFrame(f"not a topic config: {error}") from error
+    return _SHARED.setdefault(config, config)
 
 
 def config_members(config: TopicConfig) -> dict[str, Any]:
@@ -125,3 +126,5 @@ def config_members(config: TopicConfig) -> dict[str, Any]:
 
 
 _DEFAULT = TopicConfig()
+# Many topics have few configs between them.
+_SHARED: dict[TopicConfig, TopicConfig] = {_DEFAULT: _DEFAULT}

@@ -686,7 +686,7 @@ class Engine:
             staged = queue[0]
             if not staged.committed or (staged.reserved and staged.last_seq >= topic.ceiling):
                 break
-            queue.popleft()
+            del queue[0]
             self._unstage(topic, staged)
             if staged.is_holes:
                 topic.publish_holes(staged)

@@ -171,10 +171,17 @@ class _Recovery:
         self._wal_files = self._engine.wal_files = WalFiles(self._fs)
         # (topic id, segment) that the snapshot lists and the directory does not have.
         self._missing: list[tuple[int, SegmentState]] = []
+        self._with_directory: set[int] = set()
+        # Topic id -> snapshot entry, of topics that nobody ever wrote to.
+        self._unused: dict[int, bytes] = {}
         # Topic id -> highest seq that was evicted when the snapshot was taken.
         self._floors: dict[int, int] = {}
 
     def run(self, runner: JobRunner) -> OpenEngine:
+        with _collector_paused():
+            return self._run(runner)
+
+    def _run(self, runner: JobRunner) -> OpenEngine:
         engine = self._engine
         loaded = load_snapshots(self._fs, self._root)
         self.report.warnings += [f"{path} is unreadable" for path in loaded.bad]
@@ -228,9 +235,13 @@ class _Recovery:
             self.report.snapshot_number = snapshot.number
             self._engine.next_topic_id = snapshot.next_topic_id
             self._engine.routing.next_router_id = snapshot.next_router_id
+            self._with_directory.update(self._topic_directories())
+            # All are decoded before any is looked into: a refused start leaves everything as it is.
             states = [self._decode(entry, snapshot.number) for entry in snapshot.topics]
-            for state in states:
+            for state, entry in zip(states, snapshot.topics, strict=True):
                 self._load_topic(state)
+                if not state.head_seq and state.ceiling <= 1 and not state.groups:
+                    self._unused[state.id] = bytes(entry)
             return snapshot
         if self._wal_is_complete() or not (loaded.numbers or self._found_shard_count() or self._topic_directories()):
             return None
@@ -310,6 +321,8 @@ class _Recovery:
         return topic
 
     def _adopt(self, state: TopicState) -> tuple[TopicState, list[SegmentState]]:
+        if not state.segments and state.id not in self._with_directory:
+            return state, []
         noted = encode_topic(state)
         try:
             return state, adopt_segments(self._fs, self._root, state, self.report.warn, self.report.note)
@@ -330,8 +343,9 @@ class _Recovery:
                     segment.tier = "cold"
                 else:
                     self._missing.append((state.id, segment))
-        gone = [segment for topic_id, segment in self._missing if topic_id == state.id]
-        state.segments = [segment for segment in state.segments if segment not in gone]
+        if self._missing:
+            gone = [segment for topic_id, segment in self._missing if topic_id == state.id]
+            state.segments = [segment for segment in state.segments if segment not in gone]
 
     # WAL.
 
@@ -371,8 +385,7 @@ class _Recovery:
         ends: list[ShardEnd] = []
         done = 0
         for reader in readers:
-            with _collector_paused():
-                self.report.frames_replayed += replay.run(reader)
+            self.report.frames_replayed += replay.run(reader)
             assert reader.end is not None
             reader.end.directory = reader.directory
             ends.append(reader.end)
@@ -399,6 +412,7 @@ class _Recovery:
     def _name_topics(self, replay: Replay) -> None:
         topics: dict[str, Topic] = {}
         self._touched = set()
+        self._seen = replay.seen
         self._removed = replay.removed
         self._routers = list(replay.routers.values())
         self._dead_letters = [letter for item in replay.topics.values() for letter in item.dead_letters]
@@ -457,6 +471,10 @@ class _Recovery:
         now_ms = self._engine.now_ms()
         for topic in self._engine.topics.values():
             finish_topic(topic, now_ms, recount=topic.id in self._touched)
+            entry = self._unused.get(topic.id)
+            if entry is not None and topic.id not in self._seen and not topic.head_seq:
+                # As the snapshot has it: the next one need not look at it.
+                topic.encoded = entry
         self._check_missing()
         finish_moves(self._engine.topics.values(), self._dead_letters)
 

@@ -206,6 +206,8 @@ class Replay:
         for state in routers:
             self._put_router(state)
         self.newest_ts = 0
+        # Topics that the log says anything of.
+        self.seen: set[int] = set()
         self.warnings: list[str] = []
 
     def run(self, reader: ShardReader) -> int:
@@ -225,6 +227,7 @@ class Replay:
                     continue
                 replay = self.topics.get(topic_id) or self._unknown(topic_id)
                 if replay is not None:
+                    self.seen.add(topic_id)
                     _append_all(replay, file.path, buffer, base, frames[start:end])
         return count
 
@@ -241,6 +244,7 @@ class Replay:
             else:
                 replay = self.topics.get(frame.topic_id) or self._unknown(frame.topic_id)
                 if replay is not None:
+                    self.seen.add(frame.topic_id)
                     self._apply(replay, kind, frame, data)
         except BadFrame as error:
             raise Damaged(file.path, base + frame.offset, "a control frame that can be read", error.message) from error

@@ -16,7 +16,6 @@ Owner only. Nothing in here writes to disk.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -187,8 +186,8 @@ class Topic:
         # Writes of this turn that are not staged yet, and whether the topic's writes may be taken that way.
         self.pending: list[tuple[RecordBatch, AppendDone]] = []
         self.takes_groups = False
-        # Writes between their reservation and their publication, in order.
-        self.staged: deque[Staged] = deque()
+        # Writes between their reservation and their publication, in order. A list: a deque costs an idle topic more.
+        self.staged: list[Staged] = []
         self.next_seq = 1
         self.staged_count = 0
         self._staged_bytes = 0

@@ -16,7 +16,7 @@ from topics.formats import wal_frame
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_FIRST, FLAG_MORE, FrameType
 from topics.storage import layout
-from topics.storage.fs import Fs, write_atomic
+from topics.storage.fs import Fs, read_file, write_atomic
 from topics.storage.segment_writer import SegmentAppender, SegmentLimits, flag_deleted
 from topics.storage.segments import FileSource, SegmentReader
 from topics.storage.wal_recovery import ShardReader
@@ -129,10 +129,17 @@ def run_job(fs: Fs, job: Job) -> JobResult:
     for work in job.topics:
         result.touched[work.id] = runs[work.id].finish()
         if work.topic_json:
-            directory = layout.topic_directory(job.root, work.id)
-            fs.makedirs(directory)
-            write_atomic(fs, f"{directory}/{layout.TOPIC_JSON}", work.topic_json)
+            _describe(fs, job.root, work)
     return result
+
+
+def _describe(fs: Fs, root: str, work: TopicWork) -> None:
+    directory = layout.topic_directory(root, work.id)
+    path = f"{directory}/{layout.TOPIC_JSON}"
+    # After a start it is not known whether it changed. Two syncs a topic are worth a look.
+    if not fs.exists(path) or read_file(fs, path) != work.topic_json:
+        fs.makedirs(directory)
+        write_atomic(fs, path, work.topic_json)
 
 
 def _read_shard(fs: Fs, shard: ShardRange, runs: dict[int, _TopicRun]) -> None:

@@ -40,13 +40,9 @@ class DataDirectory:
         self.root = root
         self.lock = lock
         self.store_id = store_id
-        self._before = before
-
-    @property
-    def power_was_lost(self) -> bool:
-        """Whether the machine may have gone down since the last start that finished its recovery."""
-        boot_id = self.fs.boot_id()
-        return not boot_id or boot_id != self._before.boot_id
+        self._boot_id = fs.boot_id()
+        # Whether the machine may have gone down since the last start that finished its recovery.
+        self.power_was_lost = not self._boot_id or self._boot_id != before.boot_id
 
     def note_recovered(self) -> None:
         """From now on a kill of this process is only that.
@@ -54,7 +50,7 @@ class DataDirectory:
         On a full disk it may stay unsaid: then the next start takes a kill for a power loss, which is safe.
         """
         try:
-            _write_holder(self.fs, self.lock.path, Holder(os.getpid(), socket.gethostname(), self.fs.boot_id()))
+            _write_holder(self.fs, self.lock.path, Holder(os.getpid(), socket.gethostname(), self._boot_id))
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
