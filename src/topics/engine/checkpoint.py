@@ -246,6 +246,7 @@ class Checkpointer:
             active=msgspec.structs.replace(active) if active is not None else None,
             unlogged=_unlogged(topic, upto_seq),
             topic_json=_changed_topic_json(topic, upto_seq),
+            topic_json_may_stand=topic.topic_json is None,
         )
         captured = _Captured(topic, state, work)
         for segment in segments.segments:
@@ -310,6 +311,8 @@ class Checkpointer:
             for item in captured:
                 item.topic.killed_meanwhile = None
                 item.topic.encoded = None
+                # It may stand there and not be durable.
+                item.topic.topic_json = b""
             self._finish(_reportable(result))
             return
         self._positions = positions

@@ -206,7 +206,8 @@ class Topic:
         self.killed_meanwhile: list[int] | None = None
         # Snapshot entry as of the last checkpoint, while nothing changed since.
         self.encoded: bytes | None = None
-        self.topic_json = b""
+        # What its topic.json says; None when only an earlier process knows.
+        self.topic_json: bytes | None = None
 
     # Bytes.
 

@@ -45,6 +45,8 @@ class TopicWork(msgspec.Struct):
     unlogged: list[bytes] = []
     # New content of topic.json, when it changed.
     topic_json: bytes = b""
+    # Whether an earlier process may have written the very same.
+    topic_json_may_stand: bool = False
 
 
 class FlagWork(msgspec.Struct, frozen=True):
@@ -136,8 +138,7 @@ def run_job(fs: Fs, job: Job) -> JobResult:
 def _describe(fs: Fs, root: str, work: TopicWork) -> None:
     directory = layout.topic_directory(root, work.id)
     path = f"{directory}/{layout.TOPIC_JSON}"
-    # After a start it is not known whether it changed. Two syncs a topic are worth a look.
-    if not fs.exists(path) or read_file(fs, path) != work.topic_json:
+    if not work.topic_json_may_stand or not fs.exists(path) or read_file(fs, path) != work.topic_json:
         fs.makedirs(directory)
         write_atomic(fs, path, work.topic_json)
 
