@@ -1,135 +1,451 @@
-"""A source, routers and their dests on a fake disk, and what is known of the copies: for sweeps.
-
-| Topic | Fed by |
-|---|---|
-| `copy` | one router from `source`: copies without frames |
-| `chain` | one router from `copy` |
-| `pair` | two routers from `source`: copies that are logged |
+"""Topics and routers on a fake disk, and what is known of them: for sweeps. The scenes are in `router_scenes`.
 
 What was asked for is noted before the engine sees it, what was answered when the answer comes. After a crash `check`
-holds what is found against that: what a reader saw under a seq is there under it, nothing is there twice, and what
-was written, and answered, behind an answered router arrives.
+holds what is found against that:
+
+| Invariant | Checked as |
+|---|---|
+| 30 | records that two topics of a chain both have stand in the same order; tag, node and meta are those written |
+| 31 | what was written behind an answered router, and answered, is in its dest when that is read |
+| 33 | in a dest that one router alone wrote to, the head says how much it forwarded |
+| 34, 35 | a full dest holds no more than its cap, and what is missing in others is below a floor |
+| 36 | what a reader saw under a seq is there under it, and nothing is there twice |
+| 38 | a record in a cycle comes to each topic as often as its hops allow, and no more often |
+| 41 | an `ephemeral` dest is empty |
+| 11, 42 | floors do not fall, answered routers are there |
+
+A power loss may take records of a topic that is not `fsync`: then what its dests must have is what is left of it, once
+more at the most, and from then on that is what must stay.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from tests.crash.engine_world import EngineWorld
-from tests.crash.harness import SETTINGS
+from tests.crash.harness import SETTINGS, Blow, expect, read_all
 from topics.engine.config import TopicConfig
 from topics.engine.intake import NewRecord, batch_of_records
 from topics.engine.router import RouterSpec
 from topics.engine.settings import EngineSettings
+from topics.engine.staged import Appended
+from topics.errors import TopicsError
+from topics.formats.records import Record, RecordBatch
+from topics.protocol.tag_match import TagMatch
+from topics.testing.fake_disk import CrashAt, CrashNow
 
-DESTS: Final = ("copy", "chain", "pair")
-# Router -> how often a record comes to `pair` at most.
-COPIES_MAX: Final = {"copy": 1, "chain": 1, "pair": 2}
+HOPS_MAX = 8
+
+
+@dataclass(frozen=True)
+class Edge:
+    source: str
+    dest: str
+    tag: str | None = None
 
 
 @dataclass
 class Known:
-    # Dest -> payloads that must come to it: written and answered behind its routers.
-    due: dict[str, set[int]] = field(default_factory=lambda: {dest: set() for dest in DESTS})
-    # Dest -> seq -> payload, as a reader got it.
-    seen: dict[str, dict[int, int]] = field(default_factory=lambda: {dest: {} for dest in DESTS})
-    # Dest, and the source -> payloads that were to be deleted.
-    deleted: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in (*DESTS, "source")})
-    routers: set[str] = field(default_factory=set)
+    # Router -> how it leads, once it was answered; and all that were ever asked for.
+    routers: dict[str, Edge] = field(default_factory=dict)
+    asked: dict[str, Edge] = field(default_factory=dict)
+    # Payload -> the topic it was written to.
+    origin: dict[int, str] = field(default_factory=dict)
+    # Topic -> payloads that it must have: written and answered, there or behind the routers that lead to it.
+    due: dict[str, set[int]] = field(default_factory=dict)
+    # Topic -> seq -> payload, as a reader got it.
+    seen: dict[str, dict[int, int]] = field(default_factory=dict)
+    # Topic -> payloads that were to be deleted.
+    deleted: dict[str, set[int]] = field(default_factory=dict)
+    # Topic -> payload -> how often it may be there.
+    often: dict[str, Counter[int]] = field(default_factory=dict)
+    # Topic -> highest floor.
+    floors: dict[str, int] = field(default_factory=dict)
+    # Topics that somebody else than a router wrote to.
+    direct: set[str] = field(default_factory=set)
+    # (dest, source seq) -> payload of a record with the key of that copy, which somebody wrote by hand.
+    by_hand: dict[tuple[str, int], int] = field(default_factory=dict)
+    # Since the last check.
+    power_lost: bool = False
+    crashed: bool = False
+    # Whether a power loss may have taken something, ever: then seqs are given out twice.
+    has_lost: bool = False
 
 
 class RouterWorld(EngineWorld):
     turns = 4
 
-    def __init__(self, settings: EngineSettings = SETTINGS, durability: Any = "fsync") -> None:
+    def __init__(
+        self,
+        topics: dict[str, dict[str, Any]],
+        durability: str = "fsync",
+        settings: EngineSettings = SETTINGS,
+        *,
+        source_durability: str | None = None,
+    ) -> None:
         super().__init__(settings)
-        self.durability = durability
+        # Name -> members of its config; the class of those that name none is that of the case.
+        self.topics = {name: {"durability": durability, **members} for name, members in topics.items()}
+        self.topics["source"]["durability"] = source_durability or durability
         self.known = Known()
+        # What the last check read.
+        self.found: dict[str, dict[int, Record]] = {}
+        for name in topics:
+            self.known.due[name], self.known.deleted[name] = set(), set()
+            self.known.seen[name], self.known.often[name] = {}, Counter()
+
+    def fork(self) -> RouterWorld:
+        other = copy.copy(self)
+        other.disk, other.clock, other.known = self.disk.clone(), copy.copy(self.clock), copy.deepcopy(self.known)
+        other.topics = {name: dict(members) for name, members in self.topics.items()}
+        return other
+
+    def crash(self, blow: Blow, seed: int = 0) -> None:
+        super().crash(blow, seed)
+        self.known.crashed = True
+        self.known.power_lost = self.known.power_lost or blow is not None
+
+    def close(self) -> None:
+        super().close()
+        self.known.crashed = True
+
+    def cut_short(self, call: Callable[[], object], operation_index: int) -> None:
+        """Does it until the disk has no power at that operation. A crash must follow."""
+        self.disk.on_operation = CrashAt(operation_index)
+        try:
+            call()
+        except CrashNow:
+            pass
+        finally:
+            self.disk.on_operation = None
 
     # Calls.
 
-    def put(self) -> None:
-        for name in ("source", *DESTS):
+    def put(self, *names: str, **members: Any) -> None:
+        for name in names or self.topics:
+            self.topics[name] |= members
             answers: list[Any] = []
-            self.engine.put_topic(name, TopicConfig(durability=self.durability), answers.append)
+            self.engine.put_topic(name, TopicConfig(**self.topics[name]), answers.append)
             self._answer(answers)
 
-    def route(self, name: str, source: str, dest: str, **spec: Any) -> None:
+    def route(self, name: str, source: str, dest: str, *, tag: str | None = None, **spec: Any) -> None:
+        self.known.asked[name] = Edge(source, dest, tag)
+        wanted = TagMatch(tag, is_prefix=False) if tag is not None else None
         answers: list[Any] = []
-        self.engine.put_router(name, RouterSpec(source=source, dest=dest, **spec), answers.append)
+        self.engine.put_router(name, RouterSpec(source=source, dest=dest, filter=wanted, **spec), answers.append)
         self._answer(answers)
-        self.known.routers.add(name)
+        self.known.routers[name] = Edge(source, dest, tag)
 
     def unroute(self, name: str) -> None:
-        self.known.routers.discard(name)
+        self.known.routers.pop(name)
         answers: list[Any] = []
         self.engine.delete_router(name, answers.append)
         assert self._answer(answers) is True
 
     def write(self, count: int, topic: str = "source") -> None:
+        answers = self._begin_write(topic, count)
+        self._answer(answers)
+
+    def burst(self, *topics: str) -> None:
+        """Writes to several topics in one turn, with passes of the routers in between: one flush for all shards."""
+        answers = []
+        for topic in topics:
+            answers.append(self._begin_write(topic, 1))
+            self.engine.forwarder.tick()
+        for answer in answers:
+            self._answer(answer)
+
+    def write_by_hand(self, dest: str, source: str, router: str) -> None:
+        """A record with the key of the copy that is made of the next record of the source."""
+        origin = self.engine.topics[source]
+        source_seq = origin.next_seq
+        self.number += 1
+        payload = self.number
+        self.known.by_hand[dest, source_seq] = payload
+        key = f"router:{router}:{origin.id}:{origin.epoch}:{source_seq}"
+        meta = {"p": payload, "_topics_router": {"idempotency_key": key}}
+        self._answer(self._begin_append(dest, [payload], batch_of_records([_record(payload, meta)])))
+
+    def _begin_write(self, topic: str, count: int) -> list[Any]:
         payloads = list(range(self.number + 1, self.number + count + 1))
         self.number += count
-        answers: list[Any] = []
-        batch = batch_of_records(NewRecord(payload, tag=f"t{payload % 3}") for payload in payloads)
-        self.engine.append(topic, batch, answers.append, create=False)
-        self._answer(answers)
-        due, routers = self.known.due, self.known.routers
-        if topic == "copy" or (topic == "source" and "copy" in routers):
-            due["copy"].update(payloads)
-            if "chain" in routers:
-                due["chain"].update(payloads)
-        if topic == "source" and "pair" in routers:
-            due["pair"].update(payloads)
+        return self._begin_append(topic, payloads, batch_of_records(_record(payload) for payload in payloads))
 
-    def delete(self, topic: str, payloads: list[int], seqs: list[int]) -> None:
-        self.known.deleted[topic].update(payloads)
+    def _begin_append(self, topic: str, payloads: list[int], batch: RecordBatch) -> list[Any]:
+        for payload in payloads:
+            self.known.origin[payload] = topic
+        self.known.direct.add(topic)
         answers: list[Any] = []
-        self.engine.delete_records(topic, answers.append, seqs=seqs)
-        self._answer(answers)
+
+        def done(result: Appended | TopicsError) -> None:
+            answers.append(result)
+            if isinstance(result, Appended):
+                for seq, payload in enumerate(payloads, result.first_seq):
+                    self._written(topic, seq, payload)
+
+        self.engine.append(topic, batch, done, create=False)
+        return answers
+
+    def _written(self, topic: str, seq: int, payload: int) -> None:
+        """It is due wherever answered routers lead to, unless somebody wrote a record with its key."""
+        reached, ahead = {topic}, [topic]
+        while ahead:
+            here = ahead.pop()
+            for edge in self.known.routers.values():
+                passes = edge.tag is None or edge.tag == _tag(payload)
+                stood_for = here == topic and (edge.dest, seq) in self.known.by_hand
+                if edge.source == here and edge.dest not in reached and passes and not stood_for:
+                    reached.add(edge.dest)
+                    ahead.append(edge.dest)
+        for name in reached:
+            self.known.due[name].add(payload)
 
     def delete_first(self, topic: str, count: int) -> None:
         """The oldest records that are there."""
-        records = self.records(topic)[:count]
-        self.delete(topic, [payload for _, payload in records], [seq for seq, _ in records])
+        records = list(self.records(topic).values())[:count]
+        self.known.deleted[topic].update(map(_payload, records))
+        answers: list[Any] = []
+        self.engine.delete_records(topic, answers.append, seqs=[record.seq for record in records])
+        self._answer(answers)
+
+    def drain(self, topic: str) -> None:
+        """Takes out what is there, until nothing comes any more."""
+        while self.records(topic):
+            self.look(topic)
+            self.delete_first(topic, 1000)
 
     def checkpoint(self) -> None:
         outcome: list[Any] = []
         self.opened.checkpointer.start(outcome.append)
-        assert outcome == [None]
+        expect(outcome, [None], "a checkpoint")
 
     # What is there.
 
-    def records(self, name: str) -> list[tuple[int, int]]:
-        """(seq, payload), in order."""
+    def records(self, name: str) -> dict[int, Record]:
+        """Seq -> record, in order."""
         if name not in self.engine.topics:
-            return []
-        page = self.engine.read(name, limit=1000)
-        assert page.tombstone is None
-        return [(record.seq, msgspec.json.decode(record.data)) for record in page.records]
+            return {}
+        return read_all(self.engine, name, limit=1000)[0]
 
-    def look(self) -> None:
-        """Somebody reads every dest. What was read stays."""
-        for name in DESTS:
-            self.known.seen[name].update(self.records(name))
+    def look(self, *names: str) -> None:
+        """Somebody reads topics, or all of them. What was read stays."""
+        for name in names or self.topics:
+            self._note_seen(name, self.records(name))
+
+    def _note_seen(self, name: str, found: dict[int, Record]) -> None:
+        self.known.seen[name].update((seq, _payload(record)) for seq, record in found.items())
+        if name in self.engine.topics:
+            self.known.floors[name] = self.engine.topics[name].evict_floor
 
     def check(self) -> None:
         known = self.known
-        for name in DESTS:
-            found = self.records(name)
-            there = dict(found)
-            gone = known.deleted[name]
-            for seq, payload in known.seen[name].items():
-                if payload not in gone:
-                    assert there.get(seq) == payload, f"{name} {seq}: what was read is there, under its seq"
-            counts = Counter(payload for _, payload in found)
-            assert max(counts.values(), default=0) <= COPIES_MAX[name], f"{name}: no copy is made twice"
-            # A record that was deleted on the way may or may not have been copied before.
-            on_the_way = known.deleted["source"] | (known.deleted["copy"] if name == "chain" else set())
-            missing = known.due[name] - gone - on_the_way - set(counts)
-            assert not missing, f"{name}: what was written behind a router arrives: {missing}"
-        assert known.routers <= set(self.engine.routers)
-        self.look()
+        self.found = {name: self.records(name) for name in self.topics}
+        if known.crashed:
+            for name in self._ephemeral():
+                self._check_ephemeral(name)
+            self._forget_what_went()
+        if known.power_lost:
+            self._accept_losses()
+        for name in self.topics:
+            if name in self.engine.topics:
+                self._check_topic(name, self.found[name])
+        for name, edge in known.routers.items():
+            assert name in self.engine.routers, f"router {name} was answered, and is gone (42)"
+            self._check_order(edge)
+            self._check_total(name, edge)
+        self._check_keys()
+        known.crashed = known.power_lost = False
+        for name in self.topics:
+            self._note_seen(name, self.found[name])
+
+    def _payloads(self, name: str) -> list[int]:
+        return [_payload(record) for record in self.found[name].values()]
+
+    def _ephemeral(self) -> list[str]:
+        return [name for name, members in self.topics.items() if members["durability"] == "ephemeral"]
+
+    def _is_weak(self, name: str) -> bool:
+        """Whether a power loss may take what it answered."""
+        return bool(self.topics[name]["durability"] != "fsync")
+
+    def _check_ephemeral(self, name: str) -> None:
+        if name not in self.engine.topics:
+            return
+        topic = self.engine.topics[name]
+        expect(topic.config, TopicConfig(**self.topics[name]), f"the config of {name} after a start (41)")
+        there = set(self._payloads(name))
+        if topic.config.discard == "reject":
+            # It may have had no room for some. Those that were read had come.
+            if not self.known.power_lost:
+                expect(there & set(self.known.seen[name].values()), set(), f"what {name} has after a start (41)")
+        else:
+            expect(there, set(), f"what {name} has after a start (41)")
+
+    def _forget_what_went(self) -> None:
+        """Of ephemeral topics nothing is left, and what had not come through them yet does not come any more."""
+        for name in self.topics:
+            if self._is_behind_ephemeral(name):
+                self.known.due[name] &= set(self.known.seen[name].values())
+        for name in self._ephemeral():
+            self.known.due[name].clear()
+            self.known.seen[name].clear()
+            self.known.floors.pop(name, None)
+
+    def _is_behind_ephemeral(self, name: str) -> bool:
+        return not self._before(name).isdisjoint(self._ephemeral())
+
+    def _accept_losses(self) -> None:
+        """What a power loss left of topics that are not `fsync` is what there is, and may have come once more."""
+        known = self.known
+        there = {name: set(self._payloads(name)) for name in self.topics}
+        if not any(self._is_weak(name) for name in self.topics if name not in self._ephemeral()):
+            return
+        known.has_lost = True
+        for name in self.topics:
+            kept = {
+                payload
+                for payload in known.due[name]
+                if not self._is_weak(known.origin[payload]) or payload in there[known.origin[payload]]
+            }
+            if self._is_weak(name):
+                known.seen[name] = {}
+                known.floors.pop(name, None)
+            else:
+                kept |= known.due[name] & set(known.seen[name].values())
+            if self._is_weak(name) and (
+                self._is_behind_ephemeral(name) or any(dest == name for dest, _ in known.by_hand)
+            ):
+                # Nobody else has it any more, or a key stands for another record by now.
+                kept &= there[name]
+            known.due[name] = kept
+            known.often[name] = Counter(self._payloads(name))
+
+    def _check_topic(self, name: str, found: dict[int, Record]) -> None:
+        known, topic = self.known, self.engine.topics[name]
+        there = {seq: _payload(record) for seq, record in found.items()}
+        for record in found.values():
+            self._check_record(name, record)
+        assert topic.evict_floor >= known.floors.get(name, 0), f"the floor of {name} fell (11)"
+        for seq, payload in known.seen[name].items():
+            if payload not in known.deleted[name] and seq >= topic.evict_floor:
+                expect(there.get(seq), payload, f"what was read at {name} {seq} (36)")
+        counts = Counter(there.values())
+        for payload, count in counts.items():
+            most = max(self._copies_max(name, payload), known.often[name][payload])
+            assert count <= most, f"{payload} is {count} times in {name} (36, 38)"
+        on_the_way = set[int]().union(*(known.deleted[before] for before in (*self._before(name), name)))
+        for payload in known.due[name] - on_the_way - counts.keys():
+            assert self._may_be_gone(name, payload, there), f"{payload} is not in {name} (31, 36)"
+        if self._is_cyclic(name) and not known.has_lost and known.asked.keys() == known.routers.keys():
+            for payload in known.due[name] - on_the_way:
+                expect(counts[payload], self._copies_max(name, payload), f"how often {payload} is in {name} (38)")
+        cap = topic.config.cap_records
+        assert not cap or len(there) <= cap, f"{name} has {len(there)} records (19, 34)"
+
+    def _may_be_gone(self, name: str, payload: int, there: dict[int, int]) -> bool:
+        """Whether there is an explanation for a record that is missing: a floor, a full topic, another with its key."""
+        topic = self.engine.topics[name]
+        for before in self._before(name):
+            if payload in self.known.due[before] and self._is_held_back(before, payload):
+                return True
+            seqs = [seq for seq, seen in self.known.seen[before].items() if seen == payload]
+            seqs += [seq for seq, record in self.found[before].items() if _payload(record) == payload]
+            if any((name, seq) in self.known.by_hand for seq in seqs):
+                return True
+        seqs = [seq for seq, seen in self.known.seen[name].items() if seen == payload]
+        if seqs:
+            return bool(max(seqs) < topic.evict_floor)
+        if self._is_held_back(name, payload):
+            return True
+        return bool(topic.evict_floor > 1 and (not there or payload < max(there.values())))
+
+    def _is_held_back(self, name: str, payload: int) -> bool:
+        """Whether the topic refuses what exceeds its cap, and is full: then it comes when there is room."""
+        config = self.engine.topics[name].config
+        there = self._payloads(name)
+        return config.discard == "reject" and payload not in there and len(there) == config.cap_records
+
+    def _check_keys(self) -> None:
+        """36: of a record with a copy's key, and that copy, one is there."""
+        for (dest, source_seq), by_hand in self.known.by_hand.items():
+            found = [record for record in self.found[dest].values() if _key_seq(record) == source_seq]
+            if not self.known.has_lost and any(_payload(record) == by_hand for record in found):
+                expect(len(found), 1, f"records of {dest} with the key of source record {source_seq} (36)")
+
+    def _check_record(self, name: str, record: Record) -> None:
+        payload = _payload(record)
+        assert record.tag in (_tag(payload), None), f"{name} {record.seq} (30)"
+        assert record.node == _node(payload), f"{name} {record.seq} (30)"
+        expect(msgspec.json.decode(record.meta or b"{}").get("p"), payload, f"the meta of {name} {record.seq} (30)")
+
+    def _copies_max(self, name: str, payload: int) -> int:
+        if self._is_cyclic(name):
+            return HOPS_MAX // 2 + (self.known.origin[payload] == name)
+        if any(map(self._is_cyclic, self._before(name))):
+            return HOPS_MAX // 2
+        routers = [edge for edge in self.known.asked.values() if edge.dest == name]
+        passing = [edge for edge in routers if edge.tag is None or edge.tag == _tag(payload)]
+        return max(1, len(passing))
+
+    def _before(self, name: str) -> set[str]:
+        """Topics from which routers lead here."""
+        found: set[str] = set()
+        ahead = [name]
+        while ahead:
+            here = ahead.pop()
+            more = {edge.source for edge in self.known.asked.values() if edge.dest == here} - found
+            found |= more
+            ahead += more
+        return found
+
+    def _is_cyclic(self, name: str) -> bool:
+        return name in self._before(name)
+
+    def _check_order(self, edge: Edge) -> None:
+        into = [other for other in self.known.asked.values() if other.dest == edge.dest]
+        if len(into) > 1 or self._is_cyclic(edge.dest):
+            return
+        before, behind = self._payloads(edge.source), self._payloads(edge.dest)
+        if len(set(before)) < len(before) or len(set(behind)) < len(behind):
+            # Something came twice after a power loss.
+            return
+        expect(
+            [payload for payload in behind if payload in set(before)],
+            [payload for payload in before if payload in set(behind)],
+            f"the order in {edge.dest} of what {edge.source} has too (30)",
+        )
+
+    def _check_total(self, name: str, edge: Edge) -> None:
+        dest, router = self.engine.topics[edge.dest], self.engine.routers[name]
+        alone = [other for other in self.known.asked.values() if other.dest == edge.dest] == [edge]
+        if alone and edge.dest not in (*self.known.direct, *self._ephemeral()) and not self.known.has_lost:
+            expect(router.forwarded_total, dest.head_seq - router.dest_base, f"what {name} has forwarded (33)")
+
+
+def _tag(payload: int) -> str:
+    return f"t{payload % 3}"
+
+
+def _node(payload: int) -> str:
+    return f"n{payload % 2}"
+
+
+def _record(payload: int, meta: dict[str, Any] | None = None) -> NewRecord:
+    return NewRecord(payload, tag=_tag(payload), node=_node(payload), meta=meta or {"p": payload})
+
+
+def _key_seq(record: Record) -> int:
+    """The source seq in its key; 0 when it has none."""
+    origin = msgspec.json.decode(record.meta or b"{}").get("_topics_router", {"idempotency_key": ":0"})
+    return int(origin["idempotency_key"].rpartition(":")[2])
+
+
+def _payload(record: Record) -> int:
+    payload: int = msgspec.json.decode(record.data)
+    return payload

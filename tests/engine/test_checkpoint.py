@@ -49,6 +49,25 @@ def test_enough_bytes_of_wal_start_one(disk: FakeDisk) -> None:
     assert log.checkpointer.number == 1, "its own marks do not start the next one"
 
 
+def test_what_was_replayed_counts_so_that_a_log_that_dies_again_and_again_puts_something_away(disk: FakeDisk) -> None:
+    log, lives = SmallLog(disk, checkpoint_wal_bytes=600), 1
+    while not log.checkpointer.number:
+        assert lives < 20, "each start has more to replay, and none puts it away"
+        log.append()
+        disk.kill()
+        log = SmallLog(disk, checkpoint_wal_bytes=600)
+        log.tick()
+        lives += 1
+    assert lives > 3, "no life alone wrote enough"
+    assert log.report.bytes_replayed >= 600
+    disk.kill()
+    again = SmallLog(disk, checkpoint_wal_bytes=600)
+    assert again.report.bytes_replayed < 600, "only what came after the checkpoint"
+    again.tick()
+    assert again.checkpointer.number == 1
+    assert again.seqs() == list(range(1, lives))
+
+
 def test_enough_time_starts_one_and_an_idle_log_writes_no_snapshot(log: SmallLog) -> None:
     log.append()
     log.tick(CHECKPOINT_INTERVAL_MS - 1)

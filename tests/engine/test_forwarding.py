@@ -77,6 +77,20 @@ def test_an_urgent_source_is_served_first() -> None:
     assert order == ["high", "middle", "low"]
 
 
+def test_under_pressure_every_source_is_one_band_lower() -> None:
+    """Log-semantics §12. There is none below the lowest band: who was in it already is served as it came."""
+    driver = RouterDriver()
+    driver.opened.engine.forwarder.is_lowered = True
+    order: list[str] = []
+    for name, priority in (("low", -5), ("high", 900), ("middle", 100), ("higher", 600)):
+        driver.put(name, priority=priority)
+        driver.route(name, f"{name}.copy")
+        driver.append(1, topic=name)
+        driver.opened.engine.wait_append(f"{name}.copy", lambda name=name: order.append(name))  # type: ignore[misc]
+    driver.opened.tick()
+    assert order == ["high", "higher", "low", "middle"]
+
+
 def test_copies_of_what_the_source_lost_since_are_there_after_a_kill() -> None:
     driver = RouterDriver()
     driver.put("a", cap_records=2)
@@ -233,19 +247,6 @@ def test_a_copy_that_would_be_too_large_waits() -> None:
     assert driver.payloads() == []
     driver.route(guarantee="at_least_once")
     assert driver.payloads() == [1, 2]
-
-
-def test_an_ephemeral_dest_is_filled_again_from_the_last_checkpoint() -> None:
-    driver = RouterDriver()
-    driver.put("b", durability="ephemeral")
-    driver.route()
-    driver.append(1, topic="a")
-    assert driver.payloads() == [1]
-    driver.checkpoint()
-    driver.append(2, topic="a")
-    assert driver.payloads() == [1, 2]
-    driver.kill()
-    assert driver.payloads() == [2]
 
 
 def test_copies_of_an_ephemeral_source_are_logged() -> None:

@@ -81,6 +81,7 @@ def test_a_delivery_that_nobody_was_told_of_is_none() -> None:
 
 
 def test_a_second_lease_on_a_job_is_a_bug() -> None:
+    """Invariant 45."""
     table = table_of(1)
     with pytest.raises(AssertionError):
         table.hand_out(1, "v", 100, held=False)
@@ -167,6 +168,7 @@ def test_a_job_that_came_back_twice_goes_out_once() -> None:
     )
 )
 def test_numbers_are_those_of_the_jobs_whatever_happens(steps: list[tuple[str, int]]) -> None:
+    """Invariant 46."""
     table = LeaseTable()
     table.ceiling = 1000
     now_ms = floor = 0

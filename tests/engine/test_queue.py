@@ -74,6 +74,7 @@ def test_calls_on_what_is_no_queue_are_refused() -> None:
 
 
 def test_a_lease_ends_one_millisecond_behind_its_deadline() -> None:
+    """Invariant 48."""
     driver = QueueDriver(lease_ms=1000)
     driver.add(1)
     driver.claim("a")
@@ -315,6 +316,7 @@ def test_a_move_whose_deletion_cannot_be_logged_is_finished_later() -> None:
 
 
 def test_a_job_that_is_given_back_is_ready_at_once_or_when_it_is_due() -> None:
+    """Invariant 48."""
     driver = QueueDriver()
     driver.add(1, 2)
     driver.claim("w", 2)
@@ -635,6 +637,7 @@ def test_a_queue_that_ends_while_its_job_moves_ends_quietly() -> None:
 @pytest.mark.parametrize("restart", ["reopen", "kill"])
 @pytest.mark.parametrize("durability", STORED)
 def test_without_durable_leases_every_job_is_ready_after_a_start(durability: str, restart: str) -> None:
+    """Invariant 48."""
     driver = QueueDriver(durability=durability)
     driver.add(1, 2, 3)
     driver.claim("w", 2)

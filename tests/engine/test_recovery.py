@@ -1032,7 +1032,7 @@ def test_a_file_system_that_cannot_sync_directories_is_tolerated_with_one_warnin
 
 
 def test_recovering_twice_gives_the_same_bytes_as_recovering_once(disk: FakeDisk) -> None:
-    """B14, 43: after every kind of damage to what was not synced."""
+    """B14, invariant 43: after every kind of damage to what was not synced."""
     log = SmallLog(disk)
     log.create("b", durability="fsync", cap_bytes=400)
     for turn in range(6):

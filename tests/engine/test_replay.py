@@ -193,6 +193,16 @@ def test_frames_of_an_unknown_topic_are_kept_under_a_made_up_name() -> None:
     assert log.topic("b").id == 8
 
 
+def test_a_note_about_something_that_this_version_does_not_know_changes_nothing() -> None:
+    """What groups were to the version before them: such a note stands alone, so that it can be passed over."""
+    unknown = {"from_tomorrow": {"name": "g", "event": "moved", "seq": 2}}
+    log = replay(create(), append(1, 2), frame(FrameType.NOTE, unknown), append(3))
+    assert log.seqs() == [1, 2, 3]
+    assert log.topic().groups == {}
+    assert log.append().first_seq == 4
+    log.close()
+
+
 def test_a_lost_range_stays_declared() -> None:
     """A21: logged by the start that found it; later starts say the same."""
     head = frame(FrameType.HEAD, control.Head(257, 3))

@@ -162,10 +162,10 @@ class RoutersAgainstModel(RuleBasedStateMachine):
         self.driver.delete("source", before_seq=before)
         self.topics["source"].delete(before_seq=before)
 
-    @rule(prefix=st.sampled_from((None, "x", "x1", "y")))
-    def change_a_filter(self, prefix: str | None) -> None:
+    @rule(prefix=st.sampled_from((None, "x", "x1", "y")), guarantee=st.sampled_from(("at_least_once", "exactly_once")))
+    def change_a_router(self, prefix: str | None, guarantee: str) -> None:
         self.settle()
-        self.route("source", "single", prefix=prefix)
+        self.route("source", "single", prefix=prefix, guarantee=guarantee)
 
     @rule(name=st.sampled_from(("source->single", "single->chain", "second")))
     def replace_a_router(self, name: str) -> None:

@@ -661,7 +661,7 @@ def test_a_tombstone_may_be_lower_than_what_the_page_begins_with() -> None:
 # Lost ranges.
 
 
-def test_the_rest_after_a_power_loss_is_one_tombstone_invariant_40() -> None:
+def test_the_rest_after_a_power_loss_is_one_tombstone_invariants_12_and_40() -> None:
     driver = Driver()
     driver.append(1, 2)
     driver.checkpoint()

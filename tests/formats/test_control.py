@@ -90,6 +90,19 @@ def test_a_member_that_a_newer_version_added_is_passed_over(body: msgspec.Struct
     assert control.decode(type(body), control.encode({added: value, **members})) == body
 
 
+class NoteBeforeGroups(msgspec.Struct, frozen=True):
+    """As it was before there were groups."""
+
+    key: str | None = None
+    dead_letter: DeadLetter | None = None
+
+
+@pytest.mark.parametrize("event", ["created", "moved", "committed", "rewound", "deleted"])
+def test_a_reader_that_knows_no_groups_finds_nothing_in_a_note_about_one(event: Any) -> None:
+    data = control.encode(Note(group=GroupUpdate("g", event, 5)))
+    assert msgspec.msgpack.decode(data, type=NoteBeforeGroups) == NoteBeforeGroups()
+
+
 def test_a_body_is_a_map_with_named_members_and_without_defaults() -> None:
     assert msgspec.msgpack.decode(control.encode(Delete(bound=9, tag="a"))) == {"bound": 9, "tag": "a"}
     assert control.encode(Note()) == b"\x80"

@@ -66,6 +66,7 @@ class Checkpointer:
         background: Background,
         snapshot: Snapshot | None,
         positions: list[WalPosition],
+        replayed_bytes: int = 0,
     ) -> None:
         self._engine = engine
         self._runner = runner
@@ -92,7 +93,10 @@ class Checkpointer:
         # Positions the next snapshot notes instead of the real ones: a change of the shard count.
         self._layout: list[WalPosition] | None = None
         self._began_ms = engine.clock.monotonic_ms()
-        self._began_bytes = self._filed_bytes = self._wal_bytes()
+        self._filed_bytes = self._wal_bytes()
+        # What was replayed counts: a server that dies again and again before it has written enough, or lived long
+        # enough, would never put anything away, and each start would have more to read.
+        self._began_bytes = self._filed_bytes - replayed_bytes
         engine.on_topic_removed = self._topic_removed  # type: ignore[method-assign]
 
     @property

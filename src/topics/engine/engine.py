@@ -278,8 +278,9 @@ class Engine:
         self.forwarder.log_copies(topic, durable=True)
         frames = [frame]
         if becomes_stored:
-            # Copies of an ephemeral dest are in no frame, nor is how far their routers are.
-            frames += self.forwarder.cursor_notes(topic)
+            # Copies of an ephemeral dest are in no frame, nor is how far their routers are: a stored one would get
+            # them again. First, so that a crash cannot keep the one without the other.
+            frames = [*self.forwarder.cursor_notes(topic), frame]
 
         def updated(error: TopicsError | None) -> None:
             if error is None:

@@ -18,9 +18,18 @@ copies made so far are logged after all, with a note (`log_copies`):
 
 Each copy is logged once at most. Evictions by caps and age need nothing: a start re-runs routers before it evicts.
 
-Copies are always logged where it matters when, or whether, they were made: a queue, a dest with a `ttl_ms`, one that
-may be full (`reject` with a cap), a source that is `ephemeral`, or that is a dest itself and has a cap. An `ephemeral`
-dest logs nothing.
+Copies are always logged where it matters when, or whether, they were made:
+
+| Which | Because |
+|---|---|
+| into a queue, a dest with a `ttl_ms`, one that may be full (`reject` with a cap) | time and room were others |
+| into a dest with a cap that is a source itself | of copies that it evicts nothing would be left to copy on |
+| from an `ephemeral` source | it has no frames |
+| into an `fsync` dest from a source of another class | a power loss would take them with the source's frames |
+| of `exactly_once`, where a record of dest has, or had, the key | whether it lives decides, and may change |
+
+An `ephemeral` dest logs nothing, and is empty after a start: what its source had is not copied again. Only of one that
+may be full the log says how far its router is, because that one may have to hold records back.
 
 How often a record was copied (`hops`) travels beside the records, in `Topic.hops`, in the notes of logged copies and
 in snapshots; never in a record.
@@ -29,19 +38,20 @@ in snapshots; never in a record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from topics.engine.fetch import Fetch
 from topics.engine.hops import HopRuns
 from topics.engine.router import Router, key_in, keyed_envelope, passes, split_raw
+from topics.engine.scheduler import B0, band_of
 from topics.engine.staged import Appended
-from topics.errors import ColdUnavailable, CorruptRecord, FormatError, TopicsError
+from topics.errors import CorruptRecord, FormatError, TopicsError
 from topics.formats import control, envelope, wal_frame
 from topics.formats.records import RecordBatch
 from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_FIRST, FLAG_MORE, FLAG_NODE, FLAG_TAG, FrameType
-from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX, ROUTER_HOPS_MAX
+from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX, ROUTER_HOPS_MAX, SEARCH_SLOTS_MAX
 from topics.storage.background import Background
 
 if TYPE_CHECKING:
@@ -55,14 +65,23 @@ Then = Callable[[TopicsError | None], None]
 # What a WAL body has before the part that it shares with a segment frame.
 _BODY_HEAD: Final = Struct("<BBQ")
 assert _BODY_HEAD.size == BODY_CORE_OFFSET
-# Bands of §12 by their lowest priority.
-_BANDS: Final = (750, 500, 250, 0)
 
 
 class Copies:
     """What one step of a router copies, by column, and the source seq it comes to."""
 
-    __slots__ = ("cursor", "envelopes", "hops", "is_stopped", "last_ts", "nodes", "sizes", "suppressed", "tags")
+    __slots__ = (
+        "cursor",
+        "envelopes",
+        "hops",
+        "is_stopped",
+        "met_evidence",
+        "nodes",
+        "sizes",
+        "source_times",
+        "suppressed",
+        "tags",
+    )
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
@@ -71,19 +90,22 @@ class Copies:
         self.tags: list[bytes | None] = []
         self.nodes: list[bytes | None] = []
         self.hops: list[int] = []
-        # Time of the newest source record among them.
-        self.last_ts = 0
+        self.source_times: list[int] = []
         # Records that dest has already.
         self.suppressed = 0
+        # Whether there was a hint that dest might have one of them.
+        self.met_evidence = False
         # Whether the next record cannot be copied now.
         self.is_stopped = False
 
-    def batch(self) -> RecordBatch:
+    def batch(self, start: int = 0, end: int | None = None) -> RecordBatch:
+        """Those at places `start` to `end - 1`."""
+        tags, nodes = self.tags[start:end], self.nodes[start:end]
         return RecordBatch(
-            self.envelopes,
-            self.sizes,
-            self.tags if any(tag is not None for tag in self.tags) else None,
-            self.nodes if any(node is not None for node in self.nodes) else None,
+            self.envelopes[start:end],
+            self.sizes[start:end],
+            tags if any(tag is not None for tag in tags) else None,
+            nodes if any(node is not None for node in nodes) else None,
         )
 
 
@@ -110,7 +132,14 @@ class Room:
 
 
 def take_slots(
-    router: Router, copies: Copies, offset: int, first_seq: int, slots: list[bytes | FormatError | None], room: Room
+    router: Router,
+    copies: Copies,
+    offset: int,
+    first_seq: int,
+    slots: list[bytes | FormatError | None],
+    room: Room,
+    *,
+    stops_at_evidence: bool = False,
 ) -> None:
     """The table of §10, slot by slot. `slots` are those behind the cursor; dead ones are None."""
     spec, hops_of = router.spec, router.source.hops
@@ -129,10 +158,15 @@ def take_slots(
             continue
         payload: bytes | None = record.envelope
         if router.is_exact:
-            if router.evidence and _is_there(router, seq):
-                copies.suppressed += 1
-                copies.cursor = seq
-                continue
+            if seq in router.evidence:
+                if stops_at_evidence:
+                    copies.is_stopped = True
+                    return
+                copies.met_evidence = True
+                if _is_there(router, seq):
+                    copies.suppressed += 1
+                    copies.cursor = seq
+                    continue
             payload = keyed_envelope(router, seq, record.envelope)
         size = 0 if payload is None else envelope.accounted_bytes(payload)
         if payload is None or not room.take(size):
@@ -143,24 +177,35 @@ def take_slots(
         copies.tags.append(record.tag if spec.preserve_tag else None)
         copies.nodes.append(record.node if spec.preserve_node else None)
         copies.hops.append(hops + 1)
-        copies.last_ts = max(copies.last_ts, record.ts)
+        copies.source_times.append(record.ts)
         copies.cursor = seq
 
 
 def _is_there(router: Router, source_seq: int) -> bool:
-    """Whether a live record of dest has the key of this source record."""
+    """Whether a live record of dest has the key of this source record. Raises when that cannot be told now."""
     dest = router.dest
-    dest_seq = router.evidence.get(source_seq)
-    if dest_seq is None or not dest.first_live <= dest_seq <= dest.head_seq:
-        return False
-    try:
+    for dest_seq in router.evidence[source_seq]:
+        if not dest.first_live <= dest_seq <= dest.head_seq:
+            continue
         found = dest.job_slots(dest_seq, dest_seq, READ_BYTES_MAX, may_wait=True)
-    except ColdUnavailable:
-        return False
-    assert not isinstance(found, Fetch)
-    offset, slots = found
-    slot = slots[0]
-    return isinstance(slot, bytes) and key_in(split_raw(slot, offset).envelope) == router.key(source_seq)
+        assert not isinstance(found, Fetch)
+        offset, slots = found
+        slot = slots[0]
+        if isinstance(slot, bytes) and key_in(split_raw(slot, offset).envelope) == router.key(source_seq):
+            return True
+    return False
+
+
+def note_slots(router: Router, offset: int, first_seq: int, slots: Iterable[bytes | FormatError | None]) -> None:
+    """Looks through records of dest for the router's keys."""
+    router.note_keys(
+        first_seq, (split_raw(slot, offset).envelope if isinstance(slot, bytes) else None for slot in slots)
+    )
+
+
+def may_be_full(dest: Topic) -> bool:
+    config = dest.config
+    return config.discard == "reject" and bool(config.cap_records or config.cap_bytes)
 
 
 def can_derive(dest: Topic) -> bool:
@@ -171,7 +216,8 @@ def can_derive(dest: Topic) -> bool:
         and config.durability != "ephemeral"
         and config.type == "log"
         and not config.ttl_ms
-        and (config.discard == "old" or not (config.cap_records or config.cap_bytes))
+        and not may_be_full(dest)
+        and not (dest.routers_out and (config.cap_records or config.cap_bytes))
     )
 
 
@@ -207,6 +253,8 @@ class Forwarder:
         self._waiting: list[Callable[[], None]] = []
         self._logging: dict[Topic, _Logging] = {}
         self._background: Background | None = None
+        # Under pressure every router runs one band lower.
+        self.is_lowered = False
 
     # When.
 
@@ -226,8 +274,8 @@ class Forwarder:
         self._wake_waiting()
 
     def _band(self, source: Topic) -> int:
-        priority = self._engine.effective_priority(source)
-        return next((place for place, lowest in enumerate(_BANDS) if priority >= lowest), len(_BANDS))
+        band = band_of(self._engine.effective_priority(source))
+        return min(band + 1, B0) if self.is_lowered else band
 
     def bring_up_to_date(self, dest: Topic) -> bool:
         """Forwards everything that routers can copy into this topic now, through all topics before it.
@@ -249,7 +297,13 @@ class Forwarder:
             router.in_flight
             or (
                 router.cursor < router.source.head_seq
-                and (router.is_frozen or router.is_fetching or router.source.changing or router.dest.changing)
+                and (
+                    router.is_frozen
+                    or router.is_fetching
+                    or router.source.changing
+                    or router.dest.changing
+                    or router.is_searching
+                )
             )
             for router in routers
         )
@@ -280,11 +334,36 @@ class Forwarder:
             if router.cursor + 1 < source.evict_floor:
                 self._trim(router)
                 return True
-            return self._copy(router)
+            return (router.is_searched or self._search(router)) and self._copy(router)
         except TopicsError as error:
             # Nothing was staged: the log takes nothing now, or a file does not answer. Tried again at the next tick.
             logger.debug('router "%s" waits: %s', router.name, error.message)
             return False
+
+    def _search(self, router: Router) -> bool:
+        """Looks through what is in dest for keys of copies to come; whether all of it was. A bounded number of records:
+        who made an `exactly_once` router into a large topic waits for it, and nobody else."""
+        dest = router.dest
+        router.is_searching = False
+        last_seq = min(dest.head_seq, max(router.searched_seq, dest.first_live - 1) + SEARCH_SLOTS_MAX)
+        while router.searched_seq < last_seq:
+            first_seq = max(router.searched_seq + 1, dest.first_live)
+            if first_seq > last_seq:
+                router.searched_seq = last_seq
+                break
+            found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=router.has_fetched)
+            router.has_fetched = False
+            if isinstance(found, Fetch):
+                self._fetch(router, found)
+                if router.has_fetched:
+                    continue
+                return False
+            offset, slots = found
+            note_slots(router, offset, first_seq, slots)
+        if not router.is_searched:
+            router.is_searching = True
+            self._ready[router.source] = None
+        return router.is_searched
 
     def _copy(self, router: Router) -> bool:
         copies = Copies(router.cursor)
@@ -330,8 +409,8 @@ class Forwarder:
         forwarded_total = router.forwarded_total + count + copies.suppressed
         if count:
             batch = copies.batch()
-            # A start knows nothing of what was suppressed.
-            is_derived = not copies.suppressed and self._is_derived(router)
+            # A start would not know what became of the evidence.
+            is_derived = not copies.met_evidence and self._is_derived(router)
             if not is_derived:
                 self.log_copies(dest)
             first_seq = dest.next_seq
@@ -351,33 +430,72 @@ class Forwarder:
             except TopicsError:
                 router.in_flight.pop()
                 raise
+            _note_searched(dest, first_seq, last_seq)
             note_hops(dest, first_seq, copies.hops)
             if is_derived:
                 if not dest.copied_first_seq:
                     dest.copied_first_seq = first_seq
                     dest.copied_by = router
                 dest.copied_last_seq = last_seq
+        elif copies.suppressed and dest.config.durability != "ephemeral":
+            self._note_suppressed(router, control.Copies(router.id, copies.cursor, dest.next_seq - 1, forwarded_total))
         router.cursor = copies.cursor
         router.forwarded_total = forwarded_total
-        if copies.suppressed and not count and dest.config.durability != "ephemeral":
-            self.log_copies(dest)
-            frames = self.cursor_notes(dest)
-            dest.shard.submit(b"".join(frames), len(frames), durable=False, done=_ignore)
+        self._note_unlogged(router, before)
+
+    def _note_suppressed(self, router: Router, copies: control.Copies) -> None:
+        """Says that the router has passed records by their keys. Until that is committed nothing is derived."""
+        dest = router.dest
+        self.log_copies(dest)
+        first_seq = dest.next_seq
+        router.in_flight.append((router.cursor, router.forwarded_total))
+        try:
+            dest.shard.submit(
+                _cursor_note(dest, copies, self._engine.now_ms()),
+                1,
+                # The seqs of derived copies behind it depend on it.
+                durable=dest.config.durability == "fsync",
+                done=lambda error: self._copied(router, first_seq, error),
+            )
+        except TopicsError:
+            router.in_flight.pop()
+            raise
+        self._engine.flush_soon()
+
+    def _note_unlogged(self, router: Router, before: tuple[int, int]) -> None:
+        """Says how far the router is, where that is all that a start can know of an ephemeral dest."""
+        dest = router.dest
+        if dest.config.durability != "ephemeral" or not may_be_full(dest):
+            return
+        note = _cursor_note(dest, _unlogged_copies(router), self._engine.now_ms())
+
+        def noted(_error: TopicsError | None) -> None:
+            """Who reads dest waits for it: what was read must not be copied again."""
+            router.in_flight.popleft()
+            self._wake_waiting()
+
+        try:
+            dest.shard.submit(note, 1, durable=False, done=noted)
+        except TopicsError as error:
+            logger.debug('router "%s": what it copied may be copied again after a start: %s', router.name, error)
+            return
+        router.in_flight.append(before)
+        self._engine.flush_soon()
 
     def _is_derived(self, router: Router) -> bool:
         source, dest = router.source, router.dest
         return (
             can_derive(dest)
             and source.config.durability != "ephemeral"
-            # Of its own derived copies a cap leaves nothing, and no frame.
-            and not (source.routers_in and (source.config.cap_records or source.config.cap_bytes))
+            and (dest.config.durability != "fsync" or source.config.durability == "fsync")
             and not dest.staged
+            and not router.in_flight
             and not (source.hazards or dest.hazards)
             # What the source got while it was ephemeral is in no frame until a checkpoint has put it away.
             and (router.cursor >= source.unlogged_last_seq or source.checkpointed_seq >= source.unlogged_last_seq)
         )
 
-    def _copied(self, router: Router, first_seq: int, result: Appended | TopicsError) -> None:
+    def _copied(self, router: Router, first_seq: int, result: Appended | TopicsError | None) -> None:
         before = router.in_flight.popleft()
         if isinstance(result, TopicsError):
             # Whatever was staged behind it fails too, and takes nothing further back.
@@ -399,14 +517,17 @@ class Forwarder:
         last_seq = first_seq + lost - 1
         before = router.cursor, router.forwarded_total
         router.in_flight.append(before)
-        evict = control.Evict(trim_floor=last_seq, copies=control.Copies(router.id, cursor, last_seq, forwarded_total))
+        copies = control.Copies(router.id, cursor, last_seq, forwarded_total)
+        evict = control.Evict(trim_floor=last_seq, copies=copies, trim_first=first_seq)
         try:
             self._engine.stage_holes(dest, lost, evict, lambda result: self._copied(router, first_seq, result))
         except TopicsError:
             router.in_flight.pop()
             raise
+        _note_searched(dest, first_seq, last_seq)
         router.cursor = cursor
         router.forwarded_total = forwarded_total
+        self._note_unlogged(router, before)
 
     def _fetch(self, router: Router, fetch: Fetch) -> None:
         """Brings what comes next into memory: the owner waits for no disk."""
@@ -480,20 +601,9 @@ class Forwarder:
                 then(logging_now.failure)
 
     def cursor_notes(self, dest: Topic) -> list[bytes]:
-        """Frames that say how far the routers of a dest are, and nothing else."""
-        return [
-            wal_frame.encode_control(
-                FrameType.NOTE,
-                dest.id,
-                self._engine.now_ms(),
-                control.encode(
-                    control.Note(
-                        copies=control.Copies(router.id, router.cursor, dest.next_seq - 1, router.forwarded_total)
-                    )
-                ),
-            )
-            for router in dest.routers_in
-        ]
+        """Frames that say how far the routers of an ephemeral dest are, and nothing of its seqs."""
+        now_ms = self._engine.now_ms()
+        return [_cursor_note(dest, _unlogged_copies(router), now_ms) for router in dest.routers_in]
 
     def log_copies_of(self, source: Topic, then: Then, *, durable: bool = False) -> None:
         """The same for every dest of a source. `then` is called once, with the first error or None."""
@@ -520,15 +630,9 @@ class Forwarder:
     def note_direct_write(self, dest: Topic, batch: RecordBatch, first_seq: int) -> None:
         """A record with the key of a router's copy stands for that copy as long as it lives."""
         for router in dest.routers_in:
-            if not router.is_exact:
-                continue
-            prefix = router.key(0)[:-1]
-            for seq, payload in enumerate(batch.envelopes, first_seq):
-                key = key_in(payload)
-                if key is not None and key.startswith(prefix) and key[len(prefix) :].isdecimal():
-                    source_seq = int(key[len(prefix) :])
-                    if source_seq > router.cursor:
-                        router.evidence[source_seq] = seq
+            # Else a search comes to it later.
+            if router.is_exact and router.searched_seq >= first_seq - 1:
+                router.note_keys(first_seq, batch.envelopes)
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone, or has no routers any more."""
@@ -554,6 +658,22 @@ def _upstream(dest: Topic) -> list[Router]:
                 seen.add(router.source)
                 layer.append(router.source)
     return list(reversed(found))
+
+
+def _note_searched(dest: Topic, first_seq: int, last_seq: int) -> None:
+    """Copies of a router have no keys that matter: its own are behind its cursor."""
+    for router in dest.routers_in:
+        if router.searched_seq >= first_seq - 1:
+            router.searched_seq = max(router.searched_seq, last_seq)
+
+
+def _unlogged_copies(router: Router) -> control.Copies:
+    """How far it is. The records end with the process, and so do their seqs."""
+    return control.Copies(router.id, router.cursor, 0, router.forwarded_total)
+
+
+def _cursor_note(dest: Topic, copies: control.Copies, ts: int) -> bytes:
+    return wal_frame.encode_control(FrameType.NOTE, dest.id, ts, control.encode(control.Note(copies=copies)))
 
 
 def _hop_runs(first_seq: int, hops: list[int]) -> list[tuple[int, int, int]]:
@@ -594,10 +714,6 @@ def _framed(dest: Topic, note: control.Note, bodies: list[bytes], evict: control
     if evict is not None:
         parts.append(wal_frame.encode_control(FrameType.EVICT, dest.id, ts, control.encode(evict), flags=0))
     return b"".join(parts)
-
-
-def _ignore(error: TopicsError | None) -> None:
-    pass
 
 
 def _flag(flags: int) -> bytes:

@@ -71,6 +71,7 @@ class RecoveryReport:
     notes: list[str] = field(default_factory=list)
     snapshot_number: int | None = None
     frames_replayed: int = 0
+    bytes_replayed: int = 0
     lost_seqs: int = 0
     torn_bytes: int = 0
 
@@ -191,7 +192,7 @@ class _Recovery:
         starts: list[WalPosition | None] = list(snapshot.wal) if snapshot is not None else [None] * shard_count
         ends = self._replay(shard_count, starts, snapshot)
         self._resume_heads(ends)
-        self._restore_routers()
+        self._restore_routers(shard_count)
         self._finish_topics()
         if loaded.newest is not None:
             self._finish_layout_change(loaded.newest)
@@ -200,7 +201,8 @@ class _Recovery:
         positions = [start or WalPosition(1, 1, 0) for start in starts]
         if shard_count != self._settings.wal_shards and engine.wal.failure() is None and not any(cuts):
             snapshot, positions = self._change_shard_count(snapshot, positions)
-        checkpointer = Checkpointer(engine, runner, self._runtime.background("checkpoint"), snapshot, positions)
+        background = self._runtime.background("checkpoint")
+        checkpointer = Checkpointer(engine, runner, background, snapshot, positions, self.report.bytes_replayed)
         for topic in engine.topics.values():
             topic.shard = engine.wal.shard_for(topic.id)
             engine.note_config(topic)
@@ -387,6 +389,7 @@ class _Recovery:
         for reader in readers:
             self.report.frames_replayed += replay.run(reader)
             assert reader.end is not None
+            self.report.bytes_replayed += reader.bytes_replayed
             reader.end.directory = reader.directory
             ends.append(reader.end)
             done += reader.bytes_total
@@ -415,6 +418,7 @@ class _Recovery:
         self._seen = replay.seen
         self._removed = replay.removed
         self._routers = list(replay.routers.values())
+        self._trims = {topic_id: item.trims for topic_id, item in replay.topics.items() if item.trims}
         self._dead_letters = [letter for item in replay.topics.values() for letter in item.dead_letters]
         for item in sorted(replay.topics.values(), key=lambda item: item.topic.id):
             topics[item.topic.name] = item.topic
@@ -429,9 +433,11 @@ class _Recovery:
         self._frames: dict[int, list[bytes]] = {}
         for topic in self._engine.topics.values():
             self._lose_unlogged(topic)
-            if not self._directory.power_was_lost or topic.ceiling <= topic.head_seq + 1:
+            assert topic.replayed is not None
+            # Copies that an unfinished checkpoint put into segments have no frames, but they are there.
+            first, last = max(topic.head_seq + 1, topic.replayed.end_seq), topic.ceiling - 1
+            if not self._directory.power_was_lost or last < first:
                 continue
-            first, last = topic.head_seq + 1, topic.ceiling - 1
             self.report.lost_seqs += last - first + 1
             self.report.warn(
                 f'topic "{topic.name}": seqs {first} to {last} may have gone with the power; readers get a tombstone'
@@ -458,14 +464,16 @@ class _Recovery:
             first = min(first, topic.lost.pop()[0])
         topic.lost.append((first, topic.head_seq))
 
-    def _restore_routers(self) -> None:
+    def _restore_routers(self, shard_count: int) -> None:
         """Before anything is evicted: what routers copied since the last checkpoint is copied again."""
         try:
-            warnings = restore_routers(self._engine, self._routers, self._floors)
+            warnings, frames = restore_routers(self._engine, self._routers, self._floors, self._trims)
         except FormatError as error:
             raise Damaged(layout.meta_directory(self._root), 0, "a router", error.message) from error
         for warning in warnings:
             self.report.warn(warning)
+        for topic_id, frame in frames:
+            self._frames.setdefault(shard_index(topic_id, shard_count), []).append(frame)
 
     def _finish_topics(self) -> None:
         now_ms = self._engine.now_ms()

@@ -66,6 +66,7 @@ class TopicReplay:
         "routers",
         "topic",
         "touched",
+        "trims",
     )
 
     def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
@@ -85,6 +86,8 @@ class TopicReplay:
         # Routers that it is the dest of, and what the open write says of one.
         self.routers: list[ReplayedRouter] = []
         self.copies: control.Copies | None = None
+        # [first, last] holes for what a router's source lost, ascending.
+        self.trims: list[tuple[int, int]] = []
         # Whether delete marks of files were changed: their numbers must be counted again.
         self.touched = False
 
@@ -140,6 +143,7 @@ class TopicReplay:
         self.copies = None
         if self.evict is not None and self.evict.trim_floor:
             self.topic.trim_floor = max(self.topic.trim_floor, self.evict.trim_floor)
+            self.trims.append((self.evict.trim_first, self.evict.trim_floor))
             copies = self.evict.copies or copies
         if copies is not None:
             last_seq = max(last_seq, copies.dest_seq)
@@ -160,7 +164,19 @@ class TopicReplay:
 class ReplayedRouter:
     """A router while the log is read: everything up to `cursor` is done, its copies end at `dest_seq`."""
 
-    __slots__ = ("cursor", "dest", "dest_base", "dest_seq", "forwarded_total", "id", "name", "source", "spec")
+    __slots__ = (
+        "cursor",
+        "dest",
+        "dest_base",
+        "dest_seq",
+        "evidence",
+        "forwarded_total",
+        "id",
+        "name",
+        "searched_seq",
+        "source",
+        "spec",
+    )
 
     def __init__(self, state: control.RouterState) -> None:
         self.id = state.id
@@ -173,12 +189,16 @@ class ReplayedRouter:
         self.dest_seq = state.dest_seq
         self.dest_base = state.dest_base
         self.forwarded_total = state.forwarded_total
+        self.searched_seq = state.searched_seq
+        self.evidence = state.evidence
 
     def change(self, state: control.RouterState) -> None:
         self.spec = state.spec
         self.cursor = state.cursor
         self.dest_seq = max(self.dest_seq, state.dest_seq)
         self.forwarded_total = state.forwarded_total
+        self.searched_seq = state.searched_seq
+        self.evidence = state.evidence
 
 
 def _runs(hops: HopRuns | None, end_seq: int) -> list[tuple[int, int, int]]:
@@ -344,16 +364,21 @@ class Replay:
     def _head(self, replay: TopicReplay, head: control.Head) -> None:
         topic = replay.topic
         topic.ceiling = max(topic.ceiling, head.ceiling)
-        if head.lost_first and head.ceiling > replay.next_seq:
-            topic.lost.append((max(head.lost_first, replay.next_seq), head.ceiling - 1))
+        if not head.lost_first:
+            return
+        if head.ceiling > replay.next_seq:
+            # From what is there now: a full disk may not have let in the copies of an unfinished checkpoint.
+            topic.lost.append((replay.next_seq, head.ceiling - 1))
             self._jump(replay, head.ceiling - 1)
+        else:
+            # An unfinished checkpoint holds records from behind it.
+            topic.lost.append((head.lost_first, head.ceiling - 1))
 
     def _jump(self, replay: TopicReplay, head_seq: int) -> None:
+        """Derived copies that stood before it still do: routers go on from where they were, and jump too."""
         replay.replayed.append_holes(head_seq + 1 - replay.next_seq)
         replay.next_seq = head_seq + 1
         replay.topic.head_seq = max(replay.topic.head_seq, head_seq)
-        for router in replay.routers:
-            router.dest_seq = max(router.dest_seq, head_seq)
 
 
 def _append_all(replay: TopicReplay, path: str, buffer: bytes, base: int, frames: list[Frame]) -> None:

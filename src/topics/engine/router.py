@@ -26,6 +26,7 @@ Guarantee = Literal["at_least_once", "exactly_once"]
 ROUTER_NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}"
 PROVENANCE: Final = "_topics_router"
 ORIGINAL_META: Final = "_topics_original_meta"
+SEQ_DIGITS_MAX: Final = 20
 
 _NAME: Final = re.compile(ROUTER_NAME_PATTERN)
 _CORE: Final = Struct("<QQHHI")
@@ -97,7 +98,9 @@ class Router:
         "in_flight",
         "is_fetching",
         "is_frozen",
+        "is_searching",
         "name",
+        "searched_seq",
         "source",
         "spec",
     )
@@ -131,12 +134,22 @@ class Router:
         self.is_fetching = False
         # It was: the next read of the source need not ask again.
         self.has_fetched = False
-        # Exactly once: source seq -> dest seq of records with our keys that somebody else wrote to dest.
-        self.evidence: dict[int, int] = {}
+        # Exactly once: source seq -> dest seqs of records with our keys that somebody else wrote to dest. Hints: such
+        # a record may be dead by now, or never have been committed.
+        self.evidence: dict[int, list[int]] = {}
+        # Records of dest up to here are known to have no other keys for source seqs behind the cursor.
+        self.searched_seq = 0
+        # The search goes on at the next tick.
+        self.is_searching = False
 
     @property
     def is_exact(self) -> bool:
         return self.spec.guarantee == "exactly_once"
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether all keys in dest that may stand for copies are known, if they are asked for."""
+        return self.searched_seq >= self.dest.head_seq or not self.is_exact
 
     @property
     def settled(self) -> tuple[int, int]:
@@ -145,13 +158,20 @@ class Router:
 
     def logged_state(self, spec: RouterSpec) -> control.RouterState:
         """For a frame behind all frames of copies that were staged so far."""
-        return self._state(spec, self.cursor, self.forwarded_total, self.dest.next_seq - 1)
+        return self.state(self.cursor, self.forwarded_total, self.dest.next_seq - 1, spec)
 
     def published_state(self) -> control.RouterState:
         """For a snapshot, with dest as readers see it."""
-        return self._state(self.spec, *self.settled, self.dest.head_seq)
+        return self.state(*self.settled, self.dest.head_seq)
 
-    def _state(self, spec: RouterSpec, cursor: int, forwarded_total: int, dest_seq: int) -> control.RouterState:
+    def state(
+        self, cursor: int, forwarded_total: int, dest_seq: int, spec: RouterSpec | None = None
+    ) -> control.RouterState:
+        """As stored, by the present definition or a new one."""
+        spec = spec or self.spec
+        # Keys are looked for only while they are asked for: a router that begins to ask begins to look.
+        is_searched = self.is_exact and spec.guarantee == "exactly_once"
+        self._forget_evidence(cursor)
         return control.RouterState(
             self.id,
             self.name,
@@ -162,7 +182,40 @@ class Router:
             dest_seq,
             self.dest_base,
             forwarded_total,
+            min(self.searched_seq, dest_seq) if is_searched else 0,
+            [(source_seq, seq) for source_seq, found in self.evidence.items() for seq in found] if is_searched else [],
         )
+
+    # Exactly once.
+
+    def note_keys(self, first_seq: int, envelopes: Iterable[bytes | None]) -> None:
+        """Records of dest, behind those that were looked through: one with the key of a copy to come stands for it."""
+        prefix = self.key(0)[:-1]
+        # Not the cursor: steps that are not committed yet may be taken back.
+        cursor = self.settled[0]
+        seq = first_seq - 1
+        for seq, payload in enumerate(envelopes, first_seq):
+            key = key_in(payload) if payload is not None else None
+            if key is None or not key.startswith(prefix):
+                continue
+            digits = key[len(prefix) :]
+            if digits.isdecimal() and len(digits) <= SEQ_DIGITS_MAX and int(digits) > cursor:
+                self.evidence.setdefault(int(digits), []).append(seq)
+        self.searched_seq = max(self.searched_seq, seq)
+
+    def search_again(self) -> None:
+        """It begins to ask for keys: what is in dest has to be looked through."""
+        self.evidence = {}
+        self.searched_seq = 0
+
+    def _forget_evidence(self, cursor: int) -> None:
+        first_live = self.dest.first_live
+        left = {
+            source_seq: [seq for seq in found if seq >= first_live]
+            for source_seq, found in self.evidence.items()
+            if source_seq > cursor
+        }
+        self.evidence = {source_seq: found for source_seq, found in left.items() if found}
 
     def key(self, source_seq: int) -> str:
         return f"router:{self.name}:{self.source.id}:{self.source.epoch}:{source_seq}"

@@ -109,7 +109,36 @@ class Routing:
 
             engine.with_topic(topic_name, TopicConfig(), again)
             return
-        self._log(name, spec, engine.topics[spec.source], engine.topics[spec.dest], ended)
+        source, dest = engine.topics[spec.source], engine.topics[spec.dest]
+        if name not in self.routers and source.copied_first_seq:
+            self._log_source_first(name, spec, source, ended)
+        else:
+            self._log(name, spec, source, dest, ended)
+
+    def _log_source_first(self, name: str, spec: RouterSpec, source: Topic, ended: Done) -> None:
+        """The source is a dest, with copies that no frame holds. The new router begins behind them, in another shard:
+        a start must find them, also when by then the source is one whose copies are not made again (`can_derive`)."""
+        engine = self._engine
+
+        def source_logged(error: TopicsError | None) -> None:
+            source.hazards -= 1
+            if error is None:
+                try:
+                    # Everything is asked again, and with no turn of somebody else in between nothing is derived.
+                    self._put(name, spec, ended)
+                    engine.flush_next()
+                    return
+                except TopicsError as refusal:
+                    error = refusal
+            ended(error)
+
+        source.hazards += 1
+        try:
+            engine.forwarder.log_copies(source, source_logged, durable=True)
+        except TopicsError:
+            source.hazards -= 1
+            raise
+        engine.flush_next()
 
     def _check(self, name: str, spec: RouterSpec) -> None:
         """All that can be wrong, in the order of the contract, before anything is created."""
@@ -164,6 +193,7 @@ class Routing:
         state = router.logged_state(spec)
 
         def logged(error: TopicsError | None) -> None:
+            source.hazards -= 1
             dest.hazards -= 1
             router.is_frozen = False
             if error is not None:
@@ -174,6 +204,8 @@ class Routing:
                 gone = source if engine.topics.get(source.name) is not source else dest
                 ended(TopicNotFound(gone.name))
                 return
+            if spec.guarantee == "exactly_once" and not router.is_exact:
+                router.search_again()
             router.spec = spec
             if existing is None:
                 self.attach(router)
@@ -185,6 +217,7 @@ class Routing:
         dest.shard.submit(frame, 1, durable=True, done=logged)
         if existing is None:
             self.next_router_id += 1
+        source.hazards += 1
         dest.hazards += 1
         router.is_frozen = True
         engine.flush_soon()

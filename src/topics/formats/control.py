@@ -75,7 +75,8 @@ class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A router: its definition, and how far it is. Source and dest are topic ids; `id` is never given out again.
 
     Everything up to source seq `cursor` is done, and its copies stand at or below dest seq `dest_seq`. `spec` holds
-    the members of the definition that are not at their defaults.
+    the members of the definition that are not at their defaults. Exactly once: records of dest up to `searched_seq`
+    were looked through for keys of copies to come, and `evidence` holds (source seq, dest seq) of those found.
     """
 
     id: U64
@@ -87,6 +88,8 @@ class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
     dest_seq: U64 = 0
     dest_base: U64 = 0
     forwarded_total: U64 = 0
+    searched_seq: U64 = 0
+    evidence: list[tuple[U64, U64]] = []
 
 
 class RouterDelete(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,13 +111,15 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A byte-cap floor that rises with its write. `ttl_floor` is what had expired by then: a replay could not tell
     it from what the cap took.
 
-    With `trim_floor` it is a source trim: all seqs up to there are holes, and `copies` says how far the router is.
+    With `trim_floor` it is a source trim: seqs from `trim_first` up to there are holes, and `copies` says how far the
+    router is.
     """
 
     cap_floor: U64 = 0
     ttl_floor: U64 = 0
     trim_floor: U64 = 0
     copies: Copies | None = None
+    trim_first: U64 = 0
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
