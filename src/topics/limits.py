@@ -48,6 +48,8 @@ ROUTERS_MAX: Final = 10_000
 ROUTER_HOPS_MAX: Final = 8
 # Source records that one pass of one router examines.
 FORWARD_SLOTS_MAX: Final = 1024
+# Dest records that one pass of an exactly_once router looks through for its keys.
+SEARCH_SLOTS_MAX: Final = 64 * 1024
 
 # Topics.
 TOPICS_MAX: Final = 100_000

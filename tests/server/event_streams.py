@@ -76,13 +76,17 @@ class EventStream(ABC):
         if source_host is not None:
             self.socket.bind((source_host, 0))
         self.socket.settimeout(PATIENCE_S)
-        self.socket.connect(address)
         self.authority = f"{address[0]}:{address[1]}"
         self.status = 0
         self.headers: dict[str, str] = {}
         self._unparsed = b""
         self.last_id: str | None = None
-        self.begin(method, path, dict(headers or {}))
+        try:
+            self.socket.connect(address)
+            self.begin(method, path, dict(headers or {}))
+        except BaseException:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +156,11 @@ class Http1EventStream(EventStream):
         lines = [f"{method} {path} HTTP/1.1", f"host: {self.authority}", *(f"{n}: {v}" for n, v in headers.items())]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
         self._response = HTTPResponse(self.socket, method=method)
-        self._response.begin()
+        try:
+            self._response.begin()
+        except BaseException:
+            self._response.close()
+            raise
         self.status = self._response.status
         self.headers = {name.lower(): value for name, value in self._response.getheaders()}
 
@@ -174,6 +182,8 @@ class Http2EventStream(EventStream):
         self._is_ended = False
         self._received = b""
         while not self.status:
+            if self._is_ended:
+                raise ConnectionResetError("the connection ended before the head of the answer")
             self._receive_some()
 
     def receive(self) -> bytes:

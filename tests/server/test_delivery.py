@@ -12,6 +12,7 @@ import pytest
 from tests.engine.small_log import SmallLog
 from tests.server.wires import ManualLoop
 from topics.engine.page import Reason, Tombstone
+from topics.engine.router import RouterSpec
 from topics.limits import U64_MAX
 from topics.server.delivery import FEEDS_PER_TURN, FRAMES_PER_TURN, Feed, Hub, Reading, ReadOptions, Subscription
 from topics.testing.fake_disk import FakeDisk
@@ -100,6 +101,22 @@ def test_a_feed_gets_what_is_there_then_what_comes(delivery: Delivery) -> None:
     assert delivery.settled(feed) == [("records", "a", [4]), ("caught up", "a", 4)]
 
 
+def test_a_feed_is_not_caught_up_before_copies_of_what_was_written_before(delivery: Delivery) -> None:
+    """31: they are on their way, because the topic's shard has not written them yet."""
+    engine = delivery.log.engine
+    delivery.log.create("b", ttl_ms=60_000)
+    engine.put_router("r", RouterSpec(source="a", dest="b"), lambda _: None)
+    for _ in range(3):
+        engine.flush()
+    delivery.log.append("a", 2)
+    (shard,) = engine.wal.shards
+    shard.hold(lambda: None)
+    feed = delivery.feed("b")
+    assert delivery.settled(feed) == []
+    shard.release()
+    assert delivery.settled(feed) == [("records", "b", [1, 2]), ("caught up", "b", 2)]
+
+
 def test_a_burst_is_one_entry(delivery: Delivery) -> None:
     delivery.log.append("a")
     feed = delivery.feed("a")
@@ -153,6 +170,56 @@ def test_who_catches_up_gets_a_share_of_a_turn_and_delays_nothing_new(delivery: 
     delivery.loop.turn()
     assert live.taken() == [("records", "live", [2]), ("caught up", "live", 2)]
     assert len(behind.taken()) == FRAMES_PER_TURN
+
+
+# Under pressure.
+
+
+def test_what_is_new_waits_for_company_and_goes_in_one_frame(delivery: Delivery) -> None:
+    delivery.log.append("a")
+    feed = delivery.feed("a")
+    delivery.settled(feed)
+    delivery.hub.coalesce_ms = 20
+    for _ in range(2):
+        delivery.log.append("a")
+        assert delivery.settled(feed) == []
+        delivery.loop.advance(0.009)
+    assert feed.taken() == []
+    delivery.loop.advance(0.003)
+    assert feed.taken() == [("records", "a", [2, 3]), ("caught up", "a", 3)]
+
+
+def test_who_catches_up_on_a_topic_of_the_lowest_band_is_held_back_too(delivery: Delivery) -> None:
+    delivery.log.create("low", priority=-500)
+    delivery.log.append("low", 100 * FRAMES_PER_TURN)
+    behind = delivery.feed("low")
+    delivery.loop.turn()
+    assert len(behind.taken()) == FRAMES_PER_TURN
+    delivery.hub.pause_b0(on=True)
+    assert len(delivery.settled(behind)) == FRAMES_PER_TURN, "its share of a turn that it was given before"
+    assert delivery.settled(behind) == []
+    late = delivery.feed("low")
+    assert delivery.settled(late) == []
+    delivery.hub.pause_b0(on=False)
+    assert [number for what, _, number in delivery.settled(late) if what == "caught up"] == [100 * FRAMES_PER_TURN]
+    assert behind.taken()[-1] == ("caught up", "low", 100 * FRAMES_PER_TURN)
+
+
+def test_who_is_held_back_long_enough_gets_a_share_now_and_then(delivery: Delivery) -> None:
+    """Waiting makes a topic more urgent, until it is not in the lowest band any more: nobody starves."""
+    delivery.log.create("low", priority=-500)
+    delivery.log.append("low", 100 * FRAMES_PER_TURN)
+    delivery.hub.pause_b0(on=True)
+    feed = delivery.feed("low")
+    for _ in range(3):
+        assert delivery.settled(feed) == []
+        delivery.log.clock.advance(5000)
+        # The governor says so every 100 ms.
+        delivery.hub.pause_b0(on=True)
+        assert len(delivery.settled(feed)) == FRAMES_PER_TURN
+
+
+# Sharing.
 
 
 def test_what_is_rendered_once_is_used_for_all_at_the_same_place(delivery: Delivery) -> None:

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, Event, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 from hpack import Decoder, Encoder
 from hyperframe.frame import (
@@ -39,7 +42,9 @@ from hypothesis import strategies as st
 
 from tests.server.http2_peer import RECEIVE_BYTES, Fields, Peer, headers_frame, received_frames
 from tests.server.running import Running, running
+from tests.server.wires import Wires
 from topics.limits import KIB, MIB
+from topics.server.http2_meter import H2_PREFACE
 from topics.server.limits import (
     DRAINED_BODY_BYTES_MAX,
     H2_CONNECTION_WINDOW_BYTES,
@@ -562,6 +567,41 @@ def test_answers_that_wait_for_windows_are_bounded_and_then_cut(tmp_path: Path, 
             assert sum(map(len, peer.bodies.values())) == 0
 
 
+def test_an_answer_that_is_not_taken_is_reset_after_a_while_though_others_go_on() -> None:
+    """J04: time is moved by hand, and the client answers pings."""
+    wires = Wires()
+    transport = wires.connect_unknown()
+    client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    client.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = 1000
+    client.local_settings.acknowledge()
+    client.initiate_connection()
+    seen_bytes = 0
+
+    def exchange_bytes() -> list[Event]:
+        nonlocal seen_bytes
+        transport.receive(client.data_to_send())
+        wires.loop.settle()
+        written, seen_bytes = transport.written[seen_bytes:], len(transport.written)
+        return client.receive_data(written)
+
+    def ask(stream_id: int, *, answer_bytes: int) -> list[Event]:
+        wires.app.answer_bytes = answer_bytes
+        client.send_headers(stream_id, get(AUTHORITY), end_stream=True)
+        return exchange_bytes()
+
+    assert not any(isinstance(event, StreamEnded) for event in ask(1, answer_bytes=5000))
+    reset_after_s = 0
+    while not reset_after_s:
+        wires.loop.advance(1)
+        stream_id = client.get_next_available_stream_id()
+        events = ask(stream_id, answer_bytes=0)
+        assert any(isinstance(event, StreamEnded) and event.stream_id == stream_id for event in events)
+        assert not any(isinstance(event, ConnectionTerminated) for event in events)
+        if any(isinstance(event, StreamReset) and event.stream_id == 1 for event in events):
+            reset_after_s = stream_id // 2
+    assert Timeouts().stalled_s <= reset_after_s <= Timeouts().stalled_s + 2
+
+
 # J05: heads that somebody else may read differently.
 
 AUTHORITY: Final = b"127.0.0.1"
@@ -662,6 +702,23 @@ def test_a_client_that_answers_no_ping_is_let_go() -> None:
             kinds = [type(frame) for frame in received_frames(dead)]
             assert kinds.count(PingFrame) == 1
             assert kinds[-1] is GoAwayFrame
+
+
+def test_a_slow_client_to_which_the_ping_has_not_come_yet_is_there_as_long_as_it_takes_something() -> None:
+    """It opens its windows as it takes the answer, and gets to the ping behind that much later."""
+    wires = Wires()
+    wires.app.holds = True
+    request = headers_frame(1, get(b"here"), "END_STREAM")
+    silent, slow = wires.connect_unknown(), wires.connect_unknown()
+    for transport in (silent, slow):
+        transport.receive(H2_PREFACE + SettingsFrame(0).serialize() + request.serialize())
+    for _ in range(10):
+        slow.receive(WindowUpdateFrame(0, window_increment=1).serialize())
+        wires.loop.advance(Timeouts().pong_s / 2)
+    assert silent.is_ended
+    assert not slow.is_ended
+    wires.loop.advance(Timeouts().pong_s * 2)
+    assert slow.is_ended
 
 
 # Draining.

@@ -1,18 +1,18 @@
 """The governor: samples go in, and out comes how loaded the server is and what it does about it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.server.clients import CLIENTS, Client
+from tests.server.clients import CLIENTS, HTTP1, Client
 from tests.server.event_streams import EVENT_STREAMS
+from tests.server.pressed import FULL, make_room, press
 from tests.server.running import Running, running
+from tests.server.ws_peer import ws_client
 from topics.engine.runtime import LoopRuntime
-from topics.limits import WAL_QUEUE_SUBMISSIONS_MAX
-from topics.server.pressure import PAUSE_SAMPLES, Governor, Load
+from topics.server.pressure import STRAINED_SAMPLES, Governor, Load
+from topics.testing.clock import ManualClock
 
-FULL = Load(ready_depth=1_000_000)
 CALM = Load()
 
 
@@ -33,7 +33,7 @@ def test_a_server_with_little_to_do_is_at_exactly_zero() -> None:
         governor.note(Load(ready_depth=1000, lag_ms=4.9, pool_waiting=16))
         assert governor.pressure == 0.0
         assert (governor.coalesce_ms, governor.commit_window_ms) == (0.0, 0.0)
-        assert not governor.is_b0_paused
+        assert not governor.is_strained
 
 
 def test_one_late_turn_of_the_loop_is_nothing_and_a_second_of_them_is_pressure() -> None:
@@ -89,18 +89,18 @@ def test_the_commit_window_begins_at_half_a_millisecond() -> None:
 def test_the_lowest_band_is_paused_when_high_pressure_lasts_and_goes_on_well_below_it() -> None:
     governor = Governor()
     high, middle, low = Load(9000), Load(7000), Load(6000)
-    for _ in range(PAUSE_SAMPLES - 1):
+    for _ in range(STRAINED_SAMPLES - 1):
         governor.note(high)
     governor.note(middle)
-    for _ in range(PAUSE_SAMPLES - 1):
+    for _ in range(STRAINED_SAMPLES - 1):
         governor.note(high)
-        assert not governor.is_b0_paused
+        assert not governor.is_strained
     governor.note(high)
-    assert governor.is_b0_paused
+    assert governor.is_strained
     governor.note(middle)
-    assert governor.is_b0_paused
+    assert governor.is_strained
     governor.note(low)
-    assert not governor.is_b0_paused
+    assert not governor.is_strained
 
 
 def test_a_full_commit_queue_is_called_load_only_at_the_top() -> None:
@@ -111,94 +111,106 @@ def test_a_full_commit_queue_is_called_load_only_at_the_top() -> None:
 # In a server.
 
 
+# Time stands still where topics are held back: waiting makes them more urgent, and lets them out of the lowest band.
+
+
+async def pause_b0(server: Running, *, on: bool) -> int:
+    """How many topics are held back then. The meter would say that there is no pressure."""
+    hub = server.server.app.hub
+    assert hub is not None
+    server.server._meter.stop()
+    hub.pause_b0(on=on)
+    return len(hub._ready.paused())
+
+
+def watch(client: Client, *topics: str) -> str:
+    path: str = client.request("POST", "/v0/watch", {"topics": {name: {} for name in topics}}).json["stream_url"]
+    return path
+
+
 def test_a_stream_is_told_what_is_held_back_and_gets_it_later(tmp_path: Path, protocol: str) -> None:
-    with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
-        hub = server.server.app.hub
-        assert hub is not None
-
-        async def pause(*, on: bool) -> int:
-            server.server._meter.stop()
-            hub.pause_b0(on=on)
-            return len(hub._ready.paused())
-
-        server.call(pause(on=True))
+    with running(tmp_path, clock=ManualClock()) as server, CLIENTS[protocol](server.host, server.port) as client:
         client.put_topic("low", priority=-1000)
         client.put_topic("high", priority=0)
-        session = client.request("POST", "/v0/watch", {"topics": {"low": {}, "high": {}}}).json
-        with EVENT_STREAMS[protocol]((server.host, server.port), session["stream_url"]) as stream:
+        with EVENT_STREAMS[protocol]((server.host, server.port), watch(client, "low", "high")) as stream:
             assert {event.name for event in stream.take(2)} == {"caught-up"}
+            server.call(pause_b0(server, on=True))
             client.write("low", 1)
             client.write("high", 2)
             assert stream.until("caught-up", topic="high")[0].datas == [2]
-            assert server.call(pause(on=True)) == 1
-            assert server.call(pause(on=True)) == 1, "and it is told once"
+            assert server.call(pause_b0(server, on=True)) == 1
+            assert server.call(pause_b0(server, on=True)) == 1, "and it is told once"
             advice = stream.next()
             assert (advice.name, advice.id) == ("error", None)
             assert advice.data == {"code": 429, "error": "throttled", "retry_after_ms": 1000, "topics": ["low"]}
             assert client.datas("low") == [1], "it can be read all the while"
-            server.call(pause(on=False))
+            server.call(pause_b0(server, on=False))
             assert stream.next().datas == [1]
 
 
-@pytest.fixture
-def pressed(tmp_path: Path) -> Iterator[Running]:
-    """A server at full pressure whose commit queue is full."""
-    with running(tmp_path) as server:
-
-        async def press() -> None:
-            server.server._meter.stop()
-            server.server.app.governor.note(FULL)
-            server.server._feel(server.server.app.governor)
-            for shard in server.server.app.open_engine().engine.wal.shards:
-                shard.queue_depth += WAL_QUEUE_SUBMISSIONS_MAX
-
-        server.call(press())
-        yield server
-
-
-async def make_room(server: Running) -> None:
-    for shard in server.server.app.open_engine().engine.wal.shards:
-        shard.queue_depth -= WAL_QUEUE_SUBMISSIONS_MAX
+def test_a_stream_that_is_opened_under_pressure_begins_with_what_is_not_held_back(
+    tmp_path: Path, protocol: str
+) -> None:
+    with running(tmp_path, clock=ManualClock()) as server, CLIENTS[protocol](server.host, server.port) as client:
+        client.put_topic("a-low", priority=-1000)
+        client.write("a-low", 1)
+        client.write("high", 2)
+        server.call(pause_b0(server, on=True))
+        with EVENT_STREAMS[protocol]((server.host, server.port), watch(client, "a-low", "high")) as stream:
+            assert stream.next().datas == [2]
+            assert stream.next().data["topic"] == "high"
+            assert server.call(pause_b0(server, on=True)) == 1
+            assert stream.next().data["topics"] == ["a-low"]
+            server.call(pause_b0(server, on=False))
+            assert stream.next().datas == [1]
 
 
-def test_a_write_under_full_pressure_is_told_when_to_come_back(pressed: Running, protocol: str) -> None:
-    with CLIENTS[protocol](pressed.host, pressed.port) as client:
-        answer = client.request("POST", "/v0/topics/a", {"records": [{"data": 1}]})
-        assert answer.refusal == (429, "throttled")
-        assert answer.error["detail"] == {"retry_after_ms": 1000}
+def test_a_websocket_gets_later_what_was_held_back_and_no_frame_that_the_contract_does_not_know(
+    tmp_path: Path,
+) -> None:
+    with (
+        running(tmp_path, clock=ManualClock()) as server,
+        CLIENTS[HTTP1](server.host, server.port) as client,
+        ws_client(server) as socket,
+    ):
+        client.put_topic("low", priority=-1000)
+        client.put_topic("high", priority=0)
+        assert socket.ask("subscribe", topics={"low": {}, "high": {}})["op"] == "subscribed"
+        assert {socket.receive()["op"], socket.receive()["op"]} == {"caught_up"}
+        server.call(pause_b0(server, on=True))
+        client.write("low", 1)
+        client.write("high", 2)
+        assert [socket.receive()["topic"] for _ in ("record", "caught_up")] == ["high", "high"]
+        assert server.call(pause_b0(server, on=True)) == 1
+        assert socket.ask("ping")["op"] == "pong", "nothing was said in between"
+        server.call(pause_b0(server, on=False))
+        assert (socket.receive()["op"], socket.receive()["op"]) == ("record", "caught_up")
 
 
-def test_a_full_queue_without_pressure_has_no_detail(pressed: Running, protocol: str) -> None:
-    async def calm_down() -> None:
-        pressed.server.app.governor.note(CALM)
-
-    pressed.call(calm_down())
-    with CLIENTS[protocol](pressed.host, pressed.port) as client:
-        answer = client.request("POST", "/v0/topics/a", {"records": [{"data": 1}], "disable_backpressure": True})
-        assert answer.refusal == (429, "throttled")
-        assert "detail" not in answer.error
-
-
-async def refused_count(server: Running) -> int:
-    return server.server.app.open_engine().engine.wal.total_stats().submit_full
-
-
-def test_a_writer_that_wants_no_throttling_waits_for_room(pressed: Running, protocol: str) -> None:
-    with CLIENTS[protocol](pressed.host, pressed.port) as client:
-        client.start("POST", "/v0/topics/a", {"records": [{"data": 1}], "disable_backpressure": True})
-        while pressed.call(refused_count(pressed)) < 2:
-            pass
-        pressed.call(make_room(pressed))
-        assert client.finish().json["last_seq"] == 1
-
-
-def test_writes_are_committed_as_ever_while_groups_wait_for_company(pressed: Running, protocol: str) -> None:
-    pressed.call(make_room(pressed))
-    runtime = pressed.server.app.open_engine().engine.runtime
-    assert isinstance(runtime, LoopRuntime)
-    assert runtime.commit_window_ms == 10
-    with CLIENTS[protocol](pressed.host, pressed.port) as client:
+def test_writes_are_committed_as_ever_while_groups_wait_for_company(tmp_path: Path, protocol: str) -> None:
+    with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
+        server.call(press(server))
+        server.call(make_room(server))
+        runtime = server.server.app.open_engine().engine.runtime
+        assert isinstance(runtime, LoopRuntime)
+        assert runtime.commit_window_ms == 10
         _write_and_read(client)
+
+
+def test_routers_run_one_band_lower_while_the_server_is_strained(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        forwarder = server.server.app.open_engine().engine.forwarder
+
+        async def feel(*loads: Load) -> bool:
+            server.server._meter.stop()
+            for load in loads:
+                server.server.app.governor.note(load)
+            server.server._feel(server.server.app.governor)
+            return forwarder.is_lowered
+
+        assert not server.call(feel(FULL)), "one sample is nothing"
+        assert server.call(feel(*[FULL] * STRAINED_SAMPLES))
+        assert not server.call(feel(CALM))
 
 
 def _write_and_read(client: Client) -> None:

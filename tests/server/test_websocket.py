@@ -254,6 +254,25 @@ def test_a_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
                 assert writer.ask("ping")["op"] == "pong"
 
 
+def test_the_last_message_to_a_client_that_took_nothing_says_so(tmp_path: Path) -> None:
+    timeouts = Timeouts(stalled_s=0.1, linger_s=300)
+    with running(tmp_path, timeouts=timeouts) as server, ws_client(server) as writer:
+        for _ in range(16):
+            writer.ask("publish", topic="large", records=[{"data": "x" * 1_000_000}])
+        with RawWebSocket(server, receive_buffer_bytes=16_384) as socket:
+            socket.say(b'{"op":"subscribe","topic":"large"}')
+            while not any(wire.is_closed for wire in tuple(server.server._connections.open)):
+                assert writer.ask("ping")["op"] == "pong"
+            assert socket.message()["op"] == "subscribed"
+            seqs: list[int] = []
+            while (message := socket.message())["op"] == "record":
+                seqs += [record["$seq"] for record in message["records"]]
+            assert seqs == list(range(1, len(seqs) + 1))
+            assert (message["op"], message["code"]) == ("error", "slow_consumer")
+            assert "request_id" not in message
+            assert socket.close_code() == 1008
+
+
 # The end.
 
 

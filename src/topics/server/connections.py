@@ -108,6 +108,8 @@ class Wire(asyncio.Protocol, ABC):
         self._congested_until_s = 0.0
         self.is_reading_paused = False
         self._paused_s = 0.0
+        # Requests of it that wait for room.
+        self._parked_count = 0
         # When a connection that is closed must be gone.
         self._gone_by_s = 0.0
         # When the present phase must have ended, and what to say then; no text means to close without a word.
@@ -161,9 +163,10 @@ class Wire(asyncio.Protocol, ABC):
             left = self.transport.get_write_buffer_size()
             if left < self._congested_bytes:
                 self._congested_bytes = left
-                self._congested_until_s = now_s + timeouts.stalled_s
+                # One that was given up and takes its last words after all has its time for them.
+                self._congested_until_s = max(now_s + timeouts.stalled_s, self._gone_by_s)
             elif now_s >= self._congested_until_s:
-                self.abort()
+                self.give_up()
             return
         if self.is_closed:
             if now_s >= self._gone_by_s:
@@ -214,6 +217,24 @@ class Wire(asyncio.Protocol, ABC):
     def resume_writing(self) -> None:
         self.is_congested = False
 
+    @property
+    def is_parked(self) -> bool:
+        return self._parked_count > 0
+
+    def park(self) -> None:
+        self._parked_count += 1
+        if not self.is_closed:
+            self.note_parked()
+
+    def unpark(self) -> None:
+        self._parked_count -= 1
+        if not self.is_closed:
+            self.note_parked()
+
+    @abstractmethod
+    def note_parked(self) -> None:
+        """A request waits for room, or waits no longer: what is read, and whether the next one is begun, may change."""
+
     def pause_reading(self) -> None:
         self.is_reading_paused = True
         self._paused_s = self.loop.time()
@@ -251,6 +272,18 @@ class Wire(asyncio.Protocol, ABC):
         self._gone_by_s = self.loop.time() + self.connections.timeouts.linger_s
         self.transport.write_eof()
         self.transport.resume_reading()
+
+    def give_up(self) -> None:
+        """The client took nothing for too long. Should it wake up just now, it finds out why this is the end."""
+        if self.is_closed or not self.say_last_words():
+            self.abort()
+            return
+        self.close_after_last_words()
+        self._congested_until_s = self._gone_by_s = self.loop.time() + self.connections.timeouts.linger_s
+
+    def say_last_words(self) -> bool:
+        """Writes them behind what the client did not take. False when there is nothing to say."""
+        return False
 
     def abort(self) -> None:
         self.is_closed = True

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from topics.engine.engine import Engine
 from topics.engine.page import Page, Reason, Tombstone
-from topics.engine.scheduler import ReadySet
+from topics.engine.scheduler import B0, ReadySet, band_of
 from topics.errors import ColdUnavailable, CorruptRecord, TopicNotFound
 from topics.protocol.record_text import record_texts
 from topics.server.pressure import RETRY_AFTER_MS
@@ -33,6 +33,10 @@ FEEDS_PER_TURN: Final = 64
 FRAMES_PER_TURN: Final = 4
 # How long a feed waits before it asks again for records that cannot be read now.
 RETRY_S: Final = 1.0
+
+SLOW_CONSUMER: Final = "slow_consumer"
+"""Code of the last frame to a client that took nothing for too long."""
+SLOW_CONSUMER_MESSAGE: Final = "nothing was taken for too long; connect again and go on behind what you have"
 
 
 class ReadOptions(NamedTuple):
@@ -171,7 +175,9 @@ class Hub:
         feeds[feed] = None
         if name not in self._wakers:
             self._arm(name)
-        self._again(feed, name)
+        feed.due.add(name)
+        self._hold_back(feed)
+        self.resume(feed)
 
     def unsubscribe(self, feed: Feed, name: str) -> None:
         feed.subscriptions.pop(name, None)
@@ -218,6 +224,15 @@ class Hub:
             self._advised.clear()
         if self._ready.turn_count():
             self._take_turn()
+
+    def _hold_back(self, feed: Feed) -> None:
+        """Who begins, or has more to get than its share of a turn, waits with the topics that are paused."""
+        if not self._ready.is_b0_paused:
+            return
+        for name in list(feed.due):
+            if band_of(self._priority_of(name, 0)) == B0:
+                feed.due.discard(name)
+                self._ready.add(name, self._now_ms())
 
     def _advise(self) -> None:
         """Tells feeds what is held back, once for each topic and pause."""
@@ -308,6 +323,7 @@ class Hub:
             if subscription.is_fetching or subscription.is_syncing or self._is_done(feed, subscription):
                 feed.due.discard(name)
                 feed.drained = name
+        self._hold_back(feed)
         if feed.due:
             self._serving[feed] = None
 
@@ -392,10 +408,22 @@ class Hub:
             feed.on_moved(subscription)
         if not page.caught_up:
             return False
-        if not subscription.is_caught_up:
+        if not subscription.is_caught_up and self._has_copies(feed, subscription):
             subscription.is_caught_up = True
             feed.on_caught_up(subscription, page.head_seq)
         return True
+
+    def _has_copies(self, feed: Feed, subscription: Subscription) -> bool:
+        """Whether all that routers copy into the topic is there; else the feed goes on when it may be."""
+        if self.engine.bring_up_to_date(subscription.name):
+            return True
+
+        def wake() -> None:
+            # The engine is half way through a group.
+            self.loop.call_soon(self._again_if_subscribed, feed, subscription)
+
+        self.engine.wait_copies(wake)
+        return False
 
     def _read(self, subscription: Subscription) -> Reading:
         options = subscription.options

@@ -61,14 +61,16 @@ class Stream(ABC):
     Neither callback may do more than note or schedule something: the connection is in the middle of its own work.
     """
 
-    __slots__ = ("is_over", "on_gone", "on_ready")
+    __slots__ = ("is_over", "on_gone", "on_ready", "on_stalled")
 
     def __init__(self) -> None:
         # Nothing is sent any more: it was ended, or the client is gone.
         self.is_over = False
         # The client takes more, and did not before.
         self.on_ready: Callable[[], None] | None = None
-        # The client went away, or took nothing for too long.
+        # The client took nothing for too long, and the connection ends: what is sent now stands behind all the rest.
+        self.on_stalled: Callable[[], None] | None = None
+        # The client went away, or can be told nothing any more.
         self.on_gone: Callable[[], None] | None = None
 
     @property
@@ -88,6 +90,10 @@ class Stream(ABC):
         if self.on_ready is not None and not self.is_over:
             self.on_ready()
 
+    def stalled(self) -> None:
+        if self.on_stalled is not None and not self.is_over:
+            self.on_stalled()
+
     def gone(self) -> None:
         if not self.is_over:
             self.is_over = True
@@ -95,7 +101,17 @@ class Stream(ABC):
                 self.on_gone()
 
 
-class Connection(Protocol):
+class Parkable(Protocol):
+    """A connection that waits along with a request of it."""
+
+    def park(self) -> None:
+        """Until `unpark`, no further request is begun."""
+        ...
+
+    def unpark(self) -> None: ...
+
+
+class Connection(Parkable, Protocol):
     """What carries exchanges: an HTTP/1.1 or HTTP/2 connection."""
 
     peer_host: str

@@ -6,7 +6,8 @@ so every bound is kept here: target, headers, body, and how long each part may t
 Rules of this file:
 
 1. One exchange at a time: what a client pipelines waits in a queue until the answer before it is on its way.
-2. While the queue is full, or the client does not take its answers, nothing more is read from the socket.
+2. While the queue is full, a request waits for room, or the client does not take its answers, nothing more is read from
+   the socket.
 3. After a refusal that leaves the stream in doubt (bad syntax, too large, too slow) the connection closes.
 4. Nothing of the application runs inside a callback of the parser, but for the question whether a body is wanted.
 5. A head says where its message ends, and it says so once: what another parser could read differently is refused.
@@ -439,13 +440,17 @@ class Http1Connection(Wire):
             self.loop.call_soon(self._go_on)
 
     def _adjust_reading(self) -> None:
-        is_full = len(self._queue) >= PIPELINED_EXCHANGES_MAX or bool(self._unparsed) or self.is_congested
+        is_held_up = self.is_congested or self.is_parked
+        is_full = len(self._queue) >= PIPELINED_EXCHANGES_MAX or bool(self._unparsed) or is_held_up
         if is_full == self.is_reading_paused or self.is_closed or self._has_eof or self._ends:
             return
         if is_full:
             self.pause_reading()
         else:
             self.resume_reading()
+
+    def note_parked(self) -> None:
+        self._adjust_reading()
 
     # Answers out.
 
@@ -550,11 +555,18 @@ class Http1Connection(Wire):
 
     def check_deadlines(self, now_s: float) -> None:
         if self._stream is not None and not self.is_closed and self._stream.is_stalled(now_s):
-            self.abort()
+            self.give_up()
             return
         # A connection that waits for its answer is not idle.
         if self._current is None or self._slow is not None or self.is_congested or self.is_closed:
             super().check_deadlines(now_s)
+
+    def say_last_words(self) -> bool:
+        if self._stream is None:
+            return False
+        self._ends = True
+        self._stream.stalled()
+        return True
 
     def time_out(self, reason: str) -> None:
         self._refuse(RequestTimeout(reason))

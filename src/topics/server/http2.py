@@ -8,7 +8,8 @@ Rules of this file:
 1. While frames are being looked at, the application is only asked whether a body is wanted. Requests are started in
    turns, a few at a time, never out of `send`.
 2. While the client does not take its answers, nothing more is read from the socket. While answers wait for windows
-   only, frames are read, because windows come with them, but no request is started.
+   only, or a request waits for room, frames are read, because windows come with them, but no request is started. What
+   waits for room also keeps the client's windows: no more of a body can come than they held.
 3. The library may know that a stream is reset before its event is reached. What is sent to it then is dropped.
 4. A client that breaks the protocol or floods us gets a GOAWAY and loses the connection; one bad request costs only
    its stream.
@@ -170,6 +171,9 @@ class Http2Connection(Wire):
         self._body_bytes = 0
         self._body_bytes_max = max(_LARGEST_BODIES_MAX * self.app.body_bytes_max, H2_CONNECTION_WINDOW_BYTES)
         self._unsent_bytes = 0
+        # Taken in while a request waits for room: window that is given back when it does no more.
+        self._withheld: dict[int, int] = {}
+        self._parked_s = 0.0
         # Of answers without an end: they hold up each other, and no request.
         self._endless_bytes = 0
         self._progress_s = now_s
@@ -187,6 +191,9 @@ class Http2Connection(Wire):
     def data_received(self, data: bytes) -> None:
         self.counters.bytes_received += len(data)
         if not self.is_closed:
+            if self._pong_by_s is not None:
+                # Whatever it says, it is there. The ping may still wait behind all that a slow client has to take.
+                self._pong_by_s = self.loop.time() + self.connections.timeouts.pong_s
             self._unfed = self._unfed + data if self._unfed else data
             self._go_on()
 
@@ -258,8 +265,22 @@ class Http2Connection(Wire):
             len(self._queue) > 0
             and self._unsent_bytes < H2_UNSENT_BYTES_HIGH
             and not self.is_congested
+            and not self.is_parked
             and not self.is_closed
         )
+
+    def note_parked(self) -> None:
+        if self.is_parked:
+            self._parked_s = self._parked_s or self.loop.time()
+            return
+        # Until now it was not the client's fault.
+        parked_s, self._parked_s = self.loop.time() - self._parked_s, 0.0
+        for stream in self._arriving.values():
+            stream.begun_s += parked_s
+        withheld, self._withheld = self._withheld, {}
+        for stream_id, count in withheld.items():
+            self._frames.acknowledge_received_data(count, stream_id)
+        self._take_another_turn()
 
     def _settle(self) -> None:
         """After anything happened: sends what is ready, and sees what comes next."""
@@ -358,8 +379,11 @@ class Http2Connection(Wire):
         return True
 
     def _take_body(self, event: DataReceived) -> None:
-        # What is taken in is bounded below, so that the window can be given back at once.
-        self._frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        if self.is_parked:
+            self._withheld[event.stream_id] = self._withheld.get(event.stream_id, 0) + event.flow_controlled_length
+        else:
+            # What is taken in is bounded below, so that the window can be given back at once.
+            self._frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         stream = self._arriving.get(event.stream_id)
         if stream is None or not event.data:
             return
@@ -498,8 +522,9 @@ class Http2Connection(Wire):
         if not body:
             self._finish(stream)
             return
+        stream.progress_s = self.loop.time()
         if not self._sending:
-            self._progress_s = self.loop.time()
+            self._progress_s = stream.progress_s
         stream.unsent = memoryview(body)
         self._unsent_bytes += len(body)
         self._sending[stream.id] = stream
@@ -604,11 +629,11 @@ class Http2Connection(Wire):
         if self.is_closed or self.is_congested:
             return
         timeouts = self.connections.timeouts
-        self._drop_stalled(now_s - timeouts.stalled_s)
         has_answers = any(stream.endless is None for stream in self._sending.values())
         if has_answers and now_s - self._progress_s >= timeouts.stalled_s:
             self._end(ErrorCodes.ENHANCE_YOUR_CALM, "no window was opened for the answers")
             return
+        self._drop_stalled(now_s - timeouts.stalled_s)
         if self._pong_by_s is not None:
             if now_s >= self._pong_by_s:
                 self._end(ErrorCodes.NO_ERROR, "a ping was not answered")
@@ -617,17 +642,35 @@ class Http2Connection(Wire):
             self._pong_by_s = now_s + timeouts.pong_s
             self._frames.ping(_PING)
         for stream in list(self._arriving.values()):
-            if timeouts.is_body_late(now_s - stream.begun_s, stream.received_bytes):
+            if not self.is_parked and timeouts.is_body_late(now_s - stream.begun_s, stream.received_bytes):
                 self._refuse(stream, RequestTimeout("the body came too slowly"))
         self._settle()
 
     def _drop_stalled(self, since_s: float) -> None:
-        """Streams of which the client took nothing since then, though other streams may go on."""
-        stalled = [stream for stream in self._sending.values() if stream.endless is not None]
-        for stream in stalled:
-            if stream.progress_s <= since_s:
+        """Streams of which the client took nothing since then, though other streams may go on.
+
+        Their windows are shut, so that they can be told nothing but the reset. An answer that only waits for its turn
+        in the window of the connection stays.
+        """
+        for stream in list(self._sending.values()):
+            if stream.progress_s <= since_s and (stream.endless is not None or self._is_shut(stream)):
                 self._reset(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
                 self._drop(stream.id)
+
+    def _is_shut(self, stream: _Stream) -> bool:
+        library_stream = self._frames.streams.get(stream.id)
+        return library_stream is None or library_stream.outbound_flow_control_window <= 0
+
+    def say_last_words(self) -> bool:
+        """To streams without an end, as far as their windows go; then to all."""
+        stalled = [stream for stream in self._streams.values() if stream.endless is not None]
+        for stream in stalled:
+            assert stream.endless is not None
+            stream.endless.stalled()
+            while stream.unsent and self._send_slice(stream):
+                pass
+        self._end(ErrorCodes.ENHANCE_YOUR_CALM, "nothing was taken for too long")
+        return True
 
     def time_out(self, reason: str) -> None:
         self._end(ErrorCodes.ENHANCE_YOUR_CALM, reason)

@@ -38,8 +38,9 @@ H2_RESETS_S: Final = 10.0
 # Frames that ask for nothing: so many at once, so many a second, and more of them with the work that is done.
 H2_IDLE_FRAMES_MAX: Final = 1000
 H2_IDLE_FRAMES_PER_S: Final = 200
-# Answers that wait for a window: from the first bound on no request is started, beyond the second none is kept.
-H2_UNSENT_BYTES_HIGH: Final = 8 * MIB
+# Answers that wait for a window: from the first bound on no request is started, beyond the second none is kept. The
+# first is more than two of the largest answers: two streams that the client does not take hold up none of its others.
+H2_UNSENT_BYTES_HIGH: Final = 24 * MIB
 H2_UNSENT_BYTES_MAX: Final = 64 * MIB
 
 # WebSocket: one message, in whatever fragments.

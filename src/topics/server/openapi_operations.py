@@ -574,7 +574,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
             )
         },
         "The session knows how far each topic was sent. It is lost with the process, and five minutes after its last "
-        "stream ended.",
+        "stream ended. A name that ends in `*` is a pattern: `orders.*` stands for every topic that begins with "
+        "`orders.`, also for those that are created later, which are followed from their first record on. Together "
+        "that is as many topics as a session may have.",
         parameters=(_flag("lenient", "Leave out topics that do not exist.", default=False),),
         body=WatchBody,
         body_example={"topics": {"parcels": {"from_seq": 790}, "ledger": {"tail": True}}, "include_tags": True},
@@ -585,7 +587,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "Stream of a watch session",
         {
             200: Reply(
-                "Events `record`, `tombstone`, `caught-up`, `topic-deleted`, and `error` as the last.",
+                "Events `record`, `tombstone`, `caught-up`, `topic-deleted` and `error`. An error is the last event "
+                "(`server_shutting_down`, `slow_consumer`), or, with the code 429, advice: what is new in its `topics` "
+                "is held back because of load, and comes later.",
                 text_type=_EVENTS,
             )
         },

@@ -9,7 +9,7 @@ steps below is felt.
 |---|---|
 | > 0.2 | pushes wait for company, up to 20 ms: larger frames, fewer of them |
 | > 0.4 | so do writes that are to be committed, from 0.5 up to 10 ms |
-| > 0.8 for a second | topics of the lowest band are not pushed until it is below 0.6; they can be read |
+| > 0.8 for a second | routers run one band lower, and topics of the lowest are not pushed, until it is below 0.6 |
 | about 1 | a write that finds the commit queue full is told when to come back |
 
 All of it costs latency, never data or order.
@@ -42,14 +42,14 @@ COALESCE_MS_MAX: Final = 20.0
 COMMIT_WINDOW_ABOVE: Final = 0.4
 COMMIT_WINDOW_MS_MIN: Final = 0.5
 COMMIT_WINDOW_MS_MAX: Final = 10.0
-PAUSE_ABOVE: Final = 0.8
-PAUSE_SAMPLES: Final = 10
-RESUME_BELOW: Final = 0.6
+STRAINED_ABOVE: Final = 0.8
+STRAINED_SAMPLES: Final = 10
+RELIEVED_BELOW: Final = 0.6
 REFUSE_FROM: Final = 0.99
 RETRY_AFTER_MS: Final = 1000
 """What the header `Retry-After` says too."""
 
-assert RESUME_BELOW < PAUSE_ABOVE < REFUSE_FROM
+assert RELIEVED_BELOW < STRAINED_ABOVE < REFUSE_FROM
 
 
 class Load(NamedTuple):
@@ -65,7 +65,8 @@ class Governor:
 
     def __init__(self) -> None:
         self.pressure = 0.0
-        self.is_b0_paused = False
+        # High for a while, and not yet well below that again.
+        self.is_strained = False
         self._lag_ms = 0.0
         # Samples in a row above the bound.
         self._high_count = 0
@@ -77,11 +78,11 @@ class Governor:
             _part(self._lag_ms, LAG_MS_CALM, LAG_MS_FULL),
             _part(load.pool_waiting, POOL_WAITING_CALM, POOL_WAITING_FULL),
         )
-        self._high_count = self._high_count + 1 if self.pressure > PAUSE_ABOVE else 0
-        if self._high_count >= PAUSE_SAMPLES:
-            self.is_b0_paused = True
-        elif self.pressure < RESUME_BELOW:
-            self.is_b0_paused = False
+        self._high_count = self._high_count + 1 if self.pressure > STRAINED_ABOVE else 0
+        if self._high_count >= STRAINED_SAMPLES:
+            self.is_strained = True
+        elif self.pressure < RELIEVED_BELOW:
+            self.is_strained = False
 
     @property
     def coalesce_ms(self) -> float:

@@ -55,13 +55,17 @@ class RecordsApi:
             write.key = _key_header(exchange)
         return_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)
         assert exchange.key is not None
-        # A write that waits for room takes its connection with it: over HTTP/1.1 nothing more is read meanwhile.
-        self._appender.append(
-            exchange.key, exchange.name, write, partial(self._appended, exchange, return_seqs=return_seqs)
-        )
+        done = partial(self._appended, exchange, return_seqs=return_seqs)
+        self._appender.append(exchange.key, exchange.name, write, done, exchange.connection)
 
     def _appended(
-        self, exchange: Exchange, size_bytes: int, result: Appended | TopicsError, *, return_seqs: bool
+        self,
+        exchange: Exchange,
+        size_bytes: int,
+        parked_ms: float,
+        result: Appended | TopicsError,
+        *,
+        return_seqs: bool,
     ) -> None:
         if exchange.answered:
             return
@@ -70,7 +74,9 @@ class RecordsApi:
                 exchange.fail(result)
                 return
             seqs = seqs_member(result) if return_seqs else b""
-            members = self._appender.members(result, size_bytes, exchange.elapsed_ms(), seqs)
+            members = self._appender.members(
+                result, size_bytes, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs
+            )
             exchange.reply(Response(201 if result.created else 200, b"{%b}" % members))
         except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
             self._app.fail_internally(exchange)

@@ -135,14 +135,15 @@ class Server:
 
     def _feel(self, governor: Governor) -> None:
         """Those who act on pressure are told of it."""
-        runtime = self.app.open_engine().engine.runtime
-        if isinstance(runtime, LoopRuntime):
-            runtime.commit_window_ms = governor.commit_window_ms
+        engine = self.app.open_engine().engine
+        if isinstance(engine.runtime, LoopRuntime):
+            engine.runtime.commit_window_ms = governor.commit_window_ms
+        engine.forwarder.is_lowered = governor.is_strained
         self.app.counters.pressure = governor.pressure
         hub = self.app.hub
         if hub is not None:
             hub.coalesce_ms = governor.coalesce_ms
-            hub.pause_b0(on=governor.is_b0_paused)
+            hub.pause_b0(on=governor.is_strained)
 
     async def stop(self) -> None:
         """Drains, writes the last checkpoint, lets go of everything."""

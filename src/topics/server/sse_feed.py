@@ -16,7 +16,7 @@ from topics.engine.page import Reason, Tombstone
 from topics.limits import U64_MAX
 from topics.protocol.record_text import json_string
 from topics.protocol.sse import RETRY, comment, encode_cursor, event_text, id_line
-from topics.server.delivery import Feed, Hub, Reading, Subscription
+from topics.server.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Feed, Hub, Reading, Subscription
 from topics.server.exchange import Stream
 from topics.server.watch_sessions import WatchSession
 
@@ -70,6 +70,7 @@ class SseFeed(Feed):
         self._on_end = on_end
         self._heartbeat = Heartbeat(stream, hub.loop, session.heartbeat_ms / 1000, hub.engine.now_ms)
         stream.on_ready = self._resume
+        stream.on_stalled = self._give_up
         stream.on_gone = self._close
 
     def start(self, last_event_id: dict[str, int] | None) -> None:
@@ -179,8 +180,13 @@ class SseFeed(Feed):
 
     def shut_down(self) -> None:
         """The server stops."""
-        members = {"code": "server_shutting_down", "message": "the server stops; connect again"}
-        self._send_frame(event_text(b"error", _encode(members)))
+        self._end_with_error("server_shutting_down", "the server stops; connect again")
+
+    def _give_up(self) -> None:
+        self._end_with_error(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)
+
+    def _end_with_error(self, code: str, message: str) -> None:
+        self._send_frame(event_text(b"error", _encode({"code": code, "message": message})))
         self._end()
 
     def _end(self) -> None:

@@ -6,7 +6,8 @@ pings and does not look at the text, so that is done here. Compression is not of
 Rules of this file:
 
 1. Bytes are parsed step by step, and messages handled a few in one turn: what is received at once may hold thousands.
-2. While the session takes no more, or the client does not take what it is sent, nothing more is read from the socket.
+2. While the session takes no more, a command waits for room, or the client does not take what it is sent, nothing more
+   is read from the socket.
 3. At most four messages wait for the client. Who wants to send one looks for room first; only replies go without.
 4. What arrived before the end is handled, and its replies are sent, before the end is answered.
 
@@ -75,6 +76,10 @@ class Session(Protocol):
 
     def last_words(self) -> bytes:
         """What to tell the client when the server stops."""
+        ...
+
+    def words_to_stalled(self) -> bytes:
+        """What to tell a client that took nothing for too long."""
         ...
 
     def gone(self) -> None:
@@ -150,7 +155,7 @@ class WebSocketConnection(Wire):
     def _take_turn(self) -> None:
         self._turn_is_due = False
         for _ in range(EXCHANGES_PER_TURN):
-            if self.is_closed or self.is_congested or not self._session.takes_more:
+            if self.is_closed or self.is_congested or self.is_parked or not self._session.takes_more:
                 break
             if self._messages:
                 self._session.handle(self._messages.popleft())
@@ -230,11 +235,16 @@ class WebSocketConnection(Wire):
             self._protocol.fail(CloseCode.POLICY_VIOLATION, "too many pings")
 
     def _adjust_reading(self) -> None:
-        is_full = bool(self._unparsed) or bool(self._messages)
+        is_full = bool(self._unparsed) or bool(self._messages) or self.is_parked
         if is_full and not self.is_reading_paused:
             self.pause_reading()
         elif not is_full and self.is_reading_paused:
             self.resume_reading()
+
+    def note_parked(self) -> None:
+        if not self._is_stopping:
+            self._adjust_reading()
+        self.go_on()
 
     # Messages out.
 
@@ -283,6 +293,11 @@ class WebSocketConnection(Wire):
 
     def time_out(self, reason: str) -> None:
         self.fail(CloseCode.POLICY_VIOLATION, reason)
+
+    def say_last_words(self) -> bool:
+        self.send(self._session.words_to_stalled())
+        self.fail(CloseCode.POLICY_VIOLATION, "nothing was taken for too long")
+        return True
 
     def check_deadlines(self, now_s: float) -> None:
         super().check_deadlines(now_s)

@@ -18,6 +18,7 @@ from topics.protocol.record_text import json_string
 from topics.protocol.sse import CONTENT_TYPE, RETRY, event_text, id_line
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE
+from topics.server.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE
 from topics.server.exchange import Exchange, Stream
 from topics.server.query import Query
 from topics.server.queues_api import check_node
@@ -87,6 +88,7 @@ class _Worker:
         self._timer: asyncio.TimerHandle | None = None
         self.on_end = _nothing
         stream.on_ready = self._refill_soon
+        stream.on_stalled = self._give_up
         stream.on_gone = self._gone
 
     @property
@@ -155,6 +157,10 @@ class _Worker:
     def shut_down(self) -> None:
         """The server stops."""
         self._say_error("server_shutting_down", "the server stops; connect again")
+        self._end()
+
+    def _give_up(self) -> None:
+        self._say_error(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)
         self._end()
 
     def _say_error(self, code: int | str, message: str) -> None:

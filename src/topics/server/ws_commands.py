@@ -20,7 +20,7 @@ from topics.protocol.ws_command import Ping, Publish, Subscribe, Unsubscribe, de
 from topics.server.app import Application
 from topics.server.appending import Appender, seqs_member
 from topics.server.auth import ADMIN, READ, WRITE, Key
-from topics.server.delivery import ReadOptions, Subscription
+from topics.server.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
 from topics.server.limits import WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
 from topics.server.websocket import Message, WebSocketConnection, text_frame
 from topics.server.ws_feed import WsFeed
@@ -65,6 +65,9 @@ class WsSession:
     def last_words(self) -> bytes:
         members = {"op": "error", "code": "server_shutting_down", "message": "the server stops; connect again"}
         return text_frame(_encode(members))
+
+    def words_to_stalled(self) -> bytes:
+        return text_frame(_encode({"op": "error", "code": SLOW_CONSUMER, "message": SLOW_CONSUMER_MESSAGE}))
 
     def gone(self) -> None:
         self.stop()
@@ -157,13 +160,20 @@ class WsSession:
         done = partial(self._published, request_id, started, return_seqs=command.return_seqs)
         self._writes += 1
         try:
-            self._appender.append(self._key, command.topic, write, done)
+            self._appender.append(self._key, command.topic, write, done, self._connection)
         except BaseException:
             self._writes -= 1
             raise
 
     def _published(
-        self, request_id: bytes, started: float, size_bytes: int, result: Appended | TopicsError, *, return_seqs: bool
+        self,
+        request_id: bytes,
+        started: float,
+        size_bytes: int,
+        parked_ms: float,
+        result: Appended | TopicsError,
+        *,
+        return_seqs: bool,
     ) -> None:
         # The engine may be half way through a group: the next command waits for a turn of its own.
         self._writes -= 1
@@ -173,7 +183,9 @@ class WsSession:
             else:
                 seqs = seqs_member(result) if return_seqs else b'"seqs":null,'
                 elapsed_ms = (perf_counter() - started) * 1000
-                members = self._appender.members(result, size_bytes, elapsed_ms, seqs)
+                members = self._appender.members(
+                    result, size_bytes, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs
+                )
                 self._reply(b"ack", request_id, b"," + members)
         except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
             self._fail_internally(request_id)

@@ -218,6 +218,33 @@ def test_what_a_cap_took_is_told(client: Client, topic: str) -> None:
     assert client.diff(topic, from_seq=6)["tombstone"]["gap_from"] == 7
 
 
+def test_a_tombstone_stands_exactly_where_a_cap_took_something_or_the_cursor_is_of_another_topic(
+    client: Client, topic: str
+) -> None:
+    """Invariants 12 and 13: from every place, also where records are deleted on both sides of the floor."""
+    client.put_topic(topic, cap_records=6)
+    client.write(topic, records=[{"data": seq, "tag": "odd" if seq % 2 else "even"} for seq in range(1, 13)])
+    head_seq, evict_floor = 12, 7
+    for then_delete in ("odd", "even", None):
+        earliest_seq = client.state(topic)["earliest_seq"]
+        for from_seq in range(head_seq + 3):
+            page = client.diff(topic, from_seq=from_seq)
+            tombstone = page["tombstone"]
+            if from_seq > head_seq:
+                assert (tombstone["reason"], tombstone["gap_from"], tombstone["gap_to"]) == ("recreated", 1, head_seq)
+            elif from_seq + 1 < evict_floor:
+                gap = (tombstone["gap_from"], tombstone["gap_to"], tombstone["missed_estimate"])
+                assert gap == (from_seq + 1, evict_floor - 1, evict_floor - 1 - from_seq)
+                assert tombstone["earliest_seq"] == evict_floor
+            else:
+                assert tombstone is None
+            assert page["earliest_seq"] == earliest_seq
+            assert all(seq >= earliest_seq for seq in seqs(page))
+        if then_delete is not None:
+            client.request("POST", f"/v0/topics/{topic}/delete", {"match": then_delete})
+    assert earliest_seq == head_seq + 1
+
+
 def test_a_byte_cap_is_a_cap(client: Client, topic: str) -> None:
     client.put_topic(topic, cap_bytes=4)
     client.write(topic, 1, 2, 3, 4, 5, 6)

@@ -124,6 +124,7 @@ def test_a_bad_body_is_refused(client: Client, body: Any) -> None:
 
 @pytest.mark.parametrize("name", [">a", ".a", "a b", "a/b", "a" * 256, "ä"])
 def test_a_bad_name_is_refused_and_creates_nothing(client: Client, pair: tuple[str, str], name: str) -> None:
+    """Invariant 37."""
     source, dest = pair
     assert put(client, name, source=source, dest=dest).refusal == (400, "invalid_request")
     assert client.request("GET", f"/v0/topics/{source}").status == 404
@@ -136,6 +137,7 @@ def test_a_body_needs_a_type(client: Client) -> None:
 
 
 def test_a_missing_dest_is_not_created_when_that_is_not_wanted(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 37."""
     source, dest = pair
     answer = put(client, source, source=source, dest=dest, create_dest=False)
     assert answer.refusal == (404, "topic_not_found")
@@ -184,6 +186,7 @@ def test_a_cycle_is_refused_unless_it_is_allowed(client: Client, pair: tuple[str
 
 
 def test_a_record_goes_round_a_cycle_until_it_has_hopped_eight_times(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 38."""
     first, second = pair
     route(client, first, second)
     route(client, second, first, allow_cycle=True)
@@ -196,6 +199,7 @@ def test_a_record_goes_round_a_cycle_until_it_has_hopped_eight_times(client: Cli
 
 
 def test_a_read_of_the_dest_shows_what_was_just_written_to_the_source(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 31."""
     source, dest = pair
     client.write(source, "before the router")
     name = route(client, source, dest)
@@ -222,6 +226,7 @@ def test_two_routers_into_one_dest_are_up_to_date_in_every_class(
 
 
 def test_labels_are_carried_or_dropped(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 30."""
     source, dest = pair
     bare = f"{dest}.bare"
     route(client, source, dest)
@@ -240,6 +245,7 @@ def test_labels_are_carried_or_dropped(client: Client, pair: tuple[str, str]) ->
 
 
 def test_only_tags_that_pass_the_filter_are_copied_and_counted(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 33."""
     source, dest = pair
     name = route(client, source, dest, filter="x*")
     records = [{"data": 1, "tag": "x"}, {"data": 2, "tag": "y"}, {"data": 3}, {"data": 4, "tag": "x1"}]
@@ -294,6 +300,7 @@ def test_exactly_once_copies_nothing_whose_key_a_live_record_has(client: Client,
 
 
 def test_a_full_dest_holds_the_router_back_and_loses_nothing(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 34."""
     source, dest = pair
     client.put_topic(dest, cap_records=2, discard="reject")
     name = route(client, source, dest)
@@ -305,6 +312,7 @@ def test_a_full_dest_holds_the_router_back_and_loses_nothing(client: Client, pai
 
 
 def test_what_the_source_lost_is_a_tombstone_in_the_dest(client: Client, pair: tuple[str, str]) -> None:
+    """Invariant 35."""
     source, dest = pair
     client.put_topic(source, cap_records=3)
     name = route(client, source, dest)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.clients import CLIENTS, Client
+from tests.server.clients import CLIENTS, HTTP1, Answer, Client
 from tests.server.event_streams import EVENT_STREAMS, EventStream, wait_for_streams
 from tests.server.running import Running, running
 from topics.protocol.sse import encode_cursor
@@ -188,6 +188,43 @@ def test_frames_have_at_most_limit_records_and_max_batch_bytes(client: Client, o
     assert [event.seqs for event in by_bytes[:-1]] == [[seq] for seq in range(1, 11)]
     zero = open_stream(watch(client, {topic: {}}, limit=0, max_batch_bytes=0)).until("caught-up")
     assert [len(event.seqs) for event in zero[:-1]] == [10]
+
+
+def test_frames_have_256_records_and_256_kib_unless_told_otherwise_and_never_more_than_1000(
+    client: Client, open_stream: Open, topic: str
+) -> None:
+    client.write(topic, *range(1100))
+    by_default = open_stream(watch(client, {topic: {}})).until("caught-up")
+    assert [len(event.seqs) for event in by_default[:-1]] == [256, 256, 256, 256, 76]
+    at_most = open_stream(watch(client, {topic: {}}, limit=5000)).until("caught-up")
+    assert [len(event.seqs) for event in at_most[:-1]] == [1000, 100]
+    large = f"{topic}.large"
+    client.write(large, *["x" * 100_000] * 5)
+    by_default = open_stream(watch(client, {large: {}})).until("caught-up")
+    assert [len(event.seqs) for event in by_default[:-1]] == [2, 2, 1]
+
+
+def test_a_stream_that_reads_counts_as_a_read(client: Client, open_stream: Open, topic: str) -> None:
+    """Log-semantics §12: what somebody follows is urgent."""
+    client.write(topic, 1)
+    assert client.request("GET", f"/v0/topics/{topic}?touch=false").json["effective_priority"] == 0
+    open_stream(watch(client, {topic: {}})).until("caught-up")
+    state = client.request("GET", f"/v0/topics/{topic}?touch=false").json
+    assert state["effective_priority"] > 0
+    assert state["last_read_ts"] is not None
+
+
+def test_streams_of_one_session_share_its_cursors(client: Client, open_stream: Open, topic: str) -> None:
+    client.write(topic, 1, 2)
+    session = watch(client, {topic: {}})
+    first = open_stream(session)
+    first.until("caught-up")
+    second = open_stream(session)
+    assert second.next().name == "caught-up", "it begins where the other one is"
+    client.write(topic, 3)
+    assert [first.next().seqs, second.next().seqs] == [[3], [3]]
+    second.next()
+    assert open_stream(session).next().name == "caught-up"
 
 
 def test_records_show_what_was_asked_for(client: Client, open_stream: Open, topic: str) -> None:
@@ -380,21 +417,35 @@ def test_a_plain_reconnect_goes_on_behind_the_last_frame(
     assert open_stream(session).next().seqs == [3]
 
 
-def test_54_an_id_resumes_right_behind_its_event(client: Client, open_stream: Open, topic: str) -> None:
+def test_an_id_is_where_all_topics_stand_and_resumes_right_behind_its_event(
+    client: Client, open_stream: Open, topic: str
+) -> None:
+    """Invariant 54."""
     other = f"{topic}.other"
-    client.write(topic, 1, 2, 3)
+    client.put_topic(topic, cap_records=3)
+    client.write(topic, 0, 1, 2, 3)
     client.write(other, 1)
     session = watch(client, {topic: {}, other: {}}, limit=1)
-    ids = [event.id or "" for event in open_stream(session).until("caught-up", topic=other)]
-    stream = open_stream(session, {"last-event-id": ids[1]})
+    events = open_stream(session).until("caught-up", topic=other)
+    assert [(event.name, event.cursors[topic], event.cursors[other]) for event in events] == [
+        ("tombstone", 1, 0),
+        ("record", 2, 0),
+        ("record", 3, 0),
+        ("record", 4, 0),
+        ("caught-up", 4, 0),
+        ("record", 4, 1),
+        ("caught-up", 4, 1),
+    ]
+    stream = open_stream(session, {"last-event-id": events[2].id or ""})
     events = stream.until("caught-up", topic=other)
     assert [(event.data["topic"], event.seqs) for event in events if event.name == "record"] == [
-        (topic, [3]),
+        (topic, [4]),
         (other, [1]),
     ]
 
 
-def test_55_an_id_never_skips_ahead(client: Client, open_stream: Open, topic: str) -> None:
+def test_an_id_never_skips_ahead(client: Client, open_stream: Open, topic: str) -> None:
+    """Invariant 55."""
     client.write(topic, 1, 2, 3)
     session = watch(client, {topic: {"from_seq": 1}})
     ahead = encode_cursor({topic: 3, "unknown": 5}).decode()
@@ -455,6 +506,42 @@ def test_the_server_says_goodbye_to_every_stream(tmp_path: Path, protocol: str) 
         (last,) = stream.rest()
         assert (last.name, last.data["code"], last.cursors) == ("error", "server_shutting_down", {"t": 1})
         assert last.data["message"]
+
+
+def test_what_is_wrong_with_a_session_is_told_in_the_order_of_the_contract(tmp_path: Path, protocol: str) -> None:
+    """JSON, how many topics, whose names they may be, whether they are there, how many sessions there are."""
+    caps: dict[str, Any] = {"max_watch_sessions": 1, "max_watch_topics": 2}
+    with (
+        running(tmp_path, keys="all,a-only:read:a.", **caps) as server,
+        CLIENTS[protocol](server.host, server.port) as client,
+    ):
+
+        def ask(body: Any) -> Answer:
+            return client.request("POST", "/v0/watch", body, {"authorization": "Bearer a-only"})
+
+        def refusal(body: Any) -> tuple[int, str]:
+            return ask(body).refusal
+
+        client.request("PUT", "/v0/topics/a.there", {}, {"authorization": "Bearer all"})
+        assert ask({"topics": {"a.there": {}}}).status == 200
+        nowhere: dict[str, Any] = {"a.nowhere": {}}
+        assert refusal(b'{"topics":{"b":{},"a.nowhere":{},"c":{}},}') == (400, "invalid_request")
+        assert refusal({"topics": {"b": {}, "c": {}} | nowhere}) == (400, "invalid_request")
+        assert refusal({"topics": {"b": {}} | nowhere}) == (403, "forbidden")
+        assert refusal({"topics": {"a.there": {}} | nowhere}) == (404, "topic_not_found")
+        assert refusal({"topics": {"a.there": {}}}) == (429, "throttled")
+
+
+def test_heartbeats_come_once_a_second_at_most(tmp_path: Path) -> None:
+    with running(tmp_path) as server, CLIENTS[HTTP1](server.host, server.port) as client:
+        client.put_topic("t")
+        session = watch(client, {"t": {}}, heartbeat_ms=0)
+        with EVENT_STREAMS[HTTP1]((server.host, server.port), session["stream_url"]) as stream:
+            stream.next()
+            first, second = (stream.maybe_next() for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert int(second.data.removeprefix("hb ")) - int(first.data.removeprefix("hb ")) >= 950
 
 
 def test_a_silent_stream_gets_heartbeats(tmp_path: Path, protocol: str) -> None:
@@ -523,10 +610,14 @@ def test_l05_only_the_key_that_made_a_session_opens_it(
     assert status("?token=maker", bearer("other")) == 401
     # The first of two counts.
     assert status("?token=other&token=maker") == 401
+    # That there is no such session is told to everybody.
+    with EVENT_STREAMS[protocol](address, "/v0/watch/wid_nobody", source_host="127.0.0.9") as stream:
+        assert stream.answer.refusal == (404, "not_found")
     with EVENT_STREAMS[protocol](address, path, bearer("maker")) as stream:
         assert stream.next().seqs == [1]
-        # One stream a key.
+        # One stream a key; who may not open it is told that first.
         assert status(headers=bearer("maker")) == 429
+        assert status(headers=bearer("other")) == 401
         client.request("DELETE", f"/v0/topics/{name}", headers=bearer("all"))
         stream.rest()
     assert status("?token=maker&token=other") == 200

@@ -89,7 +89,8 @@ def test_a_lease_that_ends_is_pushed_again(client: Client, work: Work, queue: st
     assert [event.data["deliveries"] for event in stream.take(2)] == [1, 2]
 
 
-def test_48_the_end_of_a_connection_releases_its_jobs_and_no_others(client: Client, work: Work, queue: str) -> None:
+def test_the_end_of_a_connection_releases_its_jobs_and_no_others(client: Client, work: Work, queue: str) -> None:
+    """Invariant 48."""
     client.write(queue, 1, 2, 3)
     assert [job["$seq"] for job in call(client, queue, "claim", node="w", max=1)["claimed"]] == [1]
     stream = work(queue, "?node=w&max=2")

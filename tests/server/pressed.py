@@ -1,0 +1,41 @@
+"""A server that has more to do than it can: at full pressure, with a commit queue that is full until there is room."""
+
+import asyncio
+
+from tests.server.running import Running
+from topics.limits import WAL_QUEUE_SUBMISSIONS_MAX
+from topics.server.pressure import Load
+
+FULL = Load(ready_depth=1_000_000)
+
+
+async def press(server: Running) -> None:
+    """From here on nothing but the test says how loaded it is."""
+    server.server._meter.stop()
+    server.server.app.governor.note(FULL)
+    server.server._feel(server.server.app.governor)
+    for shard in server.server.app.open_engine().engine.wal.shards:
+        shard.queue_depth += WAL_QUEUE_SUBMISSIONS_MAX
+
+
+async def make_room(server: Running) -> None:
+    for shard in server.server.app.open_engine().engine.wal.shards:
+        shard.queue_depth -= WAL_QUEUE_SUBMISSIONS_MAX
+
+
+async def wait_refusals(server: Running, count: int) -> None:
+    """Until the commit queue refused so many more writes than before: one that waits for room tries again and again."""
+    wal = server.server.app.open_engine().engine.wal
+    wanted = wal.total_stats().submit_full + count
+    while wal.total_stats().submit_full < wanted:  # noqa: ASYNC110 - nothing is called when a write is refused.
+        await asyncio.sleep(0)
+
+
+async def parked_count(server: Running) -> int:
+    """Connections with a request that waits for room."""
+    return sum(wire.is_parked for wire in server.server._connections.open)
+
+
+async def wait_parked(server: Running, count: int = 1) -> None:
+    while await parked_count(server) != count:  # noqa: ASYNC110 - nothing is called when a request is parked.
+        await asyncio.sleep(0)
