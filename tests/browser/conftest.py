@@ -1,0 +1,50 @@
+"""Chromium, as Debian packages it, and a page in it that follows topics."""
+
+import shutil
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.watch_page import WatchPage
+
+CHROMIUM: Final = shutil.which("chromium")
+# Nothing but the pages of the tests: no sandbox, which root has not, and no calls home.
+FLAGS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def skip_without_chromium() -> None:
+    """At the top of each test module here, which is skipped as a whole, and said so in one line."""
+    if CHROMIUM is None:
+        pytest.skip(
+            "no browser: the command `chromium` is missing; on Debian: sudo apt-get install chromium",
+            allow_module_level=True,
+        )
+
+
+# Not for the whole session: as long as it is open, an event loop runs in the thread of the tests, where the tests of
+# other modules run their own.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Headless, with a profile of its own that is removed at the end.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[WatchPage]:
+    with browser.new_context() as context:
+        yield WatchPage(context.new_page())

@@ -1,0 +1,135 @@
+"""The network between a browser and a server: passes bytes on and remembers them, loses them when told to, breaks."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+from topics.testing.server_process import ServerProcess
+
+PATIENCE_S: Final = 60
+RECEIVE_BYTES: Final = 65_536
+# How often it looks whether it shall end.
+LOOK_S: Final = 0.01
+
+
+class Relay:
+    """A port of its own that leads to the server. Each connection has a thread per direction."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server_address = (server.host, server.port)
+        # Guards all below. Told of whatever changes.
+        self._changed = threading.Condition()
+        self._sockets: set[socket.socket] = set()
+        self._sent = b""
+        self._answered = b""
+        self._is_losing = False
+        relay = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                relay._pass_on(self.request)
+
+        self._listener = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._listener.serve_forever, args=(LOOK_S,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._listener.shutdown()
+        self._thread.join()
+        self.cut()
+        # Waits for the threads of all connections.
+        self._listener.server_close()
+
+    @property
+    def url(self) -> str:
+        host, port = self._listener.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    @property
+    def sent(self) -> bytes:
+        """What browsers sent, on all connections so far."""
+        with self._changed:
+            return self._sent
+
+    def lose_answers(self) -> None:
+        """From here on nothing that the server sends arrives, until the connections are cut. Nobody is told."""
+        with self._changed:
+            self._is_losing = True
+
+    def cut(self) -> None:
+        """Ends every connection. New ones work, and lose nothing."""
+        with self._changed:
+            ended = set(self._sockets)
+            for end in ended:
+                _end(end)
+            assert self._changed.wait_for(lambda: not ended & self._sockets, PATIENCE_S)
+            self._is_losing = False
+
+    def wait_answered(self, text: bytes, count: int = 1) -> None:
+        """Until the server has sent this, so many times since the start, whether it was lost or not."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._answered.count(text) >= count, PATIENCE_S), self._answered
+
+    # On threads of a connection.
+
+    def _pass_on(self, browser: socket.socket) -> None:
+        with socket.create_connection(self._server_address, PATIENCE_S) as server:
+            server.settimeout(None)
+            with self._changed:
+                self._sockets |= {browser, server}
+            upwards = threading.Thread(target=self._pass_upwards, args=(browser, server))
+            upwards.start()
+            self._pass_downwards(server, browser)
+            upwards.join()
+            with self._changed:
+                self._sockets -= {browser, server}
+                self._changed.notify_all()
+
+    def _pass_upwards(self, browser: socket.socket, server: socket.socket) -> None:
+        while data := _receive(browser):
+            with self._changed:
+                self._sent += data
+                self._changed.notify_all()
+            _send(server, data)
+        _end(server)
+
+    def _pass_downwards(self, server: socket.socket, browser: socket.socket) -> None:
+        while data := _receive(server):
+            with self._changed:
+                is_lost = self._is_losing
+                self._answered += data
+                self._changed.notify_all()
+            if not is_lost:
+                _send(browser, data)
+        _end(browser)
+
+
+def _receive(end: socket.socket) -> bytes:
+    try:
+        return end.recv(RECEIVE_BYTES)
+    except OSError:
+        return b""
+
+
+def _send(end: socket.socket, data: bytes) -> None:
+    try:
+        end.sendall(data)
+    except OSError:
+        # The other direction notices, too, and ends the connection.
+        pass
+
+
+def _end(end: socket.socket) -> None:
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
