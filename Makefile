@@ -8,9 +8,17 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# Installs packages of Debian; who may not do that is told to: $(call apt_install,PACKAGES,WHAT IS WRONG WITHOUT THEM). It
+# fails when they are not there in the end.
+define apt_install
+{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing $(1)" && apt-get -qq update && \
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $(1) >/dev/null || \
+    { echo "make: $(2); on Debian: sudo apt-get install $(1)" >&2; false; }; }
+endef
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-full bench bench-peers lint format clean
+.PHONY: help run demo test test-full browser bench bench-peers lint format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,25 +29,23 @@ run: $(VENV)/.package ## Start the server (settings: TOPICS_… in the environme
 demo: $(VENV)/.package ## Run the demo of the embedded engine
 	@$(BIN)/python -m topics.demo
 
-test: lint ## Lint, check types, run the tests
+test: lint browser ## Lint, check types, run the tests
 	@$(PYTEST)
 
-test-full: lint ## The same with the slow sweeps, all of them in full
+test-full: lint browser ## The same with the slow sweeps, all of them in full
 	@TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
+
+# Without it the tests in tests/browser are skipped.
+browser:
+	@command -v chromium >/dev/null || $(call apt_install,chromium,nothing is tested in a browser without Chromium) || true
 
 bench: $(VENV)/.bench bench-peers ## Measure speed and size on this machine, with Redis beside it
 	@$(BIN)/topics bench
 
 # The load comes from wrk, the peer is Redis. Without them the rest is measured.
 bench-peers:
-	@command -v wrk >/dev/null && command -v redis-benchmark >/dev/null && command -v redis-server >/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        echo "installing wrk and redis-server"; \
-	        apt-get -qq update && apt-get -qq -y install --no-install-recommends wrk redis-server >/dev/null; \
-	    else \
-	        echo "make: the server is not measured without wrk and Redis;" \
-	             "on Debian: sudo apt-get install wrk redis-server" >&2; \
-	    fi; }
+	@command -v wrk >/dev/null && command -v redis-benchmark >/dev/null && command -v redis-server >/dev/null || \
+	    $(call apt_install,wrk redis-server,the server is not measured without wrk and Redis) || true
 
 lint: $(VENV)/.tools ## Check style, format and types
 	@$(BIN)/ruff check --quiet
@@ -58,7 +64,7 @@ clean: ## Remove caches and build products; keeps .venv and data
 
 $(VENV)/.package: pyproject.toml | $(VENV)/.pip
 	@echo "installing topics into $(VENV)"
-	@$(PIP_INSTALL) --editable .
+	@$(PIP_INSTALL) --editable ".[streams]"
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.package
@@ -87,11 +93,5 @@ $(BIN)/python:
 	    exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        echo "installing $$package"; \
-	        apt-get -qq update && apt-get -qq -y install --no-install-recommends $$package >/dev/null; \
-	    else \
-	        echo "make: $(PYTHON) cannot make virtual environments; on Debian: sudo apt-get install $$package" >&2; \
-	        exit 1; \
-	    fi; }
+	    $(call apt_install,$$package,$(PYTHON) cannot make virtual environments); }
 	@$(PYTHON) -m venv $(VENV)

@@ -41,6 +41,7 @@ LAYER_BY_NAME: Final[dict[str, str]] = {
     "async_log": "embedded",
     "bench": "programs",
     "demo": "programs",
+    "stream_errors": "errors",
 }
 
 # What a layer may not import although it lies below.
@@ -106,7 +107,7 @@ ENTRY_POINTS: Final[dict[str, str]] = {
 NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
 
 # Folders of tests that follow no module of ours.
-TEST_FOLDERS_FREE: Final = frozenset({"cli", "crash", "golden", "process", "server/contract"})
+TEST_FOLDERS_FREE: Final = frozenset({"browser", "cli", "crash", "golden", "process", "server/contract"})
 
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
@@ -118,6 +119,8 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "server/test_history.py": "many clients at once, judged by the rules of the log",
     "server/test_hostile_input.py": "requests that mean harm, through all of the server",
     "server/test_secrets.py": "whatever the server says, looked through for keys",
+    "test_invariants.py": "every invariant of the contract has a test",
+    "streams/test_fixture_iggy.py": "a directory that another server wrote, through all of the engine",
     "test_tidy.py": "the rules of the house",
 }
 

@@ -80,12 +80,15 @@ def test_the_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     for program in programs:
         exec(compile(program, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert len(programs) == 2
+    assert len(programs) == 3
     assert """1 b'{"id":1,"total":9.5}'""" in printed
+    assert "0 b'first'\n1 b'second'\n" in printed
     assert "http://127.0.0.1:" in printed
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/guarantees.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/architecture.md", "docs/guarantees.md", "docs/streams.md", "CHANGELOG.md"]
+)
 def test_what_is_linked_is_there(page: str) -> None:
     text = (REPOSITORY / page).read_text("utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if not link.startswith("http")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from topics.storage import fs as fs_module
-from topics.storage.fs import Fs, OpenMode, RealFs, read_file, write_all, write_atomic
+from topics.storage.fs import IOV_MAX, Fs, OpenMode, RealFs, read_file, write_all, write_atomic, write_vectors
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs, OneByteFs
 from topics.testing.monitor_fs import MonitorFs
@@ -221,6 +221,25 @@ class TestReadingAndWriting:
         file = fs.open(f"{root}/a", "create")
         assert write_all(file, [b"ab", bytearray(b"c"), b"", memoryview(b"def")], 2) == 8
         assert file.pread(99, 0) == b"\0\0abcdef"
+        file.close()
+
+    @pytest.mark.parametrize("count", [0, 1, IOV_MAX, 2 * IOV_MAX + 1])
+    def test_write_vectors_writes_every_buffer_in_turn(self, fs: Fs, root: str, count: int) -> None:
+        file = fs.open(f"{root}/a", "create")
+        buffers = [b"%d;" % number if number % 3 else b"" for number in range(count)]
+        data = b"".join(buffers)
+        assert write_vectors(file, buffers, 3) == 3 + len(data)
+        assert file.pread(99_999, 3) == data
+        file.close()
+
+    def test_pread_into_fills_a_buffer_up_to_the_end_of_the_file(self, fs: Fs, root: str) -> None:
+        put(fs, f"{root}/a", b"0123456789")
+        file = fs.open(f"{root}/a", "read")
+        buffer = bytearray(b"......")
+        assert file.pread_into(memoryview(buffer), 2) == 6
+        assert file.pread_into(memoryview(buffer)[1:], 8) == 2
+        assert file.pread_into(memoryview(buffer), 10) == 0
+        assert buffer == b"289567"
         file.close()
 
 

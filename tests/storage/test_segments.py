@@ -118,7 +118,7 @@ def test_a_deleted_record_is_nothing_and_its_neighbours_stay(disk: FakeDisk, sta
 
 
 def test_any_delete_byte_but_the_right_one_is_live(disk: FakeDisk, state: SegmentState) -> None:
-    """C09: a torn delete byte never makes a record half deleted."""
+    """C09, invariant 26: a torn delete byte never makes a record half deleted."""
     offset, length = entry(disk, 2)
     for value in (0, 1, 0xD4, 0xFF):
         disk.poke(f"{stem(1)}.data", offset + length - 1, bytes([value]))

@@ -74,7 +74,7 @@ def damage_of(disk: FakeDisk, start: WalPosition | None = None) -> Damaged:
 
 
 def test_a_frame_torn_at_any_byte_ends_the_log_before_it(disk: FakeDisk) -> None:
-    """B01: in the length, the header, the payload and the checksum."""
+    """B01, invariant 43: in the length, the header, the payload and the checksum."""
     good, last = frame(1) + frame(2), frame(3)
     for cut in range(1, len(last)):
         put(disk, good, last[:cut])
@@ -86,7 +86,7 @@ def test_a_frame_torn_at_any_byte_ends_the_log_before_it(disk: FakeDisk) -> None
 
 
 def test_a_file_that_ends_inside_a_frame_is_torn_at_any_byte(disk: FakeDisk) -> None:
-    """B01: as above, in a file without preallocated zeros behind it."""
+    """B01, invariant 43: as above, in a file without preallocated zeros behind it."""
     good, last = frame(1) + frame(2), frame(3)
     for cut in range(len(last)):
         disk.replace(FIRST_FILE, good + last[:cut])

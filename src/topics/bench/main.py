@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import http, live, storage
+from topics.bench import http, live, storage, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,19 @@ def _idle(directory: str, scale: float) -> list[Row]:
     ]
 
 
+def _streams(directory: str, scale: float) -> list[Row]:
+    result = streams.measure(
+        directory, send_bytes=_scaled(600_000_000, scale), open_messages=_scaled(streams.OPEN_MESSAGES, scale)
+    )
+    return [
+        Row("streams: raw copy and write of 1 MB", result.raw_large_bytes_per_s / 1e6, "MB/s"),
+        Row("streams: send 1000 x 1 KB", result.send_large_bytes_per_s / 1e6, "MB/s", floor=700),
+        Row("streams: send 1000 x 100 B", result.send_small_per_s / 1e6, "M messages/s", floor=1),
+        Row("streams: poll 1000 x 1 KB, sealed", result.poll_large_bytes_per_s / 1e6, "MB/s", floor=1000),
+        Row(f"streams: open {result.open_messages} messages", result.open_s, "s", ceiling=0.1),
+    ]
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "append": _append,
     "read": _read,
@@ -137,6 +150,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "serve": _serve,
     "live": _live,
     "idle": _idle,
+    "streams": _streams,
 }
 
 

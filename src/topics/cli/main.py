@@ -18,9 +18,12 @@ from topics.cli.output import Output, fail, message
 from topics.cli.setting_flags import SettingsCommand
 
 if TYPE_CHECKING:
+    from topics.cli.progress import Bar
     from topics.storage.findings import Finding, Totals
     from topics.storage.repair import Plan
     from topics.storage.stores import SegmentStore
+    from topics.storage.verify import Verifier
+    from topics.streams.verify import StreamsVerifier
 
 EXIT_DAMAGE: Final = 2
 
@@ -125,27 +128,25 @@ def verify(
 ) -> None:
     """Check every checksum, index, number and floor of a data directory. Nothing is changed.
 
+    A directory of the partitioned engine (streams) is recognised; its settings come from IGGY_… in the environment.
     Exit code 0: no damage. 2: damage, each place named by file, offset and seq. 1: it could not be checked.
 
     \b
     Examples:
       topics verify ./topics-data
+      topics verify ./local_data
       topics verify ./topics-data --cold s3://bucket/prefix
       topics verify ./topics-data --json | jq 'select(.severity == "damage")'
     """
     from time import perf_counter
 
     from topics.cli.progress import Bar
-    from topics.storage.fs import RealFs
-    from topics.storage.verify import Verifier
 
     started = perf_counter()
     root = os.path.abspath(directory)
     output = Output()
-    fs = RealFs()
-    store = _open_cold(cold)
     with Bar("verify") as bar:
-        verifier = Verifier(fs, root, cold=store, progress=bar)
+        verifier = _streams_verifier(root, bar) if _holds_streams(root) else _verifier(root, cold, bar)
         for finding in verifier.run():
             bar.pause()
             output.line(_json_line("finding", finding) if as_json else finding.line())
@@ -274,6 +275,29 @@ def _json_line(kind: str, value: "Finding | Totals") -> str:
     import msgspec
 
     return msgspec.json.encode({"kind": kind, **msgspec.to_builtins(value)}).decode()
+
+
+def _holds_streams(root: str) -> bool:
+    return any(os.path.exists(os.path.join(root, *path)) for path in (("state.messages",), ("state", "log")))
+
+
+def _verifier(root: str, cold: str | None, bar: "Bar") -> "Verifier":
+    from topics.storage.fs import RealFs
+    from topics.storage.verify import Verifier
+
+    return Verifier(RealFs(), root, cold=_open_cold(cold), progress=bar)
+
+
+def _streams_verifier(root: str, bar: "Bar") -> "StreamsVerifier":
+    from topics.storage.fs import RealFs
+    from topics.streams.cipher import Cipher
+    from topics.streams.settings import environment_mapping, from_mapping
+    from topics.streams.verify import StreamsVerifier
+
+    settings = from_mapping(environment_mapping(os.environ))
+    encryption = settings.system.encryption
+    cipher = Cipher(encryption.key) if encryption.enabled else None
+    return StreamsVerifier(RealFs(), root, settings=settings, cipher=cipher, progress=bar)
 
 
 def _summary(command: str, totals: "Totals", seconds: float) -> str:

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
+# How many buffers one vectored write takes.
+IOV_MAX: Final = 1024
+
 # "read": must exist, read only. "write": must exist, read and write.
 # "create": must not exist, read and write, mode 0600.
 OpenMode = Literal["read", "write", "create"]
@@ -43,12 +46,20 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
         ...
 
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        """Fills the buffer and says how much it got; less than its length only at the end of the file."""
+        ...
+
     def is_cached(self, size: int, offset: int) -> bool:
         """Whether a `pread` of this would not wait for a disk. False also where the system does not tell."""
         ...
 
     def pwrite(self, data: Buffer, offset: int) -> int:
         """Writes at `offset` and says how much it wrote, which may be less than asked."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """As `pwrite`, of buffers one behind the other, `IOV_MAX` of them at most."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -162,6 +173,21 @@ def write_all(file: File, buffers: Sequence[Buffer] | Buffer, offset: int) -> in
     return offset
 
 
+def write_vectors(file: File, buffers: Sequence[Buffer], offset: int) -> int:
+    """Writes everything with as few calls as the system allows; returns the end position."""
+    left = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    done = 0
+    while done < len(left):
+        count = file.pwritev(left[done : done + IOV_MAX], offset)
+        offset += count
+        while done < len(left) and count >= len(left[done]):
+            count -= len(left[done])
+            done += 1
+        if count:
+            left[done] = left[done][count:]
+    return offset
+
+
 def write_atomic(fs: Fs, path: str, data: Buffer) -> None:
     """Replaces `path` so that a crash leaves the old or the new content, never neither."""
     temporary = path + ".tmp"
@@ -240,6 +266,12 @@ class RealFile:
             have += len(data)
         return b"".join(parts)
 
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        have = 0
+        while have < len(buffer) and (count := os.preadv(self._fd, [buffer[have:]], offset + have)):
+            have += count
+        return have
+
     def is_cached(self, size: int, offset: int) -> bool:
         if _RWF_NOWAIT is None:
             return False
@@ -259,6 +291,9 @@ class RealFile:
 
     def pwrite(self, data: Buffer, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        return os.pwritev(self._fd, buffers, offset)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -16,9 +16,9 @@ What obstore leaves to its caller, found by trying it against a server that lies
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -32,7 +32,7 @@ from topics.storage.stores import Names, check_name, check_range, missing_object
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig, S3Config, S3Credential
 
 # Up to here a put must answer as fast as a read; beyond, the time to send the bytes counts for more.
 QUICK_PUT_BYTES_MAX: Final = 256 * KIB
@@ -63,17 +63,29 @@ class S3Bounds:
     retries_max: int = 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Access:
+    """Endpoint, region and credentials by value; for what is empty the environment is asked."""
+
+    key_id: str = ""
+    key_secret: str = field(default="", repr=False)
+    endpoint: str = ""
+    region: str = ""
+
+
 class S3Store:
     """A tier below a prefix of a bucket.
 
-    Endpoint, region and credentials come from the usual AWS variables (AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
-    AWS_REGION or AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, and those of roles);
-    with an endpoint the bucket is addressed by path, and plain http is allowed when the endpoint says so.
+    Endpoint, region and credentials come from `access` or else from the usual AWS variables (AWS_ENDPOINT_URL_S3 or
+    AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, and
+    those of roles); with an endpoint the bucket is addressed by path, and plain http is allowed when the endpoint
+    says so.
     """
 
-    def __init__(self, address: str, *, bounds: S3Bounds | None = None) -> None:
+    def __init__(self, address: str, *, bounds: S3Bounds | None = None, access: S3Access | None = None) -> None:
         bucket, prefix = _parse_address(address)
         bounds = bounds or S3Bounds()
+        self._access = access
         self.address = f"s3://{bucket}/{prefix}".rstrip("/")
         idle = f"{bounds.idle_ms}ms"
         # For everything that should answer at once, for large puts, and for second questions after a failure,
@@ -85,7 +97,7 @@ class S3Store:
         self._is_marked = False
 
     def _client(self, bucket: str, prefix: str, bounds: S3Bounds, *, idle: str | None, retries_max: int) -> Client:
-        config, options = _settings_from_environment()
+        config, options = _settings(self._access)
         options["connect_timeout"] = f"{bounds.connect_ms}ms"
         options["timeout"] = f"{bounds.transfer_ms}ms"
         if idle is not None:
@@ -97,6 +109,7 @@ class S3Store:
                 config=config,
                 client_options=options,
                 retry_config={"max_retries": retries_max},
+                credential_provider=_provider(self._access),
             )
         except (BaseError, ValueError) as error:
             raise StartRefused(f"{self.address}: cannot use the AWS settings: {_reason(error)}") from error
@@ -240,7 +253,10 @@ class S3Store:
 
     def _unavailable(self, action: str, name: str, error: Exception) -> ColdUnavailable:
         hint = ""
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        if self._access is not None and _has_keys(self._access):
+            if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+                hint = "; check its key id and secret, the bucket's policy and the clock of this machine"
+        elif isinstance(error, PermissionDeniedError | UnauthenticatedError):
             hint = (
                 "; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, the bucket's policy and "
                 "the clock of this machine"
@@ -264,11 +280,14 @@ def _parse_address(address: str) -> tuple[str, str]:
     return bucket, prefix
 
 
-def _settings_from_environment() -> "tuple[S3Config, ClientConfig]":
+def _settings(access: S3Access | None) -> "tuple[S3Config, ClientConfig]":
     """obstore reads the variables itself. Here are the checks and the choices that it leaves open."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        if not _VISIBLE.fullmatch(os.environ.get(variable, "-")):
-            raise StartRefused(f"{variable} is empty or has blanks, line ends or other odd characters in it")
+    if access is None or not _has_keys(access):
+        for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            _check_visible(variable, os.environ.get(variable, "-"))
+    else:
+        _check_visible("the key id for S3", access.key_id)
+        _check_visible("the secret key for S3", access.key_secret)
     config: S3Config = {
         # The single DELETE of an object is known to every server, the bulk one is not.
         "disable_bulk_delete": True,
@@ -276,18 +295,44 @@ def _settings_from_environment() -> "tuple[S3Config, ClientConfig]":
     }
     options: ClientConfig = {}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if access is not None and access.region:
+        region = access.region
     if region:
         config["region"] = region
-    variable = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
-    endpoint = os.environ.get(variable)
+    source = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
+    endpoint = os.environ.get(source)
+    if access is not None and access.endpoint:
+        source, endpoint = "the endpoint for S3", access.endpoint
     if endpoint:
         match = _ENDPOINT.fullmatch(endpoint)
         if match is None or int(match[2] or 0) > 65535:
-            raise StartRefused(f"{variable} is not of the form http://host:port or https://host:port")
+            raise StartRefused(f"{source} is not of the form http://host:port or https://host:port")
         config["endpoint"] = endpoint
         config["virtual_hosted_style_request"] = False
         options["allow_http"] = match[1] == "http"
     return config, options
+
+
+def _has_keys(access: S3Access) -> bool:
+    return bool(access.key_id or access.key_secret)
+
+
+def _check_visible(what: str, value: str) -> None:
+    if not _VISIBLE.fullmatch(value):
+        raise StartRefused(f"{what} is empty or has blanks, line ends or other odd characters in it")
+
+
+def _provider(access: S3Access | None) -> "Callable[[], S3Credential] | None":
+    """As a provider and not as settings: a session token of the environment would join those, and spoil them."""
+    if access is None or not _has_keys(access):
+        return None
+    credential: S3Credential = {
+        "access_key_id": access.key_id,
+        "secret_access_key": access.key_secret,
+        "token": None,
+        "expires_at": None,
+    }
+    return lambda: credential
 
 
 def _reason(error: Exception) -> str:

@@ -19,11 +19,11 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NoReturn, assert_never
 
-from topics.storage.fs import Buffer, OpenMode
+from topics.storage.fs import IOV_MAX, Buffer, OpenMode
 from topics.testing.disk_state import (
     Change,
     Copies,
@@ -123,6 +123,11 @@ class FakeFile:
             _fail(errno.EINVAL, self.path)
         return bytes(self._node.content[offset : offset + size])
 
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        data = self.pread(len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
+
     def is_cached(self, size: int, offset: int) -> bool:
         self._check_usable()
         return True
@@ -131,6 +136,13 @@ class FakeFile:
         self._begin_change("pwrite")
         with self._disk._mutex:
             return self._disk._write(self._node, bytes(data), offset, self.path)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if len(buffers) > IOV_MAX:
+            _fail(errno.EINVAL, self.path)
+        self._begin_change("pwritev")
+        with self._disk._mutex:
+            return self._disk._write(self._node, b"".join(buffers), offset, self.path)
 
     def truncate(self, size: int) -> None:
         self._begin_change("truncate", errno.EINVAL)

@@ -7,7 +7,7 @@ itself, from 0, starting when it is armed. A sweep arms one at call 0, 1, 2 … 
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from topics.storage.fs import Buffer, File, Fs, Lock, OpenMode
@@ -18,6 +18,7 @@ from topics.testing.wrapped_fs import WrappedFile, WrappedFs
 Operation = Literal[
     "pread",
     "pwrite",
+    "pwritev",
     "truncate",
     "preallocate",
     "map",
@@ -90,7 +91,7 @@ class FaultFs(WrappedFs):
 
     def short_write(self, *, at: int = 0, lasts: bool = False, path: PathTest | None = None) -> Fault:
         """The write moves half of what it was given, at least a byte, and says so."""
-        return self._arm(Fault(("pwrite",), at=at, lasts=lasts, path=path, error=None))
+        return self._arm(Fault(("pwrite", "pwritev"), at=at, lasts=lasts, path=path, error=None))
 
     def torn_write(
         self, *, error: int = errno.ENOSPC, at: int = 0, lasts: bool = False, path: PathTest | None = None
@@ -99,7 +100,7 @@ class FaultFs(WrappedFs):
         # The second one counts the same calls, so that it strikes right after the first.
         return (
             self.short_write(at=at, path=path),
-            self._arm(Fault(("pwrite",), at=at + 1, lasts=lasts, path=path, error=error)),
+            self._arm(Fault(("pwrite", "pwritev"), at=at + 1, lasts=lasts, path=path, error=error)),
         )
 
     def heal(self) -> None:
@@ -173,10 +174,20 @@ class FaultFile(WrappedFile):
         self._fs.strike("pread", self.path)
         return self.inner.pread(size, offset)
 
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        self._fs.strike("pread", self.path)
+        return self.inner.pread_into(buffer, offset)
+
     def pwrite(self, data: Buffer, offset: int) -> int:
         if self._fs.strike("pwrite", self.path) is not None:
             data = memoryview(data)[: max(len(data) // 2, 1)]
         return self.inner.pwrite(data, offset)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if self._fs.strike("pwritev", self.path) is not None:
+            data = b"".join(buffers)
+            buffers = [data[: max(len(data) // 2, 1)]]
+        return self.inner.pwritev(buffers, offset)
 
     def truncate(self, size: int) -> None:
         self._fs.strike("truncate", self.path)
@@ -219,3 +230,6 @@ class OneByteFile(WrappedFile):
 
     def pwrite(self, data: Buffer, offset: int) -> int:
         return self.inner.pwrite(memoryview(data)[:1], offset)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        return self.inner.pwritev([b"".join(buffers)[:1]], offset)

@@ -19,6 +19,7 @@ wrappers it goes outermost, where it sees what the code under test asked for.
 
 import os
 import threading
+from collections.abc import Sequence
 
 from topics.storage.fs import Buffer, File, Fs, OpenMode
 from topics.testing.wrapped_fs import WrappedFile, WrappedFs
@@ -193,6 +194,10 @@ class _MonitorFile(WrappedFile):
     def pwrite(self, data: Buffer, offset: int) -> int:
         self._fs._begin_write(self, data)
         return self.inner.pwrite(data, offset)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        self._fs._begin_write(self, b"".join(buffers))
+        return self.inner.pwritev(buffers, offset)
 
     def truncate(self, size: int) -> None:
         self._fs._begin_resize(self, size)

@@ -1,5 +1,7 @@
 """An `Fs` and a `File` that hand every call on, for wrappers to change the few that they are about."""
 
+from collections.abc import Sequence
+
 from topics.storage.fs import Buffer, File, Fs, Lock, OpenMode
 
 
@@ -13,11 +15,17 @@ class WrappedFile:
     def pread(self, size: int, offset: int) -> bytes:
         return self.inner.pread(size, offset)
 
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        return self.inner.pread_into(buffer, offset)
+
     def is_cached(self, size: int, offset: int) -> bool:
         return self.inner.is_cached(size, offset)
 
     def pwrite(self, data: Buffer, offset: int) -> int:
         return self.inner.pwrite(data, offset)
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        return self.inner.pwritev(buffers, offset)
 
     def truncate(self, size: int) -> None:
         self.inner.truncate(size)

@@ -1,0 +1,29 @@
+"""The partitioned engine: streams of topics, cut into partitions of segments.
+
+    with topics.streams.open("data") as streams: ...
+
+See `Streams` for what can be done, `topics.streams.settings` for what can be set.
+"""
+
+try:
+    from topics.streams.batch import NewMessage
+    from topics.streams.embedded import Streams, restore_archive
+    from topics.streams.embedded import open_streams as open  # noqa: A004 - as in `topics.open`
+    from topics.streams.message_view import MessageView, PolledMessages
+    from topics.streams.polling import PollingStrategy
+    from topics.streams.settings import StreamsSettings
+except ModuleNotFoundError as error:
+    if error.name in ("argon2", "blake3", "numpy"):
+        error.add_note("the partitioned engine needs more packages: pip install 'topics[streams]'")
+    raise
+
+__all__ = [
+    "MessageView",
+    "NewMessage",
+    "PolledMessages",
+    "PollingStrategy",
+    "Streams",
+    "StreamsSettings",
+    "open",
+    "restore_archive",
+]

@@ -1,0 +1,249 @@
+"""The partitioned engine in your own process.
+
+    with topics.streams.open("data") as streams:
+        streams.create_stream("orders")
+        streams.create_topic("orders", "events", partitions=3)
+        streams.send("orders", "events", [b"first", b"second"], key=b"customer-7")
+        for message in streams.poll("orders", "events", consumer="billing", partition=0, auto_commit=True):
+            print(message.offset, bytes(message.payload))
+
+A thread of its own saves what is buffered, and does what retention, archiving and consumer groups need. Everything may
+be called from any thread.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from topics.clock import Clock, SystemClock
+from topics.errors import InvalidRequest, TopicsError
+from topics.formats.message import Buffer
+from topics.formats.stream_command import Identifier
+from topics.storage.fs import Fs, RealFs
+from topics.streams.archive import open_archive
+from topics.streams.batch import NewMessage, encode_send
+from topics.streams.codec import Codec
+from topics.streams.directories import take_lock
+from topics.streams.message_view import PolledMessages
+from topics.streams.metadata import GroupInfo, StreamInfo, TopicInfo
+from topics.streams.partitioning import Balanced, MessagesKey, PartitionId, Partitioning
+from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.restore import RestoreReport, restore
+from topics.streams.settings import StreamsSettings
+from topics.streams.system import DEFAULT_ROOT_USER, Credentials, Sent, StoredOffset, System, TopicState
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+POLL_COUNT_DEFAULT: Final = 1000
+
+
+def open_streams(
+    path: str | os.PathLike[str],
+    settings: StreamsSettings | None = None,
+    *,
+    fs: Fs | None = None,
+    clock: Clock | None = None,
+    root_user: Credentials = DEFAULT_ROOT_USER,
+) -> "Streams":
+    """Opens the data directory, which is made when it is missing, and recovers it when nobody closed it.
+
+    `settings` default to those of the server; `StreamsSettings` in `topics.streams.settings` lists them all, and
+    `from_mapping` there makes them of a dict. Raises `StartRefused` with the reason.
+    """
+    root = os.path.abspath(path)
+    return Streams(System.open(fs or RealFs(), root, settings, clock=clock or SystemClock(), root_user=root_user))
+
+
+def restore_archive(path: str | os.PathLike[str], settings: StreamsSettings, *, fs: Fs | None = None) -> RestoreReport:
+    """Copies archived segments back into a data directory that is not open; the archive is the one of the settings.
+
+    What the directory has already stays as it is. The next `open` takes what came back like any sealed segments.
+    """
+    fs = fs or RealFs()
+    root = os.path.abspath(path)
+    lock = take_lock(fs, root)
+    store = open_archive(fs, root, settings)
+    try:
+        return restore(store, fs, root, f"{settings.system.stream.path}/")
+    finally:
+        store.close()
+        lock.release()
+
+
+class Streams:
+    """An open data directory. Made by `topics.streams.open`; close it, or use it as a context manager.
+
+    `system` has what is not here: users, tokens, permissions, renaming, retention by hand.
+    """
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self._stop = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="topics-streams-tick", daemon=True)
+        self._ticker.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tick(self) -> None:
+        while not self._stop.wait(TICK_S):
+            try:
+                self.system.tick()
+            except (OSError, TopicsError) as error:
+                # The next round tries again.
+                logger.warning("background work failed: %s", error)
+
+    def close(self) -> None:
+        """Everything that was sent is durable afterwards. Closing twice is closing once."""
+        self._stop.set()
+        self._ticker.join()
+        self.system.close()
+
+    # What there is.
+
+    def create_stream(self, name: str) -> StreamInfo:
+        return self.system.create_stream(name)
+
+    def delete_stream(self, stream: Identifier) -> None:
+        """With all its topics and their messages."""
+        self.system.delete_stream(stream)
+
+    def streams(self) -> list[StreamInfo]:
+        """By id."""
+        return self.system.metadata.streams.ascending()
+
+    def create_topic(
+        self,
+        stream: Identifier,
+        name: str,
+        *,
+        partitions: int = 1,
+        compression: str = "none",
+        message_expiry_us: int = 0,
+        max_bytes: int = 0,
+    ) -> TopicInfo:
+        """`message_expiry_us` and `max_bytes` of 0 are the defaults of the settings; 2^64-1 is never and unlimited.
+        Which compression is used depends on `system.compression` as well."""
+        return self.system.create_topic(
+            stream,
+            name,
+            partitions_count=partitions,
+            compression=Codec.from_name(compression),
+            message_expiry=message_expiry_us,
+            max_topic_size=max_bytes,
+        )
+
+    def delete_topic(self, stream: Identifier, topic: Identifier) -> None:
+        self.system.delete_topic(stream, topic)
+
+    def purge_topic(self, stream: Identifier, topic: Identifier) -> None:
+        """All messages and stored offsets go; offsets restart at 0."""
+        self.system.purge_topic(stream, topic)
+
+    def topic(self, stream: Identifier, topic: Identifier) -> TopicState:
+        """The topic and what its partitions hold."""
+        return self.system.topic_state(stream, topic)
+
+    def create_group(self, stream: Identifier, topic: Identifier, name: str) -> GroupInfo:
+        return self.system.create_group(stream, topic, name)
+
+    def join(self, stream: Identifier, topic: Identifier, group: Identifier, member: int) -> None:
+        """From now on polls of the group with this number as `member` get its share of the partitions."""
+        self.system.join_group(stream, topic, group, member)
+
+    def leave(self, stream: Identifier, topic: Identifier, group: Identifier, member: int) -> None:
+        self.system.leave_group(stream, topic, group, member)
+
+    # Messages.
+
+    def send(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        messages: Sequence[Buffer | NewMessage],
+        *,
+        partition: int | None = None,
+        key: bytes | None = None,
+    ) -> Sent:
+        """Appends the messages to one partition, all of them or none: the one that is named, or that the key stands
+        for, else each in turn. Buffered on return; `flush` makes them durable, and so does closing."""
+        batch = encode_send(
+            [message if isinstance(message, NewMessage) else NewMessage(message) for message in messages]
+        )
+        return self.system.send(stream, topic, batch, _partitioning(partition, key))
+
+    def poll(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Identifier = 0,
+        group: Identifier | None = None,
+        member: int = 0,
+        partition: int | None = None,
+        strategy: PollingStrategy | None = None,
+        count: int = POLL_COUNT_DEFAULT,
+        auto_commit: bool = False,
+    ) -> PolledMessages:
+        """Up to `count` messages, by default those behind the stored offset. As a member of a `group` without a
+        partition: those of its partitions, each in turn. `auto_commit` stores the offset of the last one."""
+        return self.system.poll(
+            stream,
+            topic,
+            Consumer(consumer) if group is None else Consumer.group(group),
+            strategy or PollingStrategy.next(),
+            count,
+            partition_id=partition,
+            auto_commit=auto_commit,
+            client_id=member,
+        )
+
+    def flush(self, stream: Identifier, topic: Identifier, partition: int, *, fsync: bool = True) -> None:
+        """What was sent to the partition is in its files afterwards; with `fsync` it is durable."""
+        self.system.flush(stream, topic, partition, fsync=fsync)
+
+    # Offsets.
+
+    def stored_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Identifier = 0,
+        group: Identifier | None = None,
+        partition: int = 0,
+    ) -> StoredOffset | None:
+        who = Consumer(consumer) if group is None else Consumer.group(group)
+        return self.system.get_offset(stream, topic, who, partition_id=partition)
+
+    def store_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        offset: int,
+        *,
+        consumer: Identifier = 0,
+        group: Identifier | None = None,
+        member: int = 0,
+        partition: int | None = None,
+    ) -> None:
+        """The offset of the last message that was processed."""
+        who = Consumer(consumer) if group is None else Consumer.group(group)
+        self.system.store_offset(stream, topic, who, offset, partition_id=partition, client_id=member)
+
+
+def _partitioning(partition: int | None, key: bytes | None) -> Partitioning:
+    if key is not None:
+        if partition is not None:
+            raise InvalidRequest("name a partition or a key, not both")
+        return MessagesKey(key)
+    return Balanced() if partition is None else PartitionId(partition)

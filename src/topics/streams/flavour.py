@@ -1,0 +1,55 @@
+"""The two flavours of a data directory: which state log it has, and how the bodies of its messages are ordered.
+
+The state log tells: `state.messages` is `page`, `state/log` is `iggy`. A directory with both is refused, because nobody
+can say which one is true. A directory with neither is fresh and gets the flavour of the settings, by an empty state log
+that is durable before anything else is written. A flavour never changes afterwards.
+"""
+
+from enum import Enum
+from typing import Final
+
+from topics.errors import StartRefused
+from topics.formats.message import BodyOrder
+from topics.storage.fs import Fs
+from topics.streams.settings import StreamsSettings
+
+STATE_FOLDER: Final = "state"
+
+
+class Flavour(Enum):
+    PAGE = "page"
+    IGGY = "iggy"
+
+    @property
+    def body_order(self) -> BodyOrder:
+        return BodyOrder.HEADERS_FIRST if self is Flavour.PAGE else BodyOrder.PAYLOAD_FIRST
+
+    def state_log_path(self, root: str) -> str:
+        return f"{root}/state.messages" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/log"
+
+    def info_path(self, root: str) -> str:
+        return f"{root}/info.json" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/info"
+
+
+def open_flavour(fs: Fs, root: str, settings: StreamsSettings) -> Flavour:
+    """The flavour of the directory, which is made one when it is fresh or missing."""
+    found = [flavour for flavour in Flavour if fs.exists(flavour.state_log_path(root))]
+    if len(found) > 1:
+        paths = " and ".join(flavour.state_log_path(root) for flavour in found)
+        raise StartRefused(f"{paths} both exist: a directory has one state log; move away the one that is not its own")
+    if found:
+        return found[0]
+    flavour = Flavour(settings.system.flavour)
+    create_state_log(fs, flavour.state_log_path(root))
+    return flavour
+
+
+def create_state_log(fs: Fs, path: str) -> None:
+    folder = path.rpartition("/")[0]
+    fs.makedirs(folder)
+    file = fs.open(path, "create")
+    try:
+        file.fsync()
+    finally:
+        file.close()
+    fs.sync_dir(folder)

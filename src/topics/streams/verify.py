@@ -1,0 +1,246 @@
+"""Looks at every message, index entry and state entry of a data directory. Nothing is changed.
+
+Messages are checked where they are: by the index, and by their own checksums. With the key they are decrypted and
+expanded as well, so that a damage from before they were stored shows, too. Without it that part is left out.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
+
+import numpy as np
+
+from topics.errors import FormatError
+from topics.formats.message import (
+    CHECKSUM_AT,
+    OFFSET_AT,
+    RESERVED_AT,
+    TIMESTAMP_AT,
+    Positions,
+    checksums,
+    read_column,
+)
+from topics.formats.message_index import ENTRY_BYTES, Entries
+from topics.formats.state_entry import scan_iggy, scan_page
+from topics.storage.findings import Finding, Totals
+from topics.storage.fs import File, Fs, read_file
+from topics.stream_errors import StreamsError
+from topics.streams.cipher import Cipher
+from topics.streams.codec import Codec
+from topics.streams.directories import Directories
+from topics.streams.flavour import Flavour
+from topics.streams.outgoing import to_wire
+from topics.streams.segment_files import INDEX, LOG, find_segments, read_codec, segment_path
+from topics.streams.segment_index import count_good, read_entries
+from topics.streams.settings import StreamsSettings
+
+# How much is looked at in one go.
+ENTRIES_PER_PIECE: Final = 4096
+PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+Progress = Callable[[int, int], None]
+
+
+class StreamsVerifier:
+    """`totals.records` counts messages, `totals.frames` entries of the state log."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        root: str,
+        *,
+        settings: StreamsSettings | None = None,
+        cipher: Cipher | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.totals = Totals()
+        self._fs = fs
+        self._root = root
+        self._directories = Directories(fs, root, settings or StreamsSettings())
+        self._cipher = cipher
+        self._progress = progress or _no_progress
+
+    def run(self) -> Iterator[Finding]:
+        flavours = [flavour for flavour in Flavour if self._fs.exists(flavour.state_log_path(self._root))]
+        if len(flavours) != 1:
+            text = "two state logs: nobody can say which one is true" if flavours else "no state log"
+            yield self.totals.count(Finding(severity="damage", file=".", message=text))
+            return
+        partitions = list(self._partitions())
+        self.totals.bytes_total = sum(self._size(path) for path, _ in self._files(partitions))
+        yield from map(self.totals.count, self._check_state(flavours[0]))
+        for key in partitions:
+            yield from map(self.totals.count, self._check_partition(key, flavours[0]))
+
+    # What there is.
+
+    def _partitions(self) -> Iterator[str]:
+        directories = self._directories
+        for stream_id in _ids(directories.names(directories.streams_key)):
+            for topic_id in _ids(directories.names(directories.topics_key(stream_id))):
+                for partition_id in _ids(directories.names(directories.partitions_key(stream_id, topic_id))):
+                    yield directories.partition_key(stream_id, topic_id, partition_id)
+
+    def _files(self, partitions: list[str]) -> Iterator[tuple[str, int]]:
+        for key in partitions:
+            path = self._directories.path(key)
+            for start_offset in find_segments(self._fs, path):
+                yield segment_path(path, start_offset, LOG), start_offset
+
+    def _size(self, path: str) -> int:
+        return self._fs.size(path) if self._fs.exists(path) else 0
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(self._root + "/")
+
+    # The state log.
+
+    def _check_state(self, flavour: Flavour) -> Iterator[Finding]:
+        path = flavour.state_log_path(self._root)
+        scan = scan_page if flavour is Flavour.PAGE else scan_iggy
+        self.totals.files += 1
+        try:
+            for _ in scan(read_file(self._fs, path), None if self._cipher is None else self._cipher.decrypt):
+                self.totals.frames += 1
+        except (FormatError, StreamsError) as error:
+            yield Finding(
+                severity="damage",
+                file=self._name(path),
+                message=error.message,
+                advice="a start cuts off an entry that a crash left unfinished; with other damage, or without the "
+                "right key, it refuses",
+            )
+
+    # Segments.
+
+    def _check_partition(self, key: str, flavour: Flavour) -> Iterator[Finding]:
+        path = self._directories.path(key)
+        start_offsets = find_segments(self._fs, path)
+        next_offset: int | None = None
+        for start_offset in start_offsets:
+            if next_offset is not None and start_offset != next_offset:
+                yield Finding(
+                    severity="warning",
+                    file=self._name(segment_path(path, start_offset, LOG)),
+                    message="does not begin where the segment before it ends",
+                    expected=str(next_offset),
+                    found=str(start_offset),
+                )
+            is_last = start_offset == start_offsets[-1]
+            count = yield from self._check_segment(path, start_offset, flavour, is_last=is_last)
+            next_offset = start_offset + count
+
+    def _check_segment(
+        self, path: str, start_offset: int, flavour: Flavour, *, is_last: bool
+    ) -> Generator[Finding, None, int]:
+        """Returns how many messages the index has."""
+        log_path, index_path = segment_path(path, start_offset, LOG), segment_path(path, start_offset, INDEX)
+        if not self._fs.exists(index_path):
+            yield Finding(
+                severity="warning",
+                file=self._name(index_path),
+                message="missing",
+                advice="derived: the next start makes it from the log",
+            )
+            return 0
+        try:
+            codec = read_codec(self._fs, path, start_offset)
+        except StreamsError as error:
+            yield Finding(severity="damage", file=self._name(log_path), message=error.message)
+            return 0
+        log, index = self._fs.open(log_path, "read"), self._fs.open(index_path, "read")
+        self.totals.files += 2
+        try:
+            return (yield from self._check_files(log, index, start_offset, codec, flavour, is_last=is_last))
+        finally:
+            log.close()
+            index.close()
+
+    def _check_files(
+        self, log: File, index: File, start_offset: int, codec: Codec, flavour: Flavour, *, is_last: bool
+    ) -> Generator[Finding, None, int]:
+        log_bytes = log.size()
+        good, total = count_good(index, log_bytes)
+        if index.size() % ENTRY_BYTES:
+            yield self._index_finding(index, total, "is cut off")
+        position = done = 0
+        while done < good:
+            entries = read_entries(index, done, min(ENTRIES_PER_PIECE, good - done))
+            while len(entries) > 1 and int(entries["position"][-1]) - position > PIECE_BYTES_MAX:
+                entries = entries[: len(entries) // 2]
+            yield from self._check_messages(log, entries, start_offset + done, position, codec, flavour)
+            done += len(entries)
+            position = int(entries["position"][-1])
+        if good < total:
+            yield self._index_finding(index, good, "is not what must stand there")
+        elif position < log_bytes:
+            yield Finding(
+                severity="warning",
+                file=self._name(log.path),
+                offset=position,
+                message=f"{log_bytes - position} bytes that the index does not have",
+                advice="the next start takes whole messages in and cuts the rest off"
+                if is_last
+                else "not served; whole messages among them are taken in by the next start",
+            )
+        return done
+
+    def _index_finding(self, index: File, place: int, what: str) -> Finding:
+        return Finding(
+            severity="damage",
+            file=self._name(index.path),
+            offset=place * ENTRY_BYTES,
+            message=f"entry {place} {what}",
+            advice="derived: the next start makes it anew from the log",
+        )
+
+    def _check_messages(
+        self, log: File, entries: Entries, first_offset: int, position: int, codec: Codec, flavour: Flavour
+    ) -> Iterator[Finding]:
+        ends: Positions = entries["position"].astype(np.int64) - position
+        starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1]))
+        data = log.pread(int(ends[-1]), position)
+        self.totals.bytes_read += len(data)
+        self.totals.records += len(entries)
+        self._progress(self.totals.bytes_read, self.totals.bytes_total)
+        numbers = np.arange(first_offset, first_offset + len(entries), dtype=np.uint64)
+        problems = (
+            ("does not match its checksum", checksums(data, starts, ends) == read_column(data, starts, CHECKSUM_AT, 8)),
+            ("has another offset in it", read_column(data, starts, OFFSET_AT, 8) == numbers),
+            ("has a reserved field that is not 0", read_column(data, starts, RESERVED_AT, 8) == 0),
+            (
+                "has another time than its index entry",
+                read_column(data, starts, TIMESTAMP_AT, 8) == entries["timestamp"],
+            ),
+        )
+        is_sound = np.ones(len(entries), dtype=bool)
+        for what, is_good in problems:
+            for place in np.flatnonzero(~is_good & is_sound).tolist():
+                yield self._message_finding(log, position + int(starts[place]), first_offset + place, what)
+            is_sound &= is_good
+        if self._cipher is None and codec is Codec.NONE:
+            return
+        for place in np.flatnonzero(is_sound).tolist():
+            one = slice(place, place + 1)
+            try:
+                to_wire(data, starts[one], ends[one], order=flavour.body_order, codec=codec, cipher=self._cipher)
+            except StreamsError as error:
+                yield self._message_finding(
+                    log, position + int(starts[place]), first_offset + place, f"cannot be read: {error.message}"
+                )
+
+    def _message_finding(self, log: File, offset: int, message_offset: int, what: str) -> Finding:
+        return Finding(
+            severity="damage",
+            file=self._name(log.path),
+            offset=offset,
+            seq=message_offset,
+            message=f"the message {what}",
+        )
+
+
+def _ids(names: list[str]) -> list[int]:
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _no_progress(done: int, total: int) -> None:
+    pass
