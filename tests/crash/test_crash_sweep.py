@@ -17,6 +17,7 @@ BLOWS = None if FULL else 2
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_crash_at_any_operation_loses_nothing_that_was_promised(name: str, record_property: RecordProperty) -> None:
+    """Invariants 20, 23, 25, 26, 39, 40 and 42."""
     script, settings = SCRIPTS[name]
     tally = Tally(f"crash sweep: {name}")
     crash_sweep(script, settings, tally, points_max=POINTS, blows_max=BLOWS)

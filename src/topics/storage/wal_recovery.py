@@ -84,6 +84,14 @@ class ShardReader:
         self.bytes_total = sum(file.size for file in self._relevant_files())
         self._marks: list[tuple[int, int]] = []
 
+    @property
+    def bytes_replayed(self) -> int:
+        """From the start to the end of the frames, once that is known: behind it is only room for more."""
+        assert self.end is not None
+        position = self.end.position
+        earlier = sum(file.size for file in self._relevant_files() if file.first_frame < position.file_frame)
+        return earlier + position.offset - (0 if self._start is None else self._start.offset)
+
     def _relevant_files(self) -> list[WalFile]:
         """Files that can hold frames at or behind the start."""
         if self._start is None:

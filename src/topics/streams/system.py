@@ -5,8 +5,8 @@ Rules of this file:
 1. A command that changes what there is (streams, topics, partitions, groups, users) is checked, its folders are made,
    then it is logged, then it counts. Folders before the entry: a start refuses a partition that has none, and takes one
    too many for what it is. On the way down it is the other way round: first the entry, then the folders. An entry
-   that has to do with folders is durable before anything follows it, whatever the settings say: messages must not
-   outlive their topic, nor a topic its folders.
+   that has to do with folders or files is durable before anything follows it, whatever the settings say: messages
+   must not outlive their topic, nor a topic its folders.
 2. `_lock` guards the metadata, the list of what runs and the groups. It is never held during a send, a poll, or a
    flush: those work on a partition that was looked up under it, and that knows when it is gone.
 3. What a user may do is asked before (`users.authorize`), by whoever knows who asks. `user_id` is only noted.
@@ -423,7 +423,7 @@ class System:
         command = PurgeStream(stream)
         with self._changing():
             self.metadata.check(user_id, command)
-            self._log_and_apply(user_id, command)
+            self._log_and_apply(user_id, command, must_be_durable=True)
             for topic in self._running[self.metadata.resolve_stream(stream).id].values():
                 topic.purge()
 
@@ -526,7 +526,7 @@ class System:
         command = PurgeTopic(stream, topic)
         with self._changing():
             self.metadata.check(user_id, command)
-            self._log_and_apply(user_id, command)
+            self._log_and_apply(user_id, command, must_be_durable=True)
             self._topic(stream, topic).purge()
 
     def topic_state(self, stream: Identifier, topic: Identifier) -> TopicState:
@@ -588,7 +588,7 @@ class System:
         with self._changing():
             self.metadata.check(user_id, command)
             running = self._topic(stream, topic).partition(partition_id)
-            self._log_and_apply(user_id, command)
+            self._log_and_apply(user_id, command, must_be_durable=True)
         return self._cleaner.delete_oldest(running.retained(), count)
 
     # Messages.
