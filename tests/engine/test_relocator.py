@@ -244,3 +244,20 @@ def test_a_dropped_topic_leaves_nothing_in_either_tier(disk: FakeDisk) -> None:
     log.engine.flush()
     assert answers == [True]
     assert data_files(disk, "/") == []
+
+
+def test_a_pinned_segment_does_not_move_until_its_pin_is_over() -> None:
+    disk = FakeDisk()
+    log = opened(disk)
+    append(log.engine, 1, 20)
+    log.checkpointer.start()
+    oldest = log.engine.topics["a"].segments.segments[0]
+    log.engine.pins.pin(log.engine.topics["a"].id, frozenset((oldest.first_seq,)), 1000)
+    settle(log)
+    assert log.relocator.moved_total == 0
+    clock = log.engine.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(1000)
+    settle(log)
+    assert log.relocator.moved_total > 0
+    assert seqs(log.engine) == list(range(1, 21))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Iterator
 from itertools import combinations
@@ -26,6 +27,7 @@ from topics.protocol.request_body import (
     DIFF_DECODER,
     EXTEND_DECODER,
     GROUP_DECODER,
+    MANIFEST_DECODER,
     NACK_DECODER,
     ROUTER_DECODER,
     WATCH_DECODER,
@@ -44,6 +46,7 @@ from topics.protocol.response_body import (
     GroupList,
     GroupState,
     Health,
+    Manifest,
     MetricsJson,
     Nacked,
     Performance,
@@ -126,6 +129,7 @@ def test_examples_of_requests_are_accepted_by_the_decoders() -> None:
     decoders = {
         "put_topic": CONFIG_DECODER.decode,
         "diff": DIFF_DECODER.decode,
+        "manifest": MANIFEST_DECODER.decode,
         "delete": DELETE_DECODER.decode,
         "append": decode_write,
         "claim": CLAIM_DECODER.decode,
@@ -243,6 +247,15 @@ def read_strictly(shape: type[msgspec.Struct], raw: bytes) -> Any:
     return decoded
 
 
+async def checkpointed(server: Running) -> None:
+    """Everything is in segments."""
+    opened = server.server.app.opened
+    assert opened is not None
+    done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    opened.checkpointer.start(done.set_result)
+    assert await done is None
+
+
 def test_answers_have_the_members_of_their_structs_and_no_others(server: Running) -> None:
     seen: set[str] = set()
 
@@ -277,6 +290,8 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     assert (page.tombstone.reason, [record.seq for record in page.records]) == ("cap", [4, 5])
     assert bytes(page.records[0].data) == b'{"n": 1}'
     expect(TopicState, 200, "GET", topic)
+    server.call(checkpointed(server))
+    assert expect(Manifest, 200, "POST", f"{topic}/manifest", {"pin_ms": 1000}).segments[0].last_seq == 5
     expect(Appended, 200, "POST", queue, write)
     assert expect(Claimed, 200, "POST", f"{queue}/claim", {"node": "w", "max": 2}).count == 2
     assert expect(Extended, 200, "POST", f"{queue}/extend", {"node": "w", "seqs": [1], "lease_ms": 9999}).extended == 1

@@ -420,6 +420,10 @@ class Checkpointer:
         """Removes what neither kept snapshot needs. Nobody waits for it but the next checkpoint."""
         newest = self.number
         doomed, self._doomed = _split(self._doomed, newest - 2)
+        pins = self._engine.pins
+        # What somebody is about to read is looked at again by the next checkpoint.
+        self._doomed += [entry for entry in doomed if pins.holds(entry[1], entry[2].first_seq)]
+        doomed = [entry for entry in doomed if not pins.holds(entry[1], entry[2].first_seq)]
         hot_copies, self._hot_copies = _split(self._hot_copies, newest - 2)
         oldest_positions = self._kept_positions[0]
         fs, root, cold = self._fs, self._root, self._engine.cold
@@ -477,6 +481,7 @@ class Checkpointer:
     def _topic_removed(self, topic: Topic) -> None:
         self._topics_removed += 1
         self._engine.cache.forget_topic(topic.id)
+        self._engine.pins.forget_topic(topic.id)
         segments = [*topic.segments.segments, *topic.segments.dropped]
         self._doomed = [entry for entry in self._doomed if entry[1] != topic.id]
         fs, root, cold = self._fs, self._root, self._engine.cold

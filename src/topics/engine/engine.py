@@ -22,6 +22,7 @@ from topics.engine.forwarding import Forwarder
 from topics.engine.groups import Groups
 from topics.engine.names import SortedNames, check_topic_name
 from topics.engine.page import Page
+from topics.engine.pins import Pins
 from topics.engine.priority import effective_priority
 from topics.engine.queue import Queues
 from topics.engine.replayed import WalFiles
@@ -118,6 +119,7 @@ class Engine:
         self.wal: Wal
         # Files that records of the last start are read from, until the first checkpoint has put them away.
         self.wal_files: WalFiles | None = None
+        self.pins = Pins(clock)
         self.queues = Queues(self)
         # Told of each new topic once it can be read. They must not call back.
         self.on_topic_created: list[Callable[[Topic], None]] = []

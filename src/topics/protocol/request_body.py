@@ -64,6 +64,16 @@ class DiffBody(Struct, kw_only=True, omit_defaults=True):
     group: str | None = None
 
 
+class ManifestBody(Struct, kw_only=True, omit_defaults=True):
+    """Which part of a topic somebody is about to read, and for how long its files shall stay."""
+
+    from_seq: U64 = 0
+    to_seq: U64 | None = None
+    from_ts: U64 = 0
+    to_ts: U64 | None = None
+    pin_ms: U64 = 0
+
+
 class DeleteBody(Struct, kw_only=True, omit_defaults=True):
     """What to delete for good: records below a seq, records whose tag matches, or both conditions at once."""
 
@@ -265,6 +275,7 @@ def check_repeats(pairs: Iterable[tuple[str, Any]], names: frozenset[str]) -> No
 
 CONFIG_DECODER: Final = BodyDecoder(ConfigBody)
 DIFF_DECODER: Final = BodyDecoder(DiffBody)
+MANIFEST_DECODER: Final = BodyDecoder(ManifestBody)
 DELETE_DECODER: Final = BodyDecoder(DeleteBody)
 ROUTER_DECODER: Final = BodyDecoder(RouterBody)
 CLAIM_DECODER: Final = BodyDecoder(ClaimBody)

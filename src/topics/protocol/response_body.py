@@ -166,6 +166,50 @@ class Diff(Struct, kw_only=True):
     performance: Performance
 
 
+class ManifestSegment(Struct, kw_only=True):
+    """A pair of files with records, in the layout of docs/formats.md."""
+
+    first_seq: U64
+    last_seq: U64
+    tier: Literal["hot", "cold"]
+    uri: str
+    data_len: U64
+    idx_len: U64
+    min_ts: U64
+    max_ts: U64
+    records: U64
+    live: U64
+    sealed: bool
+    digest: str
+
+
+class PinState(Struct, kw_only=True):
+    """Files that stay where they are for a while."""
+
+    id: U64
+    until: U64
+
+
+class Manifest(Struct, kw_only=True):
+    """One consistent picture of a topic for readers of its files."""
+
+    topic: str
+    store_id: str
+    topic_id: U64
+    epoch: U64
+    head_seq: U64
+    durable_seq: U64
+    earliest_seq: U64
+    evict_floor: U64
+    delete_below: U64
+    lost_ranges: list[tuple[U64, U64]]
+    checkpointed_seq: U64
+    pending_deletes: list[tuple[U64, U64]]
+    segments: list[ManifestSegment]
+    pin: PinState | None
+    performance: Performance
+
+
 class Deleted(Struct, kw_only=True):
     """How many records were removed, and what is left."""
 

@@ -42,6 +42,7 @@ from topics.protocol.request_body import (
     DiffBody,
     ExtendBody,
     GroupBody,
+    ManifestBody,
     NackBody,
     RouterBody,
     WatchBody,
@@ -59,6 +60,7 @@ from topics.protocol.response_body import (
     GroupList,
     GroupState,
     Health,
+    Manifest,
     MetricsJson,
     Nacked,
     PutGroup,
@@ -114,6 +116,7 @@ class Operation(NamedTuple):
 TAGS: Final = {
     "topics": "Named logs: what there is, what it keeps, and for how long.",
     "records": "What is in them: append, read behind a cursor, delete for good.",
+    "files": "Segments for readers that work on files.",
     "queues": "Jobs that are leased to one worker at a time.",
     "routers": "Records copied from one topic to another.",
     "watching": "Records as they come, in one stream for many topics.",
@@ -179,6 +182,38 @@ _APPENDED: Final = {
     "created": False,
     "deduped": False,
     "performance": {"server_total_ms": 1.9, "wal_append_ms": 0.1, "fsync_ms": 1.4},
+}
+_MANIFEST: Final = {
+    "topic": "parcels",
+    "store_id": "0f7d2c9a51e84b6d9c3a7e1f5b2d8046",
+    "topic_id": 7,
+    "epoch": 1,
+    "head_seq": 814,
+    "durable_seq": 814,
+    "earliest_seq": 701,
+    "evict_floor": 701,
+    "delete_below": 0,
+    "lost_ranges": [],
+    "checkpointed_seq": 800,
+    "pending_deletes": [[712, 713]],
+    "segments": [
+        {
+            "first_seq": 601,
+            "last_seq": 800,
+            "tier": "hot",
+            "uri": "file:///var/lib/topics/topics/00000007/seg-0000000000000601.data",
+            "data_len": 28800,
+            "idx_len": 4000,
+            "min_ts": 1790000000000,
+            "max_ts": 1790000600000,
+            "records": 200,
+            "live": 98,
+            "sealed": True,
+            "digest": "5a1f0c7be29d4386a0b1c2d3e4f50617",
+        }
+    ],
+    "pin": {"id": 3, "until": 1790000660000},
+    "performance": _PERFORMANCE,
 }
 _DIFF: Final = {
     "topic": "parcels",
@@ -349,6 +384,35 @@ OPERATIONS: Final[dict[str, Operation]] = {
         body=DiffBody,
         body_example={"from_seq": 700, "limit": 2, "include_tags": True, "node": "edge-2"},
         errors=(TopicNotFound, GroupNotFound, CorruptRecord, ColdUnavailable),
+    ),
+    "manifest": Operation(
+        "files",
+        "What is in which segment",
+        {200: Reply("One consistent picture.", Manifest, _MANIFEST)},
+        "For readers of files: segments that may hold what is asked for, what in them must not be shown, and from "
+        "where on records are not in files yet and are read as frames. With `pin_ms` the files stay where they are "
+        "for so long. No body is as good as `{}`.",
+        body=ManifestBody,
+        body_example={"from_seq": 700, "pin_ms": 60000},
+        errors=(TopicNotFound, Throttled),
+    ),
+    "frames": Operation(
+        "files",
+        "Read records as frames of segments",
+        {200: Reply("Live records, one frame behind the other.", text_type="application/vnd.topics.frames")},
+        "The layout of segment files, checksums included. `Topics-Next-Seq` is the first seq that the answer says "
+        "nothing about; `Topics-Gap: from-to;reason` names records that are gone involuntarily.",
+        parameters=(
+            Parameter("from_seq", "query", "First seq.", {"type": "integer", "minimum": 0, "default": 1}),
+            Parameter("to_seq", "query", "Last seq; 0: the head.", {"type": "integer", "minimum": 0, "default": 0}),
+            Parameter(
+                "max_bytes",
+                "query",
+                "Bytes at most, about; the answer may well be shorter. 0: 8 MiB; pulled down to 64 MiB.",
+                {"type": "integer", "minimum": 0, "default": 0},
+            ),
+        ),
+        errors=(TopicNotFound, CorruptRecord, ColdUnavailable),
     ),
     "delete": Operation(
         "records",
@@ -673,7 +737,11 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "health": Operation(
         "operations",
         "Is the process alive?",
-        {200: Reply("It is.", Health, {"status": "ok", "version": "0.1.0", "uptime_ms": 5000, "features": []})},
+        {
+            200: Reply(
+                "It is.", Health, {"status": "ok", "version": "0.1.0", "uptime_ms": 5000, "features": ["manifest"]}
+            )
+        },
     ),
     "ready": Operation(
         "operations",

@@ -37,6 +37,7 @@ from topics.server.probes_api import ProbesApi
 from topics.server.queues_api import QueuesApi
 from topics.server.records_api import RecordsApi
 from topics.server.routers_api import RoutersApi
+from topics.server.segments_api import SegmentsApi
 from topics.server.settings import ServerSettings, engine_settings, is_loopback
 from topics.server.topics_api import TopicsApi
 from topics.server.watch_api import WatchApi
@@ -72,6 +73,7 @@ class Server:
         self.app = Application(settings, keys, hosts, self._loop, self._pool, self._clock)
         TopicsApi(self.app)
         RecordsApi(self.app)
+        SegmentsApi(self.app)
         QueuesApi(self.app)
         RoutersApi(self.app)
         GroupsApi(self.app)
