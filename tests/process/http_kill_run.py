@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 from tests.process.http_writer import CLASSES, KEY_WINDOW_MS, WRITERS, Board, Write, Writer, post
-from topics.testing.server_process import ServerFailed, ServerProcess
+from topics.testing.server_process import ServerProcess
 
 PATIENCE_S = 60.0
 
@@ -181,23 +181,13 @@ class KillRun:
         board.wait_acks(self._dice.randrange(1, 400))
         if self._dice.random() < 0.25:
             self._server.send_signal(signal.SIGTERM)
-            if not self._killed_after(self._dice.uniform(0, 1.0)):
+            if not self._server.kill_after(self._dice.uniform(0, 1.0)):
                 self.findings.stops += 1
                 return
             self.findings.kills_while_stopping += 1
         else:
             self._server.kill()
         self.findings.kills += 1
-
-    def _killed_after(self, seconds: float) -> bool:
-        """Kills the server then, unless it has come to its end by itself."""
-        try:
-            status = self._server.wait_exit(seconds)
-        except ServerFailed:
-            self._server.kill()
-            return True
-        assert status == 0, self._server.output
-        return False
 
     def _restart(self, board: Board) -> None:
         """Some starts are cut short: at any moment, or when clients have found the open port."""
@@ -206,9 +196,9 @@ class KillRun:
             if self._dice.random() < 0.5:
                 self._server.wait_listening()
                 board.announce((self._server.host, self._server.port))
-                was_killed = self._killed_after(self._dice.uniform(0, 0.1))
+                was_killed = self._server.kill_after(self._dice.uniform(0, 0.1))
             else:
-                was_killed = self._killed_after(self._dice.uniform(0, self._start_s))
+                was_killed = self._server.kill_after(self._dice.uniform(0, self._start_s))
             assert was_killed, self._server.output
             self.findings.kills += 1
             self.findings.kills_while_starting += 1

@@ -50,7 +50,7 @@ from tests.process.live_load import (
 )
 from tests.process.live_queue import Claimer, Pusher, QueueLedger
 from tests.process.live_readers import Goal, GroupLedger, GroupReader, Notes, Reader, Subscriber, Watcher, survey
-from topics.testing.server_process import ServerFailed, ServerProcess
+from topics.testing.server_process import ServerProcess
 
 # By topic and group: how many readers share it.
 GROUPS: Final = {(SYNCED, "billing"): 1, ("live.cached", "search"): 1, ("live.cached", "audit"): 2}
@@ -254,7 +254,7 @@ class LiveKillRun:
         if self._dice.random() < 0.2:
             self._queue_ledger.stopped.add(self._generation)
             self._server.send_signal(signal.SIGTERM)
-            if not self._killed_after(self._dice.uniform(0, 1.0)):
+            if not self._server.kill_after(self._dice.uniform(0, 1.0)):
                 self.findings.stops += 1
                 return
             self.findings.kills_while_stopping += 1
@@ -262,21 +262,11 @@ class LiveKillRun:
             self._server.kill()
         self.findings.kills += 1
 
-    def _killed_after(self, seconds: float) -> bool:
-        """Kills the server then, unless it has come to its end by itself."""
-        try:
-            status = self._server.wait_exit(seconds)
-        except ServerFailed:
-            self._server.kill()
-            return True
-        assert status == 0, self._server.output
-        return False
-
     def _restart(self) -> None:
         """Some starts are cut short."""
         while self._dice.random() < 0.2:
             self._server.spawn()
-            assert self._killed_after(self._dice.uniform(0, self._start_s)), self._server.output
+            assert self._server.kill_after(self._dice.uniform(0, self._start_s)), self._server.output
             self.findings.kills += 1
             self.findings.kills_while_starting += 1
         begun_s = monotonic()

@@ -182,6 +182,17 @@ class ServerProcess:
         process.kill()
         process.wait()
 
+    def kill_after(self, seconds: float) -> bool:
+        """Kills the process then, unless it has come to a good end by itself; whether it was killed."""
+        try:
+            status = self.wait_exit(seconds)
+        except ServerFailed:
+            self.kill()
+            return True
+        if status:
+            raise ServerFailed(self._told(f"the server ended with status {status}"))
+        return False
+
     def close(self) -> None:
         """Kills the process if it is still running, and removes the temporary folder."""
         if self._process is not None:

@@ -1,0 +1,44 @@
+"""What a disk can answer when it fails, one kind at a time: for sweeps that let each strike at every call."""
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from topics.testing.fault_fs import Fault, FaultFs, Operation
+
+CHANGES: Final[tuple[Operation, ...]] = (
+    "pwrite",
+    "pwritev",
+    "truncate",
+    "preallocate",
+    "fdatasync",
+    "fsync",
+    "create",
+    "rename",
+    "unlink",
+    "rmdir",
+    "sync_dir",
+    "makedirs",
+)
+TAKES_ROOM: Final[tuple[Operation, ...]] = ("pwrite", "pwritev", "preallocate", "create", "makedirs")
+
+Arm = Callable[[FaultFs, int], list[Fault]]
+
+# A01, A02, A04, A05, A06, A08.
+KINDS: Final[dict[str, Arm]] = {
+    "EIO once": lambda fs, at: [fs.fail(*CHANGES, at=at)],
+    "EIO for good": lambda fs, at: [fs.fail(*CHANGES, at=at, lasts=True)],
+    "failed sync, then good ones": lambda fs, at: [fs.fail("fdatasync", "fsync", at=at)],
+    "ENOSPC once": lambda fs, at: [fs.fail(*TAKES_ROOM, error=errno.ENOSPC, at=at)],
+    "ENOSPC for good": lambda fs, at: [fs.fail(*TAKES_ROOM, error=errno.ENOSPC, at=at, lasts=True)],
+    "EDQUOT once, anywhere": lambda fs, at: [fs.fail(*CHANGES, error=errno.EDQUOT, at=at)],
+    "EROFS for good": lambda fs, at: [fs.fail(*CHANGES, error=errno.EROFS, at=at, lasts=True)],
+    "short writes": lambda fs, at: [fs.short_write(at=at, lasts=True)],
+    "torn write, ENOSPC once": lambda fs, at: list(fs.torn_write(at=at)),
+    "torn write, ENOSPC for good": lambda fs, at: list(fs.torn_write(at=at, lasts=True)),
+    "torn write, EIO": lambda fs, at: list(fs.torn_write(at=at, error=errno.EIO)),
+}
+# After these the disk is as good as before, and nobody has to restart anything.
+HARMLESS: Final = frozenset(
+    ("ENOSPC once", "ENOSPC for good", "short writes", "torn write, ENOSPC once", "torn write, ENOSPC for good")
+)
