@@ -78,10 +78,7 @@ class StreamStatus(IntEnum):
 
 
 class StreamsError(TopicsError):
-    """Refused by the partitioned engine; `number` is what a client of the wire protocol gets."""
-
-    code = "streams_error"
-    status = 400
+    """Refused by the partitioned engine; `number` is what a client of the wire protocol gets. No endpoint raises it."""
 
     def __init__(self, number: StreamStatus, message: str, detail: Detail | None = None) -> None:
         super().__init__(message, detail)
