@@ -72,7 +72,7 @@ def test_it_is_opened_for_what_it_is(system: System) -> None:
         (0, "events", 2),
         (1, "audit", 1),
     ]
-    assert system.login("iggy", "iggy").id == 0
+    assert system.accounts.login("iggy", "iggy").id == 0
 
 
 def test_every_message_is_read_with_its_offset(system: System) -> None:

@@ -139,8 +139,8 @@ def test_a_restart_keeps_everything(flavour: str) -> None:
     world.system.send("s", "t", encode_send([message]), PartitionId(1))
     world.system.store_offset("s", "t", Consumer("billing"), 3)
     world.system.create_group("s", "t", "g")
-    world.system.create_user("somebody", "password", permissions=Permissions(read_streams=True))
-    token = world.system.create_token("token")
+    world.system.accounts.create_user("somebody", "password", permissions=Permissions(read_streams=True))
+    token = world.system.accounts.create_token("token")
     before = world.system.topic_state("s", "t")
     world.reopen()
     assert world.system.flavour is Flavour(flavour)
@@ -151,9 +151,9 @@ def test_a_restart_keeps_everything(flavour: str) -> None:
     assert len(found.user_headers) == 1
     assert world.system.get_offset("s", "t", Consumer("billing")) == StoredOffset(0, 4, 3)
     assert world.system.get_offset("s", "t", Consumer.group("g")) is None
-    assert world.system.login("somebody", "password").permissions == Permissions(read_streams=True)
-    assert world.system.login("iggy", "iggy").id == 0
-    assert world.system.login_with_token(token).id == 0
+    assert world.system.accounts.login("somebody", "password").permissions == Permissions(read_streams=True)
+    assert world.system.accounts.login("iggy", "iggy").id == 0
+    assert world.system.accounts.login_with_token(token).id == 0
     assert world.send(b"on") == 5
 
 
@@ -370,42 +370,42 @@ def test_the_iggy_flavour_does_not_compress_unless_it_is_forced() -> None:
 def test_users_are_made_changed_and_deleted() -> None:
     world = World()
     system = world.system
-    user = system.create_user("somebody", "password")
+    user = system.accounts.create_user("somebody", "password")
     assert user.id == 1
-    assert refusal(lambda: system.create_user("somebody", "password")) == 46
-    assert refusal(lambda: system.create_user("ab", "password")) == 43
-    assert refusal(lambda: system.create_user("other", "pw")) == 44
-    assert refusal(lambda: system.login("somebody", "wrong password")) == 42
-    assert refusal(lambda: system.change_password("somebody", "wrong", "password 2")) == 42
-    assert refusal(lambda: system.delete_user("iggy")) == 48
-    assert refusal(lambda: system.update_permissions(0, None)) == 49
-    system.change_password("somebody", "password", "password 2")
-    system.update_user("somebody", username="renamed", status=UserStatus.INACTIVE)
-    assert refusal(lambda: system.login("renamed", "password 2")) == 47
-    system.update_user(1, status=UserStatus.ACTIVE)
-    system.update_permissions("renamed", Permissions(poll_messages=True))
+    assert refusal(lambda: system.accounts.create_user("somebody", "password")) == 46
+    assert refusal(lambda: system.accounts.create_user("ab", "password")) == 43
+    assert refusal(lambda: system.accounts.create_user("other", "pw")) == 44
+    assert refusal(lambda: system.accounts.login("somebody", "wrong password")) == 42
+    assert refusal(lambda: system.accounts.change_password("somebody", "wrong", "password 2")) == 42
+    assert refusal(lambda: system.accounts.delete_user("iggy")) == 48
+    assert refusal(lambda: system.accounts.update_permissions(0, None)) == 49
+    system.accounts.change_password("somebody", "password", "password 2")
+    system.accounts.update_user("somebody", username="renamed", status=UserStatus.INACTIVE)
+    assert refusal(lambda: system.accounts.login("renamed", "password 2")) == 47
+    system.accounts.update_user(1, status=UserStatus.ACTIVE)
+    system.accounts.update_permissions("renamed", Permissions(poll_messages=True))
     world.reopen()
-    found = world.system.login("renamed", "password 2")
+    found = world.system.accounts.login("renamed", "password 2")
     assert (found.id, found.permissions) == (1, Permissions(poll_messages=True))
-    world.system.delete_user("renamed")
-    assert refusal(lambda: world.system.login("renamed", "password 2")) == 42
+    world.system.accounts.delete_user("renamed")
+    assert refusal(lambda: world.system.accounts.login("renamed", "password 2")) == 42
 
 
 def test_tokens_log_in_until_they_expire_or_are_deleted() -> None:
     world = World()
-    kept = world.system.create_token("kept")
-    short = world.system.create_token("short", 60_000_000)
-    assert refusal(lambda: world.system.create_token("kept")) == 51
-    assert world.system.login_with_token(short).name == "iggy"
+    kept = world.system.accounts.create_token("kept")
+    short = world.system.accounts.create_token("short", 60_000_000)
+    assert refusal(lambda: world.system.accounts.create_token("kept")) == 51
+    assert world.system.accounts.login_with_token(short).name == "iggy"
     world.clock.advance(60_000)
-    assert refusal(lambda: world.system.login_with_token(short)) == 54
+    assert refusal(lambda: world.system.accounts.login_with_token(short)) == 54
     world.system.tick()
-    assert refusal(lambda: world.system.login_with_token(short)) == 20, "cleaned away"
+    assert refusal(lambda: world.system.accounts.login_with_token(short)) == 20, "cleaned away"
     world.reopen()
-    assert world.system.login_with_token(kept).id == 0
-    world.system.delete_token("kept")
-    assert refusal(lambda: world.system.login_with_token(kept)) == 20
-    assert refusal(lambda: world.system.delete_token("kept")) == 20
+    assert world.system.accounts.login_with_token(kept).id == 0
+    world.system.accounts.delete_token("kept")
+    assert refusal(lambda: world.system.accounts.login_with_token(kept)) == 20
+    assert refusal(lambda: world.system.accounts.delete_token("kept")) == 20
 
 
 def test_a_directory_without_a_root_user_gets_the_one_that_is_given_and_keeps_it() -> None:
@@ -413,6 +413,6 @@ def test_a_directory_without_a_root_user_gets_the_one_that_is_given_and_keeps_it
     clock = ManualClock()
     System.open(disk, ROOT, clock=clock, root_user=Credentials("admin", "secret")).close()
     system = System.open(disk, ROOT, clock=clock, root_user=Credentials("other", "other"))
-    assert system.login("admin", "secret").id == 0
-    assert refusal(lambda: system.login("other", "other")) == 42
+    assert system.accounts.login("admin", "secret").id == 0
+    assert refusal(lambda: system.accounts.login("other", "other")) == 42
     assert "secret" not in repr(Credentials("admin", "secret"))

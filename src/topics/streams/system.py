@@ -15,7 +15,6 @@ Any thread may call anything here. `tick` does what is due, and is called now an
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,38 +23,29 @@ from typing import Final
 from topics.clock import Clock
 from topics.errors import StartRefused
 from topics.formats.stream_command import (
-    ChangePassword,
-    Command,
     CreateConsumerGroup,
     CreatePartitions,
-    CreatePersonalAccessToken,
     CreateStream,
     CreateTopic,
-    CreateUser,
     DeleteConsumerGroup,
     DeletePartitions,
-    DeletePersonalAccessToken,
     DeleteSegments,
     DeleteStream,
     DeleteTopic,
-    DeleteUser,
     Identifier,
     PurgeStream,
     PurgeTopic,
-    UpdatePermissions,
     UpdateStream,
     UpdateTopic,
-    UpdateUser,
-    UserStatus,
 )
-from topics.formats.stream_permissions import Permissions
 from topics.storage.fs import Fs, Lock, write_atomic
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams import users
-from topics.streams.archive import Archiver, open_archive
+from topics.streams.accounts import Accounts
 from topics.streams.batch import IncomingBatch
 from topics.streams.cipher import Cipher
 from topics.streams.codec import Codec
+from topics.streams.commands import Commands
 from topics.streams.consumer_groups import ConsumerGroup
 from topics.streams.consumer_offsets import ConsumerKind, ConsumerOffsets, check_offset, consumer_file_id
 from topics.streams.deduplication import Deduplicator
@@ -64,15 +54,15 @@ from topics.streams.flavour import Flavour, open_flavour
 from topics.streams.info_file import update_info
 from topics.streams.memory_pool import MemoryPool
 from topics.streams.message_view import PolledMessages
-from topics.streams.metadata import ROOT_USER_ID, GroupInfo, Metadata, StreamInfo, TopicInfo, UserInfo
+from topics.streams.metadata import ROOT_USER_ID, GroupInfo, Metadata, StreamInfo, TopicInfo
 from topics.streams.partition import Partition, PartitionOptions
 from topics.streams.partitioning import Balanced, Partitioning, choose
 from topics.streams.polling import Consumer, PollingStrategy, StrategyKind
-from topics.streams.retention import Cleaner
 from topics.streams.running_topic import RunningPartition, RunningTopic
 from topics.streams.settings import StreamsSettings, to_toml
 from topics.streams.state_log import StateLog
 from topics.streams.times import now_us
+from topics.streams.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -134,20 +124,6 @@ class TopicState:
         return sum(partition.messages_count for partition in self.partitions)
 
 
-class _Every:
-    """Says when something is due again; the first time after one interval. 0: never."""
-
-    def __init__(self, interval_us: int, now_ms: int) -> None:
-        self._interval_ms = interval_us / 1000
-        self._next_ms = now_ms + self._interval_ms
-
-    def is_due(self, now_ms: int) -> bool:
-        if not self._interval_ms or now_ms < self._next_ms:
-            return False
-        self._next_ms = now_ms + self._interval_ms
-        return True
-
-
 class System:
     """Made by `open`."""
 
@@ -168,29 +144,11 @@ class System:
         self._directories = directories
         encryption = settings.system.encryption
         self._cipher = Cipher(encryption.key) if encryption.enabled else None
-        self._lock = threading.RLock()
-        # Set by the start, which reads it.
-        self._state_log: StateLog
+        self._commands = Commands(self.metadata)
         # By stream id, then topic id.
         self._running: dict[int, dict[int, RunningTopic]] = {}
-        self._is_closed = False
-        messages = settings.data_maintenance.messages
-        self._archiver: Archiver | None = None
-        if settings.data_maintenance.archiver.enabled and messages.archiver_enabled:
-            self._archiver = Archiver(fs, directories.root, open_archive(fs, directories.root, settings))
-        waits_for_archive = settings.system.segment.archive_expired and self._archiver is not None
-        self._cleaner = Cleaner(
-            keep_unconsumed=messages.keep_unconsumed,
-            must_stay=self._archiver.must_stay if waits_for_archive and self._archiver is not None else None,
-        )
-        now_ms = clock.monotonic_ms()
-        saver = settings.message_saver
-        self._saving = _Every(saver.interval_us if saver.enabled else 0, now_ms)
-        is_maintained = messages.cleaner_enabled or self._archiver is not None
-        self._maintenance = _Every(messages.interval_us if is_maintained else 0, now_ms)
-        self._rebalancing = _Every(settings.consumer_group.rebalancing_check_interval_us, now_ms)
-        cleaner = settings.personal_access_token.cleaner
-        self._token_cleaning = _Every(cleaner.interval_us if cleaner.enabled else 0, now_ms)
+        self.accounts = Accounts(self._commands, clock)
+        self.upkeep = Upkeep(fs, directories.root, settings, clock, self._commands, self._all_topics)
 
     # Opening and closing.
 
@@ -235,19 +193,19 @@ class System:
         self._effective_codec(Codec.NONE.code).load()
         self._wipe_runtime()
         update_info(self._fs, root, self.flavour)
-        self._state_log = StateLog.open(
+        self._commands.state_log = StateLog.open(
             self._fs, root, self.flavour, self._cipher, self.settings.system.state.enforce_fsync, self._clock
         )
         try:
             self._recover(root_user)
         except BaseException:
-            self._state_log.abandon()
+            self._commands.state_log.abandon()
             raise
 
     def _recover(self, root_user: Credentials) -> None:
-        self.metadata.replay(self._state_log.entries, now_us(self._clock))
+        self.metadata.replay(self._commands.state_log.entries, now_us(self._clock))
         if not self.metadata.has_root:
-            self._log_and_apply(ROOT_USER_ID, users.root_user(root_user.username, root_user.password))
+            self._commands.log_and_apply(ROOT_USER_ID, users.root_user(root_user.username, root_user.password))
         self._finish_removals()
         for stream in self.metadata.streams.ascending():
             # One by one, so that a start that fails halfway knows what it has opened.
@@ -346,16 +304,16 @@ class System:
 
     def close(self) -> None:
         """Everything buffered is flushed and synced. Raises the first problem, after all was tried."""
-        with self._lock:
-            if self._is_closed:
+        with self._commands.lock:
+            if self._commands.is_closed:
                 return
-            self._is_closed = True
+            self._commands.is_closed = True
             topics = self._all_topics()
         problems = [problem for topic in topics for problem in topic.close()]
         try:
-            self._state_log.close()
+            self._commands.state_log.close()
             # One that has stopped has entries that nobody could sync.
-            self._state_log.check_writable()
+            self._commands.state_log.check_writable()
         except StreamsError as error:
             problems.append(error)
         finally:
@@ -371,59 +329,36 @@ class System:
     def _all_topics(self) -> list[RunningTopic]:
         return [topic for topics in self._running.values() for topic in topics.values()]
 
-    # Commands.
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._lock:
-            self._check_open()
-            self._state_log.check_writable()
-            yield
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StreamsError(StreamStatus.DISCONNECTED, "the engine is closed")
-
-    def _log_and_apply(self, user_id: int, command: Command, *, must_be_durable: bool = False) -> None:
-        entry = self._state_log.append(user_id, command, must_be_durable=must_be_durable)
-        self.metadata.apply(entry.timestamp, user_id, command)
-
-    def _execute(self, user_id: int, command: Command) -> None:
-        """For commands that are about metadata alone."""
-        with self._changing():
-            self.metadata.check(user_id, command)
-            self._log_and_apply(user_id, command)
-
     # Streams.
 
     def create_stream(self, name: str, *, user_id: int = ROOT_USER_ID) -> StreamInfo:
-        with self._changing():
+        with self._commands.changing():
             command = CreateStream(self.metadata.next_stream_id(), name)
             self.metadata.check(user_id, command)
             with _storage_errors("create the stream"):
                 self._directories.make_room(self._directories.stream_key(command.stream_id))
-            self._log_and_apply(user_id, command)
+            self._commands.log_and_apply(user_id, command)
             self._running[command.stream_id] = {}
             return self.metadata.streams[command.stream_id]
 
     def update_stream(self, stream: Identifier, name: str, *, user_id: int = ROOT_USER_ID) -> None:
-        self._execute(user_id, UpdateStream(stream, name))
+        self._commands.execute(user_id, UpdateStream(stream, name))
 
     def delete_stream(self, stream: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         command = DeleteStream(stream)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             info = self.metadata.resolve_stream(stream)
-            self._log_and_apply(user_id, command, must_be_durable=True)
+            self._commands.log_and_apply(user_id, command, must_be_durable=True)
             for topic in self._running.pop(info.id).values():
                 topic.drop()
             self._remove(self._directories.stream_key(info.id))
 
     def purge_stream(self, stream: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         command = PurgeStream(stream)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
-            self._log_and_apply(user_id, command, must_be_durable=True)
+            self._commands.log_and_apply(user_id, command, must_be_durable=True)
             for topic in self._running[self.metadata.resolve_stream(stream).id].values():
                 topic.purge()
 
@@ -450,7 +385,7 @@ class System:
     ) -> TopicInfo:
         """`message_expiry` in microseconds, `max_topic_size` in bytes; 0 is the default of the settings, 2^64-1 never
         and unlimited."""
-        with self._changing():
+        with self._commands.changing():
             stream_id = self.metadata.resolve_stream(stream).id
             command = CreateTopic(
                 stream,
@@ -473,7 +408,7 @@ class System:
                 with self._undone_unless_logged([key]):
                     opened = topic.open_partitions(range(partitions_count))
                     with _dropped_unless_logged(opened):
-                        self._log_and_apply(user_id, command, must_be_durable=True)
+                        self._commands.log_and_apply(user_id, command, must_be_durable=True)
             topic.info = self.metadata.resolve_topic(stream_id, command.topic_id)
             topic.add_partitions(opened)
             self._running[stream_id][command.topic_id] = topic
@@ -485,7 +420,7 @@ class System:
         try:
             yield
         except (StreamsError, OSError):
-            if self._state_log.stopped is None:
+            if self._commands.state_log.stopped is None:
                 for key in keys:
                     self._remove(key)
             # Else the entry may be found by the next start, which then needs them.
@@ -505,32 +440,32 @@ class System:
     ) -> None:
         """Replaces all of it, as the values of `create_topic`."""
         command = UpdateTopic(stream, topic, compression.code, message_expiry, max_topic_size, replication_factor, name)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             running = self._topic(stream, topic)
             codec = self._effective_codec(compression.code)
             codec.load()
-            self._log_and_apply(user_id, command)
+            self._commands.log_and_apply(user_id, command)
             running.set_codec(codec)
 
     def delete_topic(self, stream: Identifier, topic: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         command = DeleteTopic(stream, topic)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             info = self.metadata.resolve_topic(stream, topic)
-            self._log_and_apply(user_id, command, must_be_durable=True)
+            self._commands.log_and_apply(user_id, command, must_be_durable=True)
             self._running[info.stream_id].pop(info.id).drop()
             self._remove(self._directories.topic_key(info.stream_id, info.id))
 
     def purge_topic(self, stream: Identifier, topic: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         command = PurgeTopic(stream, topic)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
-            self._log_and_apply(user_id, command, must_be_durable=True)
+            self._commands.log_and_apply(user_id, command, must_be_durable=True)
             self._topic(stream, topic).purge()
 
     def topic_state(self, stream: Identifier, topic: Identifier) -> TopicState:
-        with self._lock:
+        with self._commands.lock:
             running = self._topic(stream, topic)
             return TopicState(
                 running.info,
@@ -550,7 +485,7 @@ class System:
         self, stream: Identifier, topic: Identifier, count: int, *, user_id: int = ROOT_USER_ID
     ) -> None:
         command = CreatePartitions(stream, topic, count)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             running = self._topic(stream, topic)
             first = len(running.partitions)
@@ -564,7 +499,7 @@ class System:
                 with self._undone_unless_logged(keys):
                     opened = running.open_partitions(range(first, first + count))
                     with _dropped_unless_logged(opened):
-                        self._log_and_apply(user_id, command, must_be_durable=True)
+                        self._commands.log_and_apply(user_id, command, must_be_durable=True)
             running.add_partitions(opened)
 
     def delete_partitions(
@@ -572,10 +507,10 @@ class System:
     ) -> None:
         """Those with the highest ids, and all messages in them."""
         command = DeletePartitions(stream, topic, count)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             running = self._topic(stream, topic)
-            self._log_and_apply(user_id, command, must_be_durable=True)
+            self._commands.log_and_apply(user_id, command, must_be_durable=True)
             for taken in running.take_last_partitions(count):
                 taken.drop()
                 self._remove(taken.key)
@@ -585,11 +520,11 @@ class System:
     ) -> int:
         """Up to `count` of the oldest sealed ones; how many went."""
         command = DeleteSegments(stream, topic, partition_id, count)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             running = self._topic(stream, topic).partition(partition_id)
-            self._log_and_apply(user_id, command, must_be_durable=True)
-        return self._cleaner.delete_oldest(running.retained(), count)
+            self._commands.log_and_apply(user_id, command, must_be_durable=True)
+        return self.upkeep.delete_oldest(running, count)
 
     # Messages.
 
@@ -597,8 +532,8 @@ class System:
         self, stream: Identifier, topic: Identifier, batch: IncomingBatch, partitioning: Partitioning | None = None
     ) -> Sent:
         """All of the batch or, with an error, nothing of it. Buffered or written when this returns, by the settings."""
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             running = self._topic(stream, topic)
             partition_id = choose(partitioning or Balanced(), len(running.partitions), running.round_robin)
             partition = running.partitions[partition_id].partition
@@ -619,8 +554,8 @@ class System:
     ) -> PolledMessages:
         """`client_id` tells the members of a group apart."""
         group: ConsumerGroup | None = None
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             running = self._topic(stream, topic)
             if consumer.kind is ConsumerKind.GROUP:
                 group_id = running.info.groups.resolve(consumer.id).id
@@ -644,7 +579,7 @@ class System:
                     # What was read is gone; its offset would skip messages that come now.
                     found.offsets.discard(consumer.kind, consumer_id)
             return polled
-        with self._lock:
+        with self._commands.lock:
             is_current = running.groups.get(consumer_id) is group and running.purges_count == purges_count
             if not is_current or not group.owns(client_id, partition_id):
                 # It changed hands while this was read: the new owner gets these messages.
@@ -660,8 +595,8 @@ class System:
         self._partition(stream, topic, partition_id).partition.flush(fsync=fsync)
 
     def _partition(self, stream: Identifier, topic: Identifier, partition_id: int) -> RunningPartition:
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             return self._topic(stream, topic).partition(partition_id)
 
     # Stored offsets.
@@ -670,8 +605,8 @@ class System:
         self, stream: Identifier, topic: Identifier, consumer: Consumer, *, partition_id: int | None = None
     ) -> StoredOffset | None:
         """Anybody may ask for anybody's."""
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             running = self._topic(stream, topic)
             if consumer.kind is ConsumerKind.GROUP:
                 consumer_id = running.info.groups.resolve(consumer.id).id
@@ -694,8 +629,8 @@ class System:
         client_id: int = 0,
     ) -> None:
         """The offset of the last message that was processed; a smaller one than before rewinds."""
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             found, consumer_id, group, partition_id = self._offset_place(
                 stream, topic, consumer, partition_id, client_id
             )
@@ -714,8 +649,8 @@ class System:
         partition_id: int | None = None,
         client_id: int = 0,
     ) -> None:
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             found, consumer_id, group, partition_id = self._offset_place(
                 stream, topic, consumer, partition_id, client_id
             )
@@ -744,14 +679,14 @@ class System:
     def create_group(
         self, stream: Identifier, topic: Identifier, name: str, *, user_id: int = ROOT_USER_ID
     ) -> GroupInfo:
-        with self._changing():
+        with self._commands.changing():
             running = self._topic(stream, topic)
             command = CreateConsumerGroup(stream, topic, self.metadata.next_group_id(stream, topic), name)
             self.metadata.check(user_id, command)
             for partition in running.partitions:
                 # Of an earlier group with this id, whose file could not be deleted.
                 partition.offsets.discard(ConsumerKind.GROUP, command.group_id)
-            self._log_and_apply(user_id, command)
+            self._commands.log_and_apply(user_id, command)
             running.add_group(command.group_id)
             return running.info.groups[command.group_id]
 
@@ -759,10 +694,10 @@ class System:
         self, stream: Identifier, topic: Identifier, group: Identifier, *, user_id: int = ROOT_USER_ID
     ) -> None:
         command = DeleteConsumerGroup(stream, topic, group)
-        with self._changing():
+        with self._commands.changing():
             self.metadata.check(user_id, command)
             group_id = self.metadata.resolve_group(stream, topic, group).id
-            self._log_and_apply(user_id, command)
+            self._commands.log_and_apply(user_id, command)
             self._topic(stream, topic).drop_group(group_id)
 
     def join_group(
@@ -774,20 +709,20 @@ class System:
         *,
         is_connected: Callable[[int], bool] | None = None,
     ) -> None:
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             self.group(stream, topic, group).join(
                 client_id, now_us=self._clock.monotonic_ms() * 1000, is_connected=is_connected
             )
 
     def leave_group(self, stream: Identifier, topic: Identifier, group: Identifier, client_id: int) -> None:
-        with self._lock:
-            self._check_open()
+        with self._commands.lock:
+            self._commands.check_open()
             self.group(stream, topic, group).leave(client_id)
 
     def forget_client(self, client_id: int) -> None:
         """A connection that is gone leaves all its groups."""
-        with self._lock:
+        with self._commands.lock:
             for topic in self._all_topics():
                 for group in topic.groups.values():
                     if group.is_member(client_id):
@@ -795,108 +730,14 @@ class System:
 
     def group(self, stream: Identifier, topic: Identifier, group: Identifier) -> ConsumerGroup:
         """What runs of it; changed through the calls here alone."""
-        with self._lock:
+        with self._commands.lock:
             return self._topic(stream, topic).group(self.metadata.resolve_group(stream, topic, group).id)
-
-    # Users.
-
-    def create_user(
-        self,
-        username: str,
-        password: str,
-        *,
-        status: UserStatus = UserStatus.ACTIVE,
-        permissions: Permissions | None = None,
-        user_id: int = ROOT_USER_ID,
-    ) -> UserInfo:
-        # Slow on purpose, so not under the lock.
-        password_hash = users.hash_password(password)
-        with self._changing():
-            command = CreateUser(self.metadata.next_user_id(), username, password_hash, status, permissions)
-            self.metadata.check(user_id, command)
-            self._log_and_apply(user_id, command)
-            return self.metadata.users[command.user_id]
-
-    def delete_user(self, user: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
-        self._execute(user_id, DeleteUser(user))
-
-    def update_user(
-        self,
-        user: Identifier,
-        *,
-        username: str | None = None,
-        status: UserStatus | None = None,
-        user_id: int = ROOT_USER_ID,
-    ) -> None:
-        self._execute(user_id, UpdateUser(user, username, status))
-
-    def update_permissions(
-        self, user: Identifier, permissions: Permissions | None, *, user_id: int = ROOT_USER_ID
-    ) -> None:
-        self._execute(user_id, UpdatePermissions(user, permissions))
-
-    def change_password(self, user: Identifier, current: str, new: str, *, user_id: int = ROOT_USER_ID) -> None:
-        with self._lock:
-            self._check_open()
-            info = self.metadata.resolve_user(user)
-        users.check_password(info, current)
-        self._execute(user_id, ChangePassword(user, users.hash_password(new)))
-
-    def login(self, username: str, password: str) -> UserInfo:
-        return users.login(self.metadata, username, password)
-
-    def login_with_token(self, token: str) -> UserInfo:
-        with self._lock:
-            return users.login_with_token(self.metadata, token, now_us(self._clock))
-
-    def create_token(self, name: str, expiry_us: int = 0, *, user_id: int = ROOT_USER_ID) -> str:
-        """The text of the token, which nobody is shown again. `expiry_us` 0: never."""
-        token = users.make_token()
-        self._execute(user_id, CreatePersonalAccessToken(name, users.token_hash(token), expiry_us))
-        return token
-
-    def delete_token(self, name: str, *, user_id: int = ROOT_USER_ID) -> None:
-        self._execute(user_id, DeletePersonalAccessToken(name))
 
     # What has to be done now and then.
 
     def tick(self) -> None:
         """Saves, cleans, archives and rebalances what is due. May take as long as disks and networks do."""
-        now_ms = self._clock.monotonic_ms()
-        if self._rebalancing.is_due(now_ms):
-            self._rebalance()
-        if self._token_cleaning.is_due(now_ms):
-            with self._lock:
-                self.metadata.drop_expired_tokens(now_us(self._clock))
-        if self._saving.is_due(now_ms):
-            self.save(fsync=self.settings.message_saver.enforce_fsync)
-        if self._maintenance.is_due(now_ms):
-            self.maintain()
-
-    def _rebalance(self) -> None:
-        with self._lock:
-            monotonic_us = self._clock.monotonic_ms() * 1000
-            for topic in self._all_topics():
-                for group in topic.groups.values():
-                    group.tick(monotonic_us)
-
-    def save(self, *, fsync: bool) -> None:
-        """Flushes every partition that has something buffered."""
-        with self._lock:
-            topics = self._all_topics()
-        for topic in topics:
-            topic.save(fsync=fsync)
-
-    def maintain(self) -> None:
-        """One round of archiving and of retention, as the settings want them."""
-        with self._lock:
-            retained = [topic.retained() for topic in self._all_topics()]
-        if self._archiver is not None:
-            # A sealed segment that was never synced can be shorter after a power loss than its copy.
-            self.save(fsync=True)
-            self._archiver.run(partition for topic in retained for partition in topic.partitions)
-        if self.settings.data_maintenance.messages.cleaner_enabled:
-            self._cleaner.run(retained, now_us(self._clock))
+        self.upkeep.tick()
 
 
 def _partition_options(settings: StreamsSettings) -> PartitionOptions:
