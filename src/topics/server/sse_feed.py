@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -22,6 +23,17 @@ from topics.server.watch_sessions import WatchSession
 
 _encode: Final = msgspec.json.Encoder().encode
 _FRAME: Final = "sse"
+
+
+# A thousand streams of one topic get the same, one after the other.
+@lru_cache(maxsize=64)
+def _caught_up_text(name: str, head_seq: int) -> bytes:
+    return event_text(b"caught-up", _encode({"topic": name, "head_seq": head_seq}))
+
+
+@lru_cache(maxsize=64)
+def _id_line_of_one(name: str, seq: int) -> bytes:
+    return id_line(encode_cursor({name: seq}))
 
 
 class Heartbeat:
@@ -139,8 +151,7 @@ class SseFeed(Feed):
         self._send(subscription, event_text(b"tombstone", _encode(members)))
 
     def on_caught_up(self, subscription: Subscription, head_seq: int) -> None:
-        members = {"topic": subscription.name, "head_seq": head_seq}
-        self._send(subscription, event_text(b"caught-up", _encode(members)))
+        self._send(subscription, _caught_up_text(subscription.name, head_seq))
 
     def on_moved(self, subscription: Subscription) -> None:
         self._cursors[subscription.name] = subscription.cursor
@@ -164,7 +175,12 @@ class SseFeed(Feed):
     def _send(self, subscription: Subscription, frame: bytes) -> None:
         """With the other frames of the same read: each write to a socket costs more than all the rest."""
         self.on_moved(subscription)
-        self._held.append(id_line(encode_cursor(self._cursors)) + frame)
+        self._held.append(self._id_line() + frame)
+
+    def _id_line(self) -> bytes:
+        if len(self._cursors) == 1:
+            return _id_line_of_one(*next(iter(self._cursors.items())))
+        return id_line(encode_cursor(self._cursors))
 
     def after_read(self) -> None:
         if self._held:
@@ -173,7 +189,7 @@ class SseFeed(Feed):
             self._heartbeat.note_output()
 
     def _send_frame(self, frame: bytes) -> None:
-        self._stream.send(id_line(encode_cursor(self._cursors)) + frame)
+        self._stream.send(self._id_line() + frame)
         self._heartbeat.note_output()
 
     # The end.
