@@ -230,6 +230,15 @@ def test_states_are_rebuilt_from_segments_and_topic_json(disk: FakeDisk) -> None
     assert any("orders" in warning for warning in warnings)
 
 
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_segment_that_lost_its_bytes_is_told_of(disk: FakeDisk, left: int) -> None:
+    write(disk, list(range(1, 16)), limits=FIVE)
+    disk.replace(f"{stem(6)}.data", disk.read(f"{stem(6)}.data")[:left])
+    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
+    assert state.lost == [(6, 10)]
+    assert seqs_of(disk, state) == [*range(1, 6), *range(11, 16)]
+
+
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name":7}', b'{"name":"x"}', b"\xff"])
 def test_a_topic_without_a_good_topic_json_keeps_its_records_under_a_made_up_name(
     disk: FakeDisk, content: bytes | None

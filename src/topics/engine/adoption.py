@@ -199,7 +199,8 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
             # Whole frames ended before a file did. Readers are told what stood there.
             state.lost.append((state.checkpointed_seq + 1, first_seq - 1))
             is_damaged = False
-        is_damaged = is_damaged or segment.data_bytes < len(data)
+        # A segment has a record at least: one without bytes has lost them.
+        is_damaged = is_damaged or segment.data_bytes < len(data) or not data
         if segment.entry_count == 0:
             continue
         if state.segments:
