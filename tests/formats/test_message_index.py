@@ -12,7 +12,6 @@ from topics.formats.message_index import (
     ENTRY_BYTES,
     OFFSET_MAX,
     POSITION_MAX,
-    count_in_order,
     decode_entries,
     make_entries,
 )
@@ -46,25 +45,3 @@ def test_entries_reach_the_last_position_and_offset() -> None:
 def test_numbers_that_would_wrap_are_a_bug_of_the_caller(first_offset: int, position: int) -> None:
     with pytest.raises(AssertionError):
         make_entries(first_offset, np.array([position]), np.zeros(1, dtype=np.uint64))
-
-
-def test_entries_in_order_are_counted_to_the_end() -> None:
-    assert count_in_order(decode_entries(b"")) == 0
-    assert count_in_order(decode_entries(entries_of([(0, 69, 5)]))) == 1
-    assert count_in_order(decode_entries(entries_of([(0, 69, 5), (1, 155, 5), (2, 219, 6)]))) == 3
-
-
-@pytest.mark.parametrize(
-    ("written", "good"),
-    [
-        ([(1, 69, 5)], 0),
-        ([(0, 0, 5)], 0),
-        ([(0, 69, 5), (2, 155, 5), (3, 219, 6)], 1),
-        ([(0, 69, 5), (1, 69, 5)], 1),
-        ([(0, 69, 5), (1, 155, 5), (2, 154, 6)], 2),
-        ([(0, 69, 5), (1, 155, 4), (2, 219, 6)], 1),
-        ([(0, 69, 2**64 - 1), (1, 155, 0)], 1),
-    ],
-)
-def test_an_order_ends_before_the_first_entry_that_breaks_it(written: list[tuple[int, int, int]], good: int) -> None:
-    assert count_in_order(decode_entries(entries_of(written))) == good

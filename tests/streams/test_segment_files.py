@@ -11,7 +11,7 @@ from topics.streams.segment_files import (
     find_segments,
     open_files,
     read_codec,
-    remove_files,
+    remove_side_files,
     segment_path,
     write_codec,
 )
@@ -58,11 +58,16 @@ def test_an_algorithm_nobody_knows_refuses_the_start_and_names_the_file(disk: Fa
     )
 
 
+def remove(disk: FakeDisk, start_offset: int) -> None:
+    disk.unlink(segment_path(ROOT, start_offset, ".log"))
+    remove_side_files(disk, ROOT, [start_offset])
+
+
 def test_handles_stay_open_until_the_last_holder_lets_go_also_of_deleted_files(disk: FakeDisk) -> None:
     files = create_files(disk, ROOT, 0, Codec.NONE)
     files.log.pwrite(b"hello", 0)
     files.hold()
-    remove_files(disk, ROOT, [0])
+    remove(disk, 0)
     files.let_go()
     assert files.log.pread(5, 0) == b"hello"
     files.let_go()
@@ -138,7 +143,7 @@ def test_no_crash_leaves_messages_whose_algorithm_is_forgotten(damage: Damage) -
             files.log.pwrite(b"messages", 0)
             files.log.fsync()
             disk.sync_dir(ROOT)
-            remove_files(disk, ROOT, [0])
+            remove(disk, 0)
         except CrashNow:
             pass
         disk.on_operation = None

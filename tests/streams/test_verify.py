@@ -82,6 +82,16 @@ def test_every_byte_of_an_index_that_changes_is_found(disk: FakeDisk) -> None:
         disk.poke(INDEX, position, index[position : position + 1])
 
 
+def test_what_a_start_would_clear_away_is_left_alone(disk: FakeDisk) -> None:
+    """Of a server that is just about to make a segment, or of a crash: neither is ours."""
+    make(disk)
+    for name in ("00000000000000000099.index", "00000000000000000000.index.tmp"):
+        disk.replace(f"{PARTITION}/{name}", bytes(16))
+    before = disk.files()
+    assert check(disk) == []
+    assert disk.files() == before
+
+
 def test_a_torn_state_log_and_a_missing_index_are_told(disk: FakeDisk) -> None:
     make(disk)
     state = disk.read(f"{ROOT}/state.messages")

@@ -124,13 +124,6 @@ def read_codec(fs: Fs, directory: str, start_offset: int) -> Codec:
     raise StartRefused(f"{path}: expected one of {known}, found {name[:40]!r}")
 
 
-def remove_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> None:
-    """Deletes segments, durably, in the order given."""
-    for start_offset in start_offsets:
-        fs.unlink(segment_path(directory, start_offset, LOG))
-    remove_side_files(fs, directory, start_offsets)
-
-
 def remove_side_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> None:
     """What belongs to logs that are unlinked: those first become durably gone (rule 1)."""
     fs.sync_dir(directory)
@@ -142,8 +135,14 @@ def remove_side_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> N
     fs.sync_dir(directory)
 
 
+def list_segments(fs: Fs, directory: str) -> list[int]:
+    """Start offsets of the segments that are there, rising. Nothing is changed."""
+    matches = [match for name in fs.listdir(directory) if (match := _SEGMENT_FILE.fullmatch(name))]
+    return sorted(int(match[1]) for match in matches if match[2] == LOG and not match[3])
+
+
 def find_segments(fs: Fs, directory: str) -> list[int]:
-    """Start offsets of the segments that are there, rising. Leftovers of a crash are removed on the way."""
+    """The same, for a start: leftovers of a crash are removed on the way."""
     found: dict[str, set[int]] = {LOG: set(), INDEX: set(), CODEC: set()}
     unlinked = False
     for name in fs.listdir(directory):

@@ -132,7 +132,7 @@ def count_good(file: File, log_bytes: int) -> tuple[int, int]:
 
 
 def _count_in_order(entries: Entries, first: int, position: int, timestamp: int, log_bytes: int) -> int:
-    """As `formats.message_index.count_in_order`, of a piece that follows an entry with this position and time."""
+    """How many from the first on are right, of a piece that follows an entry with this position and time."""
     positions = entries["position"].astype(np.int64)
     timestamps = entries["timestamp"]
     good = entries["offset"] == np.arange(first, first + len(entries), dtype=np.uint32)

@@ -29,7 +29,7 @@ from topics.streams.codec import Codec
 from topics.streams.directories import Directories
 from topics.streams.flavour import Flavour
 from topics.streams.outgoing import to_wire
-from topics.streams.segment_files import INDEX, LOG, find_segments, read_codec, segment_path
+from topics.streams.segment_files import INDEX, LOG, list_segments, read_codec, segment_path
 from topics.streams.segment_index import count_good, read_entries
 from topics.streams.settings import StreamsSettings
 
@@ -83,7 +83,7 @@ class StreamsVerifier:
     def _files(self, partitions: list[str]) -> Iterator[tuple[str, int]]:
         for key in partitions:
             path = self._directories.path(key)
-            for start_offset in find_segments(self._fs, path):
+            for start_offset in list_segments(self._fs, path):
                 yield segment_path(path, start_offset, LOG), start_offset
 
     def _size(self, path: str) -> int:
@@ -114,7 +114,7 @@ class StreamsVerifier:
 
     def _check_partition(self, key: str, flavour: Flavour) -> Iterator[Finding]:
         path = self._directories.path(key)
-        start_offsets = find_segments(self._fs, path)
+        start_offsets = list_segments(self._fs, path)
         next_offset: int | None = None
         for start_offset in start_offsets:
             if next_offset is not None and start_offset != next_offset:
