@@ -207,8 +207,9 @@ def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
 def test_files_are_found_by_kind(disk: FakeDisk) -> None:
     write(disk, list(range(1, 8)), limits=FIVE, tags={1: "red"})
     disk.replace(f"{DIRECTORY}/notes", b"")
-    assert segment_files(disk, DIRECTORY) == {1: {"data", "idx", "tags"}, 6: {"data", "idx"}}
-    assert segment_files(disk, f"{ROOT}/topics/00000009") == {}
+    disk.replace(f"{DIRECTORY}/seg-0000000000000006.replaced", b"")
+    assert segment_files(disk, DIRECTORY) == ({1: {"data", "idx", "tags"}, 6: {"data", "idx"}}, [6])
+    assert segment_files(disk, f"{ROOT}/topics/00000009") == ({}, [])
 
 
 # --- without any snapshot -----------------------------------------------------------------------------------
@@ -228,6 +229,15 @@ def test_states_are_rebuilt_from_segments_and_topic_json(disk: FakeDisk) -> None
     assert seqs_of(disk, state) == list(range(4, 13))
     assert next_id == 0x10000
     assert any("orders" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_segment_that_lost_its_bytes_is_told_of(disk: FakeDisk, left: int) -> None:
+    write(disk, list(range(1, 16)), limits=FIVE)
+    disk.replace(f"{stem(6)}.data", disk.read(f"{stem(6)}.data")[:left])
+    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
+    assert state.lost == [(6, 10)]
+    assert seqs_of(disk, state) == [*range(1, 6), *range(11, 16)]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name":7}', b'{"name":"x"}', b"\xff"])

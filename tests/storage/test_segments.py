@@ -201,6 +201,12 @@ def test_columns_tell_sizes_times_and_liveness(disk: FakeDisk, state: SegmentSta
     assert reader.single(5) == (20, False)
 
 
+def test_bytes_that_are_no_frame_are_not_dead_by_chance(disk: FakeDisk, state: SegmentState) -> None:
+    """The last of them looks like a delete byte; a read must come to them all the same, and name them."""
+    disk.replace(f"{stem(1)}.data", bytes(state.data_bytes - 1) + b"\xd5")
+    assert bytes(open_reader(disk, state).columns().live) == b"\1\1\0\1\1\1"
+
+
 def test_walking_the_frames_gives_the_index_that_was_written(disk: FakeDisk, state: SegmentState) -> None:
     data, index = disk.read(f"{stem(1)}.data"), disk.read(f"{stem(1)}.idx")
     walked = walk_entries(data, 1, state.entry_count)

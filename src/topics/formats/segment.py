@@ -76,6 +76,17 @@ def from_wal_body(body: bytes) -> bytes:
     return b"".join((_U32.pack(len(core) + TRAILER_BYTES), core, trailer))
 
 
+def from_body(body: bytes) -> bytes:
+    """The frame, live, of the part of one that its checksum covers."""
+    return b"".join((_U32.pack(len(body) + TRAILER_BYTES), body, _TRAILER.pack(xxh3_64_intdigest(body), LIVE)))
+
+
+def frame_seq(frame: bytes) -> int:
+    """The seq of a whole frame."""
+    seq: int = _HEADER.unpack_from(frame)[2]
+    return seq
+
+
 def encode(record: Record) -> bytes:
     node = b"" if record.node is None else record.node.encode()
     tag = b"" if record.tag is None else record.tag.encode()

@@ -166,6 +166,62 @@ class Diff(Struct, kw_only=True):
     performance: Performance
 
 
+class ManifestSegment(Struct, kw_only=True):
+    """A pair of files with records, in the layout of docs/formats.md."""
+
+    first_seq: U64
+    last_seq: U64
+    tier: Literal["hot", "cold"]
+    uri: str
+    data_len: U64
+    idx_len: U64
+    min_ts: U64
+    max_ts: U64
+    records: U64
+    live: U64
+    sealed: bool
+    digest: str
+
+
+class PinState(Struct, kw_only=True):
+    """Files that stay where they are for a while."""
+
+    id: U64
+    until: U64
+
+
+class Manifest(Struct, kw_only=True):
+    """One consistent picture of a topic for readers of its files."""
+
+    topic: str
+    store_id: str
+    topic_id: U64
+    epoch: U64
+    head_seq: U64
+    durable_seq: U64
+    earliest_seq: U64
+    evict_floor: U64
+    delete_below: U64
+    lost_ranges: list[tuple[U64, U64]]
+    checkpointed_seq: U64
+    pending_deletes: list[tuple[U64, U64]]
+    segments: list[ManifestSegment]
+    pin: PinState | None
+    performance: Performance
+
+
+class SegmentReplaced(Struct, kw_only=True):
+    """A segment whose files were exchanged."""
+
+    topic: str
+    first_seq: U64
+    last_seq: U64
+    removed: U64
+    data_len: U64
+    digest: str
+    performance: Performance
+
+
 class Deleted(Struct, kw_only=True):
     """How many records were removed, and what is left."""
 
@@ -287,6 +343,63 @@ class GroupDeleted(Struct, kw_only=True):
     topic: str
     group: str
     deleted: bool
+    performance: Performance
+
+
+# Staged writes.
+
+
+class Staged(Struct, kw_only=True):
+    """A chunk that is kept until it is committed."""
+
+    topic: str
+    writer: str
+    epoch: U64
+    part: U64
+    attempt: U64
+    chunk: U64
+    records: U64
+    deduped: bool
+    performance: Performance
+
+
+class EpochCommitted(Struct, kw_only=True):
+    """What a commit of staged records did."""
+
+    topic: str
+    writer: str
+    epoch: U64
+    first_seq: U64 | None
+    last_seq: U64 | None
+    count: U64 | None
+    head_seq: U64
+    deduped: bool
+    performance: Performance
+
+
+class WriterTopic(Struct, kw_only=True):
+    """What a writer has committed to one topic last."""
+
+    topic: str
+    epoch: U64
+    first_seq: U64
+    last_seq: U64
+
+
+class WriterEpochs(Struct, kw_only=True):
+    """How far a writer is."""
+
+    writer: str
+    topics: list[WriterTopic]
+    performance: Performance
+
+
+class EpochAborted(Struct, kw_only=True):
+    """What was dropped."""
+
+    writer: str
+    epoch: U64
+    dropped: U64
     performance: Performance
 
 

@@ -6,6 +6,7 @@ without a meaning fails a test.
 
 from typing import Any, Final
 
+from topics.engine.staging import WRITER_NAME_PATTERN
 from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, META_MEMBERS_MAX, READ_BYTES_MAX
 from topics.server.limits import LONG_POLL_MS_MAX
 from topics.server.settings import ServerSettings
@@ -104,6 +105,44 @@ MEANINGS: Final[dict[str, str]] = {
     "reason": "What took them.",
     "missed_estimate": "How many records that may have been.",
     "Tombstone.earliest_seq": "First seq behind the gap.",
+    # Files.
+    "ManifestBody.from_seq": "First seq.",
+    "to_seq": "Last seq; null = the head.",
+    "from_ts": "Earliest time, in milliseconds since the Unix epoch.",
+    "to_ts": "Time before which records were appended; null = any.",
+    "pin_ms": "How long the files shall stay where they are; pulled down to an hour, 0 = no pin.",
+    "store_id": "Random, and in the file STORE of every tier: tells it from an equal path on another machine.",
+    "topic_id": "Never used again, also when a topic of this name is made anew.",
+    "epoch": "Tells instances of one name apart.",
+    "durable_seq": "Up to here a power loss takes nothing; perhaps less than could be said.",
+    "evict_floor": "Records below are gone by caps or age, also where a file still has them.",
+    "delete_below": "Records below were deleted.",
+    "lost_ranges": "First and last seqs that went with a power loss.",
+    "checkpointed_seq": "Up to here records are in segments.",
+    "pending_deletes": "First and last seqs of records that are deleted and not yet marked so in their files.",
+    "segments": "Side by side, seqs ascending; none overlap.",
+    "pin": "Until when the files stay; null without a pin.",
+    "ManifestSegment.first_seq": "First seq it covers.",
+    "ManifestSegment.last_seq": "Last seq it covers.",
+    "tier": "Where it is.",
+    "uri": "Of its `.data`; its `.idx` lies beside it.",
+    "data_len": "Bytes of `.data` that count; the file may have grown since.",
+    "idx_len": "Bytes of `.idx` that count.",
+    "min_ts": "Time of its first record.",
+    "max_ts": "Time of its last record.",
+    "ManifestSegment.records": "Seqs it covers, records or not.",
+    "live": "Records in it that are live.",
+    "sealed": "Whether it never changes any more, but for delete bytes.",
+    "digest": "XXH3-128 over the checksums of its frames: its identity; empty while it is not sealed.",
+    "PinState.id": "Number of the pin.",
+    "until": "When the pin ends, in milliseconds since the Unix epoch.",
+    "ReplaceBody.first_seq": "First seq of the segment.",
+    "expect_digest": "Digest that the segment must have, as in a manifest.",
+    "ReplaceBody.data": "Name of the new `.data` in the folder `staging` of the data directory.",
+    "idx": "Name of its `.idx`, beside it.",
+    "SegmentReplaced.first_seq": "First seq it covers, as before.",
+    "SegmentReplaced.last_seq": "Last seq it covers, as before.",
+    "SegmentReplaced.removed": "Deleted records that are not in the file any more.",
     # Deletes.
     "before_seq": "Records below this seq.",
     "match": 'Records with this tag (`"v"`, `["tag","Eq","v"]`) or prefix (`"p*"`, `["tag","Glob","p*"]`).',
@@ -145,6 +184,32 @@ MEANINGS: Final[dict[str, str]] = {
     "WatchCreated.topics": "Where each topic begins, by name.",
     "WatchedTopic.from_seq": "Where the stream begins: behind this seq.",
     "ticket": "With keys: good as `token` of the stream, once, for 30 seconds.",
+    # Staged writes.
+    "writer": "Whose work it is: 1 to 128 letters, digits and `. _ : -`.",
+    "StageBody.epoch": "Number of the work: it counts up, and a commit that is not above the last one adds nothing.",
+    "StageBody.records": "What to keep.",
+    "part": "Number of the part of the epoch: parts are appended in this order.",
+    "attempt": "Which try at the part: a commit takes one of them.",
+    "chunk": "Number of the chunk of that try at the part, from 0.",
+    "Staged.epoch": "Number of the work.",
+    "Staged.records": "Records of the chunk.",
+    "Staged.deduped": "Whether it was there before, or the epoch is committed already.",
+    "EpochBody.epoch": "Number of the work.",
+    "parts": "What to append. Of each part one try.",
+    "PartBody.chunks": "How many chunks the part has; 0 if it is empty.",
+    "PartBody.records": "How many records they have in all.",
+    "EpochCommitted.epoch": "Number of the work.",
+    "EpochCommitted.first_seq": "Seq of the first record; null for an epoch below the highest.",
+    "EpochCommitted.last_seq": "Seq of the last record; one less than `first_seq` if there is none.",
+    "EpochCommitted.count": "Records appended, now or then.",
+    "EpochCommitted.deduped": "Whether it was committed before, and nothing was appended now.",
+    "WriterEpochs.topics": "The topics that it has committed to, by name.",
+    "WriterTopic.epoch": "The highest that was committed.",
+    "WriterTopic.first_seq": "Seq of its first record.",
+    "WriterTopic.last_seq": "Seq of its last record; one less than `first_seq` if there is none.",
+    "AbortBody.epoch": "Number of the work.",
+    "EpochAborted.epoch": "Number of the work.",
+    "dropped": "Chunks that were dropped.",
     # Consumer groups.
     "group": "Name of the consumer group.",
     "DiffBody.group": "A consumer group: without `from_seq`, or with 0, the read begins behind its cursor.",
@@ -251,13 +316,15 @@ def add_limits(components: dict[str, Any], settings: ServerSettings, name_patter
 
     limit_bytes("RecordBody", "tag", settings.max_tag_bytes)
     limit_bytes("RecordBody", "node", settings.max_node_bytes)
-    limit_bytes("WriteBody", "node", settings.max_node_bytes)
+    for shape in ("WriteBody", "StageBody"):
+        limit_bytes(shape, "node", settings.max_node_bytes)
+        components[shape]["properties"]["records"] |= {"minItems": 1, "maxItems": settings.max_batch_records}
+    components["StageBody"]["properties"]["writer"]["pattern"] = f"^{WRITER_NAME_PATTERN}$"
     limit_bytes("WriteBody", "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     _branch(components["ConfigBody"]["properties"]["dead_letter"], "string")["pattern"] = name_pattern
     record = components["RecordBody"]
     record["x-max-bytes"] = settings.max_record_bytes
     record["properties"]["meta"] |= {"maxProperties": META_MEMBERS_MAX, "x-max-bytes": settings.max_meta_bytes}
-    components["WriteBody"]["properties"]["records"] |= {"minItems": 1, "maxItems": settings.max_batch_records}
     components["DiffBody"]["properties"]["limit"]["x-clamped-to"] = settings.max_limit
     watch = components["WatchBody"]["properties"]
     watch["topics"] |= {"minProperties": 1, "maxProperties": settings.max_watch_topics}

@@ -23,6 +23,7 @@ from topics.engine.recovery import OpenEngine
 from topics.engine.runtime import LoopRuntime
 from topics.errors import SettingsError
 from topics.limits import TICK_MS
+from topics.server.admin_api import AdminApi
 from topics.server.app import Application
 from topics.server.auth import KeyRing
 from topics.server.connections import ConnectionSet
@@ -37,11 +38,13 @@ from topics.server.probes_api import ProbesApi
 from topics.server.queues_api import QueuesApi
 from topics.server.records_api import RecordsApi
 from topics.server.routers_api import RoutersApi
+from topics.server.segments_api import SegmentsApi
 from topics.server.settings import ServerSettings, engine_settings, is_loopback
 from topics.server.topics_api import TopicsApi
 from topics.server.watch_api import WatchApi
 from topics.server.work_api import WorkApi
 from topics.server.work_pool import WorkPool
+from topics.server.writers_api import WritersApi
 from topics.server.ws_api import WebSocketApi
 
 logger = logging.getLogger(__name__)
@@ -72,9 +75,12 @@ class Server:
         self.app = Application(settings, keys, hosts, self._loop, self._pool, self._clock)
         TopicsApi(self.app)
         RecordsApi(self.app)
+        SegmentsApi(self.app)
         QueuesApi(self.app)
         RoutersApi(self.app)
         GroupsApi(self.app)
+        WritersApi(self.app)
+        AdminApi(self.app)
         WatchApi(self.app)
         WebSocketApi(self.app)
         WorkApi(self.app)

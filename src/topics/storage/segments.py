@@ -315,9 +315,10 @@ class SegmentReader:
             # Times do not fall, so a wrong one may keep records too long, but never takes them too early.
             newest_ts = min(max(newest_ts, when), state.last_ts)
             ts.append(newest_ts)
-            sizes.append(_accounted(data, offset, length) or 0)
-            # A frame that makes no sense is not a dead one: a read must come to it, and name it.
-            live.append(length > 0 and data[offset + length - 1 : offset + length] != _DELETED)
+            size = _accounted(data, offset, length)
+            sizes.append(size or 0)
+            # A frame that makes no sense is not a dead one, whatever its end: a read must come to it, and name it.
+            live.append(length > 0 and (size is None or data[offset + length - 1 : offset + length] != _DELETED))
         return SegmentColumns(sizes, ts, live)
 
     def single(self, seq: int) -> tuple[int, bool] | None:

@@ -1,0 +1,138 @@
+"""One consistent picture of a topic for readers of its files: what is where, what is hidden, what is still in the log.
+
+Segments lie side by side and end at `checkpointed_seq`; what follows up to `head_seq` is asked for as frames. Records
+that are there and must not be shown are named: those below the floors, below `delete_below`, in `lost_ranges`, and in
+`pending_deletes` (deleted, and the delete byte in the file not set yet).
+"""
+
+from typing import Any, Final
+
+from topics.engine.engine import Engine
+from topics.engine.page import Page
+from topics.engine.pins import Pin
+from topics.engine.tail import runs_of
+from topics.engine.topic import Topic
+from topics.formats import segment as codec
+from topics.formats.segment_index import ENTRY_BYTES
+from topics.formats.snapshot import SegmentState
+from topics.formats.wal_frame import BODY_CORE_OFFSET
+from topics.storage import layout
+
+FRAMES_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+FRAMES_BYTES_MAX: Final = 64 * 1024 * 1024
+# Of one answer: they are found on the owner, whom others wait for.
+FRAMES_RECORDS_MAX: Final = 16_384
+
+
+def take_manifest(
+    engine: Engine,
+    name: str,
+    *,
+    from_seq: int = 0,
+    to_seq: int | None = None,
+    from_ts: int = 0,
+    to_ts: int | None = None,
+    pin_ms: int = 0,
+) -> dict[str, Any]:
+    """Segments that may hold records with seqs from `from_seq` to `to_seq` and times from `from_ts` to before `to_ts`.
+
+    `pin_ms` keeps their files for so long.
+    """
+    topic = engine.topic(name)
+    if topic.routers_in:
+        engine.forwarder.bring_up_to_date(topic)
+    topic.refresh(engine.now_ms())
+    states = [
+        state
+        for state in topic.segments.segments
+        if state.last_seq >= from_seq
+        and (to_seq is None or state.first_seq <= to_seq)
+        and state.last_ts >= from_ts
+        and (to_ts is None or state.first_ts < to_ts)
+    ]
+    pin: Pin | None = None
+    if pin_ms and states:
+        pin = engine.pins.pin(topic.id, frozenset(state.first_seq for state in states), pin_ms)
+    return {
+        "topic": topic.name,
+        "store_id": engine.directory.store_id,
+        "topic_id": topic.id,
+        "epoch": topic.epoch,
+        "head_seq": topic.head_seq,
+        "durable_seq": _durable_seq(engine, topic),
+        "earliest_seq": topic.earliest_seq,
+        "evict_floor": topic.evict_floor,
+        "delete_below": topic.delete_below,
+        "lost_ranges": list(topic.lost),
+        "checkpointed_seq": topic.checkpointed_seq,
+        "pending_deletes": runs_of(seq for state in states for seq in topic.segments.pending_seqs(state)),
+        "segments": [_entry(engine, topic, state) for state in states],
+        "pin": None if pin is None else {"id": pin.id, "until": pin.until_ms},
+    }
+
+
+def _durable_seq(engine: Engine, topic: Topic) -> int:
+    """Up to here a power loss takes nothing. Perhaps less than could be said: what a sync covers is known by shard."""
+    if topic.config.durability == "fsync" and not topic.routers_in:
+        return topic.head_seq
+    if topic.config.durability == "ephemeral":
+        return topic.checkpointed_seq
+    # Copies of a router may be derived from records in other shards.
+    shards = engine.wal.shards if topic.routers_in else [topic.shard]
+    return topic.head_seq if all(shard.is_synced for shard in shards) else topic.checkpointed_seq
+
+
+def _entry(engine: Engine, topic: Topic, state: SegmentState) -> dict[str, Any]:
+    return {
+        "first_seq": state.first_seq,
+        "last_seq": state.last_seq,
+        "tier": state.tier,
+        # Of its `.data`; its `.idx` lies beside it.
+        "uri": _uri(engine, topic, state),
+        "data_len": state.data_bytes,
+        "idx_len": state.entry_count * ENTRY_BYTES,
+        "min_ts": state.first_ts,
+        "max_ts": state.last_ts,
+        # Index entries, holes included.
+        "records": state.entry_count,
+        "live": state.live_count,
+        "sealed": state.sealed,
+        # 32 hexadecimal digits; empty while it is not sealed.
+        "digest": state.digest.hex(),
+    }
+
+
+def _uri(engine: Engine, topic: Topic, state: SegmentState) -> str:
+    if state.tier == "cold" and engine.cold is not None:
+        address = engine.cold.address
+    else:
+        address = engine.directory.root
+    name = layout.segment_object(topic.id, state.first_seq, "data")
+    return f"{address}/{name}" if "://" in address else f"file://{address}/{name}"
+
+
+# Frames.
+
+
+def frames_bounds(max_bytes: int) -> tuple[int, int]:
+    """How many records, and bytes of them, one answer has at most."""
+    return FRAMES_RECORDS_MAX, min(max_bytes or FRAMES_BYTES_DEFAULT, FRAMES_BYTES_MAX)
+
+
+def encode_frames(page: Page, to_seq: int | None = None) -> tuple[bytes, int]:
+    """The records of the page as segment frames, back to back, and the last seq that they speak for.
+
+    Any thread: the page is nobody else's.
+    """
+    frames: list[bytes] = []
+    for core_offset, raws in page.chunks:
+        if core_offset == BODY_CORE_OFFSET:
+            frames += map(codec.from_wal_body, raws)
+        else:
+            frames += map(codec.from_body, raws)
+    next_seq = page.next_from_seq
+    if to_seq is not None and next_seq > to_seq:
+        while frames and codec.frame_seq(frames[-1]) > to_seq:
+            frames.pop()
+        next_seq = max(to_seq, page.tombstone.gap_to if page.tombstone is not None else 0)
+    return b"".join(frames), next_seq

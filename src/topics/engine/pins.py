@@ -1,0 +1,61 @@
+"""Segment files that somebody outside is about to read: they are neither unlinked nor moved for a while.
+
+A pin keeps files, not records: retention and deletes go on hiding those. It ends by time, with its topic, or with the
+process; a reader that finds a file gone asks for a new manifest. Owner only.
+"""
+
+from typing import Final, NamedTuple
+
+from topics.clock import Clock
+from topics.errors import Throttled
+
+PIN_MS_MAX: Final = 3_600_000
+PINS_MAX: Final = 1000
+
+
+class Pin(NamedTuple):
+    id: int
+    until_ms: int
+
+
+class _Held(NamedTuple):
+    topic_id: int
+    first_seqs: frozenset[int]
+    # By the clock that never steps.
+    until_ms: int
+
+
+class Pins:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: dict[int, _Held] = {}
+        self._next_id = 1
+
+    def __len__(self) -> int:
+        self._forget_expired()
+        return len(self._held)
+
+    def pin(self, topic_id: int, first_seqs: frozenset[int], pin_ms: int) -> Pin:
+        """Keeps the segments that begin with these seqs for so long, an hour at most."""
+        self._forget_expired()
+        if len(self._held) >= PINS_MAX:
+            raise Throttled(f"{PINS_MAX} pins are held; try again when some have ended", {"pins_max": PINS_MAX})
+        pin_ms = min(pin_ms, PIN_MS_MAX)
+        pin_id, self._next_id = self._next_id, self._next_id + 1
+        self._held[pin_id] = _Held(topic_id, first_seqs, self._clock.monotonic_ms() + pin_ms)
+        return Pin(pin_id, self._clock.now_ms() + pin_ms)
+
+    def holds(self, topic_id: int, first_seq: int) -> bool:
+        if not self._held:
+            return False
+        self._forget_expired()
+        return any(held.topic_id == topic_id and first_seq in held.first_seqs for held in self._held.values())
+
+    def forget_topic(self, topic_id: int) -> None:
+        """Its files go with it."""
+        self._held = {pin_id: held for pin_id, held in self._held.items() if held.topic_id != topic_id}
+
+    def _forget_expired(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if any(held.until_ms <= now_ms for held in self._held.values()):
+            self._held = {pin_id: held for pin_id, held in self._held.items() if held.until_ms > now_ms}
