@@ -102,6 +102,8 @@ ENTRY_POINTS: Final[dict[str, str]] = {
     "topics": "what users import",
     "topics.cli.main": "the command `topics`",
     "topics.demo": "`make demo`",
+    "topics.spark.schemas": "for readers on Spark",
+    "topics.spark.stream_plan": "for readers on Spark",
 }
 
 NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})

@@ -17,6 +17,9 @@ TopicsError
 ├── TopicNotEmpty             409 topic_not_empty
 ├── RouterCycle               409 router_cycle
 ├── NotAQueue                 409 not_a_queue
+├── StageIncomplete           409 stage_incomplete
+├── SegmentChanged            409 segment_changed
+├── SegmentBusy               409 segment_busy            worth a retry
 ├── PayloadTooLarge           413 payload_too_large
 ├── UriTooLong                414 uri_too_long
 ├── UnsupportedMediaType      415 unsupported_media_type
@@ -192,6 +195,28 @@ class NotAQueue(TopicsError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f'topic "{topic}" is not a queue', {"topic": topic})
+
+
+class StageIncomplete(TopicsError):
+    """A commit names staged records that are not all there: stage the part again, then commit again."""
+
+    code = "stage_incomplete"
+    status = 409
+
+
+class SegmentChanged(TopicsError):
+    """The segment is not, or not any more, the sealed one in the hot tier that was expected: take a new manifest."""
+
+    code = "segment_changed"
+    status = 409
+
+
+class SegmentBusy(TopicsError):
+    """The segment is pinned, or being moved or replaced: it cannot be replaced now."""
+
+    code = "segment_busy"
+    status = 409
+    retriable = True
 
 
 class PayloadTooLarge(TopicsError):

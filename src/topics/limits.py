@@ -42,6 +42,17 @@ DEAD_LETTERS_PER_PASS_MAX: Final = 100
 # Consumer groups.
 GROUPS_PER_TOPIC_MAX: Final = 1000
 
+# Staged writes.
+WRITER_NAME_BYTES_MAX: Final = 128
+WRITERS_PER_TOPIC_MAX: Final = 10_000
+STAGED_CHUNKS_MAX: Final = 100_000
+STAGED_KEEP_MS: Final = 86_400_000
+# A repeated chunk is written again, for the sake of its time, when that is older than this.
+STAGED_TOUCH_MS: Final = 3_600_000
+STAGED_SWEEP_MS: Final = 60_000
+# What a commit puts into the log in one turn of its owner.
+COMMIT_TURN_BYTES: Final = 2 * MIB
+
 # Routers.
 ROUTERS_MAX: Final = 10_000
 # A record that was copied from topic to topic this often is not copied again.

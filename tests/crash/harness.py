@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.crash.model import History, ModelTopic, Op
+from tests.engine.offers import purged
 from topics.engine.config import TopicConfig
 from topics.engine.engine import Deleted
 from topics.engine.intake import NewRecord, batch_of_records
 from topics.engine.page import Tombstone
 from topics.engine.recovery import OpenEngine, open_engine
+from topics.engine.replacement import ReplacedSegment
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.staged import Appended
@@ -57,6 +59,8 @@ class World:
     # Whether the machine went down since the last start that came to its end.
     power_lost: bool = False
     opened: OpenEngine | None = None
+    # Answers to what was offered in the place of segments.
+    replaced: list[ReplacedSegment | Exception] = field(default_factory=list)
     # Called with the file system of each new process, to arm faults.
     arm: Callable[[FaultFs], None] | None = None
     faults: FaultFs = field(init=False)
@@ -275,6 +279,17 @@ class World:
         while moved != self.opened.relocator.moved_total:
             moved = self.opened.relocator.moved_total
             self.opened.relocator.tick()
+
+    def purge(self, name: str) -> None:
+        """Offers every sealed segment of a topic without its deleted records."""
+        assert self.opened is not None
+        topic = self.engine.topics.get(name)
+        if topic is None:
+            return
+        for state in list(topic.segments.segments):
+            if state.sealed and state.tier == "hot" and state.digest:
+                offer = purged(self.disk, ROOT, topic, state)
+                self.opened.replacer.replace(offer, self.replaced.append)
 
     def tick(self, ms: int = 100) -> None:
         """Time passes, and the background sync runs: what was answered before is durable after it."""

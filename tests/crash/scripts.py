@@ -339,6 +339,37 @@ def relocate(world: World) -> None:
     world.checkpoint()
 
 
+def replace_segments(world: World) -> None:
+    """Segments are written again without their deleted records, before and behind checkpoints, twice in a row, and
+    while one of them was sealed by the last checkpoint only."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    for name in ("a", "b"):
+        world.append(name, 14)
+        world.delete(name, tag="t1.1")
+    world.checkpoint()
+    for name in ("a", "b"):
+        world.delete(name, tag_prefix="t2.")
+        world.append(name, 2)
+    world.checkpoint()
+    world.purge("a")
+    world.delete("a", before_seq=3)
+    world.append("a", 9)
+    world.purge("b")
+    world.checkpoint()
+    world.purge("a")
+    world.delete("b", tag="t1.0")
+    world.append("b", 1)
+    world.checkpoint()
+    world.purge("b")
+    world.append("a", 1)
+    world.checkpoint()
+    world.append("b", 1)
+    world.checkpoint()
+    world.checkpoint()
+
+
 TINY_WAL: Final = EngineSettings(
     wal_shards=1, wal_file_bytes=4096, segment_events_max=6, tail_cache_bytes=600, segment_bytes_max=4096
 )
@@ -363,5 +394,6 @@ SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "change_shards": (change_shards, SETTINGS),
     "several_shards": (several_shards, SETTINGS),
     "relocate": (relocate, replace(SETTINGS, cold_dir="/cold", hot_retain_segments=1)),
+    "replace_segments": (replace_segments, SETTINGS),
     "busy_reservations": (busy_reservations, EngineSettings(wal_shards=1, wal_file_bytes=65536)),
 }

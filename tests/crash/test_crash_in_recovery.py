@@ -8,7 +8,17 @@ from tests.crash.scripts import SCRIPTS
 from tests.crash.sweep import RecordProperty, Tally, count_operations, run_until, sampled
 from topics.testing.fake_disk import Damage
 
-NAMES = ("append", "rotate", "checkpoint", "seal", "delete", "drop_and_recreate", "change_shards", "several_shards")
+NAMES = (
+    "append",
+    "rotate",
+    "checkpoint",
+    "seal",
+    "delete",
+    "drop_and_recreate",
+    "change_shards",
+    "several_shards",
+    "replace_segments",
+)
 STARTS = 16 if FULL else 4
 POINTS = None if FULL else 5
 

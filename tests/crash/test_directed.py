@@ -162,7 +162,10 @@ def test_b11_b15_a_replay_from_scratch_equals_snapshot_and_tail(name: str) -> No
     expect(scratch.dump(), world.dump(), "the state after a replay from scratch")
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "checkpoint_and_rotate", "delete", "delete_everything", "configure"])
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoint", "checkpoint_and_rotate", "delete", "delete_everything", "configure", "replace_segments"],
+)
 def test_d03_a_bad_newest_snapshot_falls_back_to_the_one_before(name: str) -> None:
     script, settings = SCRIPTS[name]
     world = World(settings)

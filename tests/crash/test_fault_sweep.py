@@ -31,6 +31,7 @@ NAMES: Final = (
     "configure",
     "reject",
     "several_shards",
+    "replace_segments",
 )
 STRIDE: Final = 1 if FULL else 29
 

@@ -11,7 +11,7 @@ from topics.errors import CorruptRecord, StartRefused
 from topics.formats.records import Record
 from topics.testing.fake_disk import Damage, FakeDisk
 
-NAMES = ("append", "rotate", "checkpoint", "delete", "several_shards")
+NAMES = ("append", "rotate", "checkpoint", "delete", "several_shards", "replace_segments")
 
 
 @pytest.mark.parametrize("name", NAMES)

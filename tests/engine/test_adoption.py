@@ -207,8 +207,9 @@ def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
 def test_files_are_found_by_kind(disk: FakeDisk) -> None:
     write(disk, list(range(1, 8)), limits=FIVE, tags={1: "red"})
     disk.replace(f"{DIRECTORY}/notes", b"")
-    assert segment_files(disk, DIRECTORY) == {1: {"data", "idx", "tags"}, 6: {"data", "idx"}}
-    assert segment_files(disk, f"{ROOT}/topics/00000009") == {}
+    disk.replace(f"{DIRECTORY}/seg-0000000000000006.replaced", b"")
+    assert segment_files(disk, DIRECTORY) == ({1: {"data", "idx", "tags"}, 6: {"data", "idx"}}, [6])
+    assert segment_files(disk, f"{ROOT}/topics/00000009") == ({}, [])
 
 
 # --- without any snapshot -----------------------------------------------------------------------------------

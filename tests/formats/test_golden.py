@@ -11,10 +11,11 @@ from typing import Final
 
 import pytest
 
-from topics.formats import control, segment, segment_index, snapshot, tag_sidecar, wal_frame
+from topics.formats import control, segment, segment_index, snapshot, staged_chunk, tag_sidecar, wal_frame
 from topics.formats.control import CheckpointMark, ConfigUpdate, Delete, Evict, Head, Note, TopicCreate, TopicMark
 from topics.formats.records import Record, RecordBatch
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
+from topics.formats.staged_chunk import ChunkHead
 from topics.formats.tag_sidecar import TagSidecar
 from topics.formats.wal_frame import FLAG_DURABLE, FLAG_FIRST, FLAG_MORE, FLAG_NODE, FLAG_TAG, FrameType
 
@@ -143,12 +144,21 @@ def make_tags() -> bytes:
     return tag_sidecar.encode(41, {b"acme:1": [42], b"": [45], "ä".encode(): [43, 44, 41 + 2**32 - 1]})
 
 
+CHUNK_HEAD: Final = ChunkHead(TOPIC, "import:7", 2**64 - 1, 3, 1, 0, TS, 3, sum(SIZES))
+
+
+def make_chunk() -> bytes:
+    batch = RecordBatch(ENVELOPES, SIZES, tags=[None, b"acme:1", b""], nodes=[None, b"edge-1", b""])
+    return staged_chunk.encode(CHUNK_HEAD, batch)
+
+
 MAKERS: Final[dict[str, Callable[[], bytes]]] = {
     "wal-v2.log": make_wal,
     "segment-v1.data": make_segment_data,
     "segment-v1.idx": make_segment_index,
     "snapshot-v1.bin": make_snapshot,
     "sidecar-v1.tags": make_tags,
+    "chunk-v1.staged": make_chunk,
 }
 
 
@@ -214,3 +224,10 @@ def test_a_snapshot_of_version_1_is_read() -> None:
 def test_a_tag_sidecar_of_version_1_is_read() -> None:
     sidecar = TagSidecar((GOLDEN / "sidecar-v1.tags").read_bytes())
     assert list(sidecar) == [(b"", [45]), (b"acme:1", [42]), ("ä".encode(), [43, 44, 2**32 + 40])]
+
+
+def test_a_staged_chunk_of_version_1_is_read() -> None:
+    head, batch = staged_chunk.decode((GOLDEN / "chunk-v1.staged").read_bytes())
+    assert head == CHUNK_HEAD
+    assert (tuple(batch.envelopes), tuple(batch.sizes)) == (ENVELOPES, SIZES)
+    assert (batch.tags, batch.nodes) == ([None, b"acme:1", b""], [None, b"edge-1", b""])

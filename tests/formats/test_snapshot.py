@@ -13,7 +13,16 @@ from xxhash import xxh3_64_intdigest
 from tests.formats.strategies import flip, flips, texts, u64
 from topics.errors import BadFrame, FormatError, FutureVersion, Torn
 from topics.formats import snapshot
-from topics.formats.snapshot import GroupState, KeyState, LeaseState, SegmentState, Snapshot, TopicState, WalPosition
+from topics.formats.snapshot import (
+    GroupState,
+    KeyState,
+    LeaseState,
+    SegmentState,
+    Snapshot,
+    TopicState,
+    WalPosition,
+    WriterState,
+)
 
 ranges: Final = st.lists(st.tuples(u64, u64), max_size=2)
 segments: Final = st.builds(
@@ -191,7 +200,9 @@ def test_a_tier_that_is_not_known_is_refused() -> None:
         snapshot.decode_topic(entry)
 
 
-@pytest.mark.parametrize("kind", [Snapshot, TopicState, SegmentState, WalPosition, KeyState, LeaseState, GroupState])
+@pytest.mark.parametrize(
+    "kind", [Snapshot, TopicState, SegmentState, WalPosition, KeyState, LeaseState, GroupState, WriterState]
+)
 def test_every_member_is_documented(kind: type[msgspec.Struct]) -> None:
     """Those of a map by its name, those of an array by the list of them."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text("utf-8")

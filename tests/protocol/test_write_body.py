@@ -13,7 +13,7 @@ from tests.protocol.slow_checker import Refused, check_write, compact
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicsError
 from topics.formats import envelope
 from topics.formats.records import RecordBatch
-from topics.protocol.write_body import WriteLimits, WriteRequest, decode_write
+from topics.protocol.write_body import WriteLimits, WriteRequest, decode_stage, decode_write
 
 LIMITS = WriteLimits()
 
@@ -227,3 +227,73 @@ def test_labels_are_measured_in_bytes(name: str) -> None:
     limits = WriteLimits(tag_bytes_max=4, node_bytes_max=4)
     batch_of({"records": [record(**{name: "éé"})]}, limits)
     assert refused({"records": [record(**{name: "ééx"})]}, limits) is InvalidRequest
+
+
+# Chunks to stage.
+
+PLACE = b'"writer":"w:1","epoch":18446744073709551615,"part":0,"attempt":12,"chunk":3,'
+NAMES_OF_WRITES = (b"idempotency_key", b"create", b"config", b"disable_backpressure", b"\\u")
+
+
+def staged(text: bytes) -> bytes | None:
+    """The body of a write as that of a chunk; None when a write knows members in it that a chunk does not."""
+    opening = text.find(b"{")
+    if opening < 0 or text[opening + 1 :].lstrip()[:1] != b'"' or any(name in text for name in NAMES_OF_WRITES):
+        return None
+    return text[: opening + 1] + PLACE + text[opening + 1 :]
+
+
+def same_records(ours: RecordBatch, theirs: RecordBatch) -> bool:
+    return (ours.envelopes, ours.sizes, ours.tags, ours.nodes) == (
+        theirs.envelopes,
+        theirs.sizes,
+        theirs.tags,
+        theirs.nodes,
+    )
+
+
+@given(randoms)
+def test_records_of_a_chunk_are_judged_and_taken_like_those_of_a_write(random: Random) -> None:
+    for _ in range(BODIES_PER_EXAMPLE):
+        maker = BodyMaker(random)
+        text = maker.body().text if random.random() < 0.5 else maker.broken()
+        chunk = staged(text)
+        if chunk is None:
+            continue
+        note(f"body: {chunk!r}")
+        try:
+            body, request = decode_stage(chunk)
+        except InvalidRequest:
+            assert not should_accept(text)
+            continue
+        assert should_accept(text)
+        assert (body.writer, body.epoch, body.part, body.attempt, body.chunk) == ("w:1", 2**64 - 1, 0, 12, 3)
+        assert (request.key, request.create, request.config) == (None, None, None)
+        try:
+            batch = decode_write(text).batch(LIMITS)
+        except TopicsError as error:
+            with pytest.raises(type(error)):
+                request.batch(LIMITS)
+        else:
+            assert same_records(request.batch(LIMITS), batch)
+
+
+@pytest.mark.parametrize("blank", [b"", b" ", b"\n"])
+@pytest.mark.parametrize("name", ["writer", "epoch", "part", "attempt", "chunk", "records"])
+def test_a_member_of_a_chunk_that_is_there_twice_is_refused(name: str, blank: bytes) -> None:
+    values = {"writer": b'"w"', "records": b'[{"data":1}]'}
+    members = [
+        b'"%b":%b%b' % (each.encode(), blank, values.get(each, b"7"))
+        for each in ("writer", "epoch", "part", "attempt", "chunk", "records", name)
+    ]
+    assert decode_stage(b"{" + b",".join(members[:-1]) + b"}")[0].epoch == 7
+    with pytest.raises(InvalidRequest, match="given twice"):
+        decode_stage(b"{" + b",".join(members) + b"}")
+
+
+def test_numbers_of_a_chunk_have_64_bits() -> None:
+    text = b'{"writer":"w","epoch":%d,"part":0,"attempt":0,"chunk":0,"records":[{"data":1}]}'
+    assert decode_stage(text % (2**64 - 1))[0].epoch == 2**64 - 1
+    for number in (2**64, -1):
+        with pytest.raises(InvalidRequest, match="malformed JSON body"):
+            decode_stage(text % number)

@@ -129,6 +129,9 @@ def map_case(context: schemathesis.HookContext, case: schemathesis.Case) -> sche
     if isinstance(case.body, dict):
         write_whole_numbers_as_integers(case.body)
         write_whole_numbers_as_integers(case.body.get("config"))
+        parts = case.body.get("parts")
+        for part in parts if isinstance(parts, list) else ():
+            write_whole_numbers_as_integers(part)
         wait_ms = case.body.get("wait_ms")
         if type(wait_ms) is int and 1 < wait_ms <= U32_MAX:
             # Waiting is tested elsewhere.
@@ -199,6 +202,9 @@ def stricter_rules(case: schemathesis.Case, response: schemathesis.Response) -> 
         # Tokens are as many as seqs, or none.
         lease_ids = body.get("lease_ids")
         yield bool(lease_ids) and len(lease_ids) != len(body.get("seqs", ()))
+        # A commit takes one attempt of each part.
+        parts = [part["part"] for part in body.get("parts", ())]
+        yield len(set(parts)) != len(parts)
         # Bounds are bytes, and a schema counts characters.
         for members in (body, *body.get("records", ())):
             for name, bytes_max in BYTES_MAX.items():

@@ -78,3 +78,12 @@ def test_what_is_not_spelled_exactly_so_is_not_ours(name: str) -> None:
         layout.topic_of,
     )
     assert [parse(name) for parse in parsers] == [None] * len(parsers)
+
+
+@given(U64, st.from_regex(r"[A-Za-z0-9._:-]{1,128}", fullmatch=True), st.tuples(*[st.integers(0, 2**64 - 1)] * 4))
+def test_the_name_of_a_staged_chunk_is_parsed_back(
+    topic_id: int, writer: str, place: tuple[int, int, int, int]
+) -> None:
+    name = layout.staged_chunk_name(topic_id, writer, *place)
+    assert layout.staged_chunk_of(name) == (topic_id, writer, *place)
+    assert layout.staged_chunk_of(name + layout.TEMPORARY) is None

@@ -847,3 +847,64 @@ def test_each_entry_is_answered_with_the_times_of_its_own_group(disk: FakeDisk, 
     assert times["synced"][0] == times["written"][0] > 0.0
     assert times["synced"][1] > 0.0
     assert times["late"][1] > 0.0
+
+
+# Long writes.
+
+
+def test_other_frames_of_a_topic_wait_for_the_end_of_its_long_write(disk: FakeDisk, answers: Answers) -> None:
+    """Those of other topics do not, and neither does the next part."""
+    shard = new_shard(disk)
+    shard.begin_long(1)
+    shard.submit_part(frame(1, flags=wal_frame.FLAG_FIRST | wal_frame.FLAG_MORE), 1, durable=False, done=answers("one"))
+    shard.submit(frame(9), 1, durable=True, done=answers("behind"))
+    shard.submit(frame(1, topic_id=2), 1, durable=False, done=answers("other"))
+    shard.flush()
+    shard.submit_part(frame(2, flags=0), 1, durable=True, done=answers("two"))
+    shard.flush()
+    assert answers.committed == ["one", "other", "two"]
+    shard.end_long(1)
+    shard.flush()
+    assert answers.committed == ["one", "other", "two", "behind"]
+    assert seqs_in(disk.read(FIRST_FILE)) == [1, 1, 2, 9]
+    assert shard.queue_depth == 0
+
+
+def test_a_long_write_is_refused_when_it_begins_or_not_at_all(disk: FakeDisk, answers: Answers) -> None:
+    shard = new_shard(disk)
+    shard.begin_long(1)
+    shard.throttle(Throttled("later"))
+    with pytest.raises(Throttled, match="later"):
+        shard.begin_long(2)
+    shard.submit_part(frame(1), 1, durable=False, done=answers("one"))
+    shard.end_long(1)
+    shard.flush()
+    assert answers.committed == ["one"]
+
+
+def test_a_long_write_takes_one_place_in_the_queue(disk: FakeDisk, answers: Answers) -> None:
+    shard = new_shard(disk)
+    shard.begin_long(1)
+    for seq in (1, 2):
+        shard.submit_part(frame(seq), 1, durable=True, done=answers(str(seq)))
+    assert shard.queue_depth == 1
+    shard.submit(frame(3), 1, durable=True, done=answers("behind"))
+    assert shard.queue_depth == 2
+    shard.end_long(1)
+    shard.flush()
+    assert shard.queue_depth == 0
+
+
+def test_a_failure_answers_what_waits_behind_a_long_write(disk: FakeDisk, answers: Answers) -> None:
+    faults = FaultFs(disk)
+    shard = new_shard(faults)
+    shard.begin_long(1)
+    shard.submit(frame(9), 1, durable=True, done=answers("behind"))
+    shard.submit_part(frame(1), 1, durable=True, done=answers("part"))
+    faults.fail("fdatasync")
+    shard.flush()
+    assert answers.refused == {"part": "wal_failed", "behind": "wal_failed"}
+    with pytest.raises(WalFailed):
+        shard.submit_part(frame(2), 1, durable=True, done=answers("next"))
+    shard.end_long(1)
+    assert shard.queue_depth == 0

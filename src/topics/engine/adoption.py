@@ -10,36 +10,48 @@ from typing import Any
 
 import msgspec
 
-from topics.errors import FormatError
+from topics.errors import Damaged, FormatError
 from topics.formats import envelope, segment_index
 from topics.formats import segment as codec
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
+from topics.storage.replacement import settle_index, version_in_place
 from topics.storage.segments import rebuild_index, walk_entries
 
 Tell = Callable[[str], None]
 
 
-def segment_files(fs: Fs, directory: str) -> dict[int, set[str]]:
-    """First seq -> kinds of files found."""
+def segment_files(fs: Fs, directory: str) -> tuple[dict[int, set[str]], list[int]]:
+    """First seq -> kinds of files found; and first seqs of segments that are marked as replaced."""
     found: dict[int, set[str]] = {}
+    marked: list[int] = []
     if fs.exists(directory):
         for name in fs.listdir(directory):
             parsed = layout.segment_of(name)
             if parsed is not None:
                 found.setdefault(parsed[0], set()).add(parsed[1])
-    return found
+            elif (first_seq := layout.replaced_mark_of(name)) is not None:
+                marked.append(first_seq)
+    return found, marked
 
 
-def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell) -> list[SegmentState]:
-    """Brings the noted segments of one topic in line with its files. `note` is told what is no cause for worry.
+def adopt_segments(
+    fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell, on_mark: Callable[[int], None] | None = None
+) -> list[SegmentState]:
+    """Brings the noted segments of one topic in line with its files. `note` is told what is no cause for worry,
+    `on_mark` the first seqs of segments that were replaced.
 
     Returns those that the snapshot no longer lists because the floors have passed them. Their files go like
     those of every dropped segment: not before the snapshot that still lists them.
     """
     directory = layout.topic_directory(root, state.id)
-    found = segment_files(fs, directory)
+    found, marked = segment_files(fs, directory)
+    if marked:
+        _adopt_replaced(fs, directory, state, marked, note)
+    if on_mark is not None:
+        for first_seq in marked:
+            on_mark(first_seq)
     for segment in state.segments:
         kinds = found.pop(segment.first_seq, set())
         if segment.tier == "cold" and "data" in kinds:
@@ -52,6 +64,24 @@ def adopt_segments(fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell)
         _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn, note) for first_seq in sorted(found)
     ]
     return [segment for segment in unlisted if segment is not None]
+
+
+def _adopt_replaced(fs: Fs, directory: str, state: TopicState, marked: list[int], note: Tell) -> None:
+    """Goes by the files of these segments, not by what was noted of them before they were exchanged."""
+    for place, segment in enumerate(state.segments):
+        stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
+        if segment.first_seq not in marked or not fs.exists(f"{stem}.data"):
+            continue
+        try:
+            found = version_in_place(fs, stem, segment, state.first_live)
+        except FormatError as error:
+            raise Damaged(f"{stem}{layout.REPLACED}", 0, "what became of a segment", error.message) from error
+        if found is not None:
+            note(f"{stem}.data: another version than the snapshot's, since the segment was replaced")
+            state.segments[place] = segment = found
+            state.checkpointed_seq = max(state.checkpointed_seq, segment.last_seq)
+        if segment.sealed:
+            settle_index(fs, stem, segment)
 
 
 def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], warn: Tell) -> None:
@@ -183,7 +213,7 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
         setattr(state, floor, described.get(floor, 0))
     state.lease_ceiling = described.get("lease_ceiling", 1)
     is_damaged = False
-    for first_seq in sorted(segment_files(fs, directory)):
+    for first_seq in sorted(segment_files(fs, directory)[0]):
         stem = f"{directory}/{layout.segment_stem(first_seq)}"
         if first_seq <= state.checkpointed_seq:
             continue

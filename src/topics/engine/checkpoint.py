@@ -15,6 +15,7 @@ begins again from there. Owner only, except the work handed to the background.
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -34,13 +35,20 @@ from topics.storage.checkpoint_job import FlagWork, Job, JobResult, ShardRange, 
 from topics.storage.fs import NO_SPACE
 from topics.storage.job_runner import JobRunner
 from topics.storage.relocation import flag_deleted_cold
-from topics.storage.removal import remove_hot_copy, remove_segment, remove_topic_directory, remove_wal_files
+from topics.storage.removal import (
+    remove_hot_copy,
+    remove_marks,
+    remove_segment,
+    remove_topic_directory,
+    remove_wal_files,
+)
 from topics.storage.snapshots import drop_old_snapshots, write_snapshot
 from topics.storage.wal import shard_index
 
 logger = logging.getLogger(__name__)
 
 CheckpointDone = Callable[[Exception | None], None]
+T = TypeVar("T")
 
 
 class _Captured:
@@ -85,8 +93,12 @@ class Checkpointer:
         self._doomed: list[tuple[int, int, SegmentState]] = []
         # (number of the last snapshot that calls it hot, topic id, segment) of segments that are cold now.
         self._hot_copies: list[tuple[int, int, SegmentState]] = []
-        # Topic ids whose segments must keep their pending deletes: they are being moved.
+        # (topic id, first seq) of segments that must keep their pending deletes: they are being moved or replaced.
         self.moving: set[tuple[int, int]] = set()
+        # The same of replaced segments -> number of the last snapshot that may note them as they were before.
+        self._marks: dict[tuple[int, int], int] = {}
+        # Ids of topics whose directory could not be synced after a segment was replaced.
+        self._unsynced: set[int] = set()
         self._topics_removed = 0
         self.count_total = 0
         self._last_error: Exception | None = None
@@ -150,7 +162,8 @@ class Checkpointer:
         self._running = True
         self._done = [done] if done is not None else []
         self._began_ms = self._engine.clock.monotonic_ms()
-        self._engine.wal.hold(self._quiet)
+        # A commit of several turns is in the log as a whole, or not yet: no position lies inside it.
+        self._engine.commits.when_none_is_open(lambda: self._engine.wal.hold(self._quiet))
 
     def move_to_layout(self, positions: list[WalPosition]) -> int:
         """A checkpoint after which nothing of the present WAL is needed; the number of its snapshot.
@@ -425,10 +438,15 @@ class Checkpointer:
         self._doomed += [entry for entry in doomed if pins.holds(entry[1], entry[2].first_seq)]
         doomed = [entry for entry in doomed if not pins.holds(entry[1], entry[2].first_seq)]
         hot_copies, self._hot_copies = _split(self._hot_copies, newest - 2)
+        # One that is being replaced once more has a new mark by the time this is done.
+        marks = [key for key, upto in self._marks.items() if upto <= newest - 2 and key not in self.moving]
         oldest_positions = self._kept_positions[0]
+        unsynced = sorted(self._unsynced)
         fs, root, cold = self._fs, self._root, self._engine.cold
 
         def work() -> None:
+            for topic_id in unsynced:
+                fs.sync_dir(layout.topic_directory(root, topic_id))
             drop_old_snapshots(fs, root, newest)
             remove_wal_files(fs, root, oldest_positions)
             while doomed:
@@ -439,10 +457,15 @@ class Checkpointer:
                 _, topic_id, segment = hot_copies[-1]
                 remove_hot_copy(fs, root, cold, topic_id, segment.first_seq)
                 hot_copies.pop()
+            remove_marks(fs, root, marks)
 
         def cleaned_up(result: object) -> None:
             if isinstance(result, BaseException):
                 logger.warning("old files stay for now: %s", result)
+            else:
+                self._unsynced -= set(unsynced)
+                for key in marks:
+                    self._marks.pop(key, None)
             # What is left is tried again by the next checkpoint.
             self._doomed += doomed
             self._hot_copies += hot_copies
@@ -478,12 +501,30 @@ class Checkpointer:
         upto = self.number + 1 if self._running else self.number
         self._hot_copies.append((upto, topic_id, segment))
 
+    def mark_left(self, topic_id: int, first_seq: int, *, is_durable: bool) -> None:
+        """A segment was replaced; the mark that says so goes once both kept snapshots are younger than that.
+
+        When a sync failed, only a start, which finds what is there, lets the mark go; and no old snapshot goes before
+        another sync of the directory.
+        """
+        if is_durable:
+            self._marks[topic_id, first_seq] = self.number + 1 if self._running else self.number
+        else:
+            self._marks.pop((topic_id, first_seq), None)
+            self._unsynced.add(topic_id)
+
+    def run_in_line(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Work on segment files that must not run beside a job, nor beside a removal."""
+        self._background.run(work, done)
+
     def _topic_removed(self, topic: Topic) -> None:
         self._topics_removed += 1
         self._engine.cache.forget_topic(topic.id)
         self._engine.pins.forget_topic(topic.id)
         segments = [*topic.segments.segments, *topic.segments.dropped]
         self._doomed = [entry for entry in self._doomed if entry[1] != topic.id]
+        self._unsynced.discard(topic.id)
+        self._marks = {key: upto for key, upto in self._marks.items() if key[0] != topic.id}
         fs, root, cold = self._fs, self._root, self._engine.cold
 
         def work() -> None:
@@ -528,6 +569,7 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         lease_ceiling=leases.ceiling if leases is not None else 1,
         moved=sorted(leases.moved) if leases is not None else [],
         groups=list(topic.groups.values()),
+        writers=list(topic.writers.values()),
         hops=topic.hops.within(0, upto_seq) if topic.hops is not None else [],
     )
 

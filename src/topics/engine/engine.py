@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from topics.clock import Clock
+from topics.engine.commits import Commits
 from topics.engine.config import TopicConfig, config_members
 from topics.engine.forwarding import Forwarder
 from topics.engine.groups import Groups
@@ -32,6 +33,7 @@ from topics.engine.runtime import Runtime
 from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
 from topics.engine.staged import AppendDone, Appended, Staged
+from topics.engine.staging import Staging
 from topics.engine.topic import NOBODY, LiveBytes, Topic, Waiter
 from topics.errors import (
     Closed,
@@ -124,6 +126,8 @@ class Engine:
         # Told of each new topic once it can be read. They must not call back.
         self.on_topic_created: list[Callable[[Topic], None]] = []
         self.groups = Groups(self)
+        self.staging = Staging(self)
+        self.commits = Commits(self)
         self.forwarder = Forwarder(self)
         self.routing = Routing(self)
         # Whether a flush is under way, and something was queued behind what it has written.
@@ -192,11 +196,11 @@ class Engine:
             self._check_creation(name, config)
             self._create(name, config, lambda result: done(result if isinstance(result, TopicsError) else True))
         elif topic.changing:
-            topic.on_changed.append(lambda: self._again(lambda: self.put_topic(name, config, done), done))
+            topic.on_changed.append(lambda: self.again(lambda: self.put_topic(name, config, done), done))
         else:
             self._reconfigure(topic, config, done)
 
-    def _again(self, call: Callable[[], None], done: Done) -> None:
+    def again(self, call: Callable[[], None], done: Done) -> None:
         """A call that waited: what it raises now goes to its callback."""
         try:
             call()
@@ -240,7 +244,7 @@ class Engine:
             if error is not None:
                 self._fail_stuck(topic, error)
                 done(error)
-                self._call_waiting(topic)
+                self.call_waiting(topic)
                 return
             topic.created = True
             self.topics[name] = topic
@@ -250,8 +254,8 @@ class Engine:
             done(topic)
             for tell in self.on_topic_created:
                 tell(topic)
-            self._publish_ready(topic)
-            self._call_waiting(topic)
+            self.publish_ready(topic)
+            self.call_waiting(topic)
 
         topic.shard.submit(frame, 1, durable=True, done=created)
         self.next_topic_id += 1
@@ -290,24 +294,24 @@ class Engine:
                 topic.apply_config(config, cap_floor, unlogged_last_seq)
                 topic.forget_keys(ts)
                 topic.refresh(self.now_ms())
-            self._end_change(topic)
+            self.end_change(topic)
             done(error if error is not None else False)
-            self._call_waiting(topic)
+            self.call_waiting(topic)
 
         topic.shard.submit(b"".join(frames), len(frames), durable=True, done=updated)
-        self._begin_change(topic)
+        self.begin_change(topic)
 
-    def _begin_change(self, topic: Topic) -> None:
+    def begin_change(self, topic: Topic) -> None:
         """Writes that come now wait: what is logged behind this frame obeys the new config, or a new instance."""
         topic.changing = True
         self.note_config(topic)
         self.flush_soon()
 
-    def _end_change(self, topic: Topic) -> None:
+    def end_change(self, topic: Topic) -> None:
         topic.changing = False
         self.note_config(topic)
 
-    def _call_waiting(self, topic: Topic) -> None:
+    def call_waiting(self, topic: Topic) -> None:
         waiting, topic.on_changed = topic.on_changed, []
         for call in waiting:
             call()
@@ -324,9 +328,7 @@ class Engine:
             return
         if topic.changing:
             topic.on_changed.append(
-                lambda: self._again(
-                    lambda: self.delete_topic(name, if_empty=if_empty, done=done, removed=removed), done
-                )
+                lambda: self.again(lambda: self.delete_topic(name, if_empty=if_empty, done=done, removed=removed), done)
             )
             return
         self.stage_pending(topic)
@@ -341,7 +343,7 @@ class Engine:
         frame = wal_frame.encode_control(FrameType.TOPIC_DELETE, topic.id, self.now_ms(), control.encode({}))
 
         def deleted(error: TopicsError | None) -> None:
-            self._end_change(topic)
+            self.end_change(topic)
             if error is None:
                 del self.topics[name]
                 if self._names is not None:
@@ -351,10 +353,12 @@ class Engine:
                 if removed is not None:
                     removed.extend(names)
                 self.on_topic_removed(topic)
+                self.commits.forget_topic(topic)
+                self.staging.forget_topic(topic)
                 if topic.waiters:
                     _wake(topic)
             done(error if error is not None else True)
-            self._call_waiting(topic)
+            self.call_waiting(topic)
 
         def copies_logged(error: TopicsError | None) -> None:
             if error is None:
@@ -368,11 +372,11 @@ class Engine:
 
         if topic.routers_out:
             # Copies that only its records could give again are logged first, and none are made meanwhile.
-            self._begin_change(topic)
+            self.begin_change(topic)
             self.forwarder.log_copies_of(topic, copies_logged, durable=True)
             return
         topic.shard.submit(frame, 1, durable=True, done=deleted)
-        self._begin_change(topic)
+        self.begin_change(topic)
 
     def on_topic_removed(self, topic: Topic) -> None:
         """Set by the checkpointer, which owns the files."""
@@ -447,13 +451,7 @@ class Engine:
         now_ms = self.now_ms()
         if key is not None and self._deduped(topic, key, now_ms, done):
             return
-        settings = topic.config
-        if settings.ttl_ms:
-            topic.refresh(now_ms)
-        if settings.discard == "reject":
-            _check_room(topic, batch)
-        if self.settings.total_bytes_max:
-            self._check_quota(batch)
+        self.check_write(topic, len(batch), batch.size_bytes, now_ms)
         ts = max(topic.last_ts, now_ms)
         self._stage(topic, batch, ts, key, done, dead_letter=dead_letter)
 
@@ -495,7 +493,7 @@ class Engine:
                 if first_seq + count + (topic.reserve >> 1) > topic.ceiling_asked:
                     self._reserve(topic, first_seq + count, ts)
             topic.shard.submit(
-                buffer, count, durable=is_durable, done=partial(self._committed, staged), admitted=len(pending)
+                buffer, count, durable=is_durable, done=partial(self.committed, staged), admitted=len(pending)
             )
         except TopicsError as error:
             topic.shard.dismiss(len(pending))
@@ -524,7 +522,7 @@ class Engine:
             again = partial(
                 self.append, name, batch, done, key=key, create=create, config=config, dead_letter=dead_letter
             )
-            topic.on_changed.append(lambda: self._again(again, done))
+            topic.on_changed.append(lambda: self.again(again, done))
             return None
         if topic is None:
             wanted = config or TopicConfig()
@@ -532,9 +530,8 @@ class Engine:
                 raise TopicNotFound(name)
             self._check_creation(name, wanted)
             if wanted.discard == "reject":
-                _check_fits(name, wanted, batch)
-            if self.settings.total_bytes_max:
-                self._check_quota(batch)
+                _check_fits(name, wanted, len(batch), batch.size_bytes)
+            self._check_quota(batch.size_bytes)
             topic = self._create(name, wanted, _ignore)
         return topic
 
@@ -595,7 +592,7 @@ class Engine:
                 staged.reserved = True
                 if first_seq + count + (topic.reserve >> 1) > topic.ceiling_asked:
                     self._reserve(topic, first_seq + count, ts)
-            topic.shard.submit(buffer, frames, durable=durability == "fsync", done=partial(self._committed, staged))
+            topic.shard.submit(buffer, frames, durable=durability == "fsync", done=partial(self.committed, staged))
         topic.next_seq = first_seq + count
         topic.staged.append(staged)
         topic.staged_count += count
@@ -604,7 +601,7 @@ class Engine:
         if floor > topic.staged_floor:
             topic.staged_floor = floor
         if is_unlogged:
-            self._publish_ready(topic)
+            self.publish_ready(topic)
         else:
             self.flush_soon()
 
@@ -628,11 +625,11 @@ class Engine:
         else:
             durable = topic.config.durability == "fsync"
             frame = wal_frame.encode_control(FrameType.EVICT, topic.id, ts, control.encode(evict))
-            topic.shard.submit(frame, 1, durable=durable, done=partial(self._committed, staged))
+            topic.shard.submit(frame, 1, durable=durable, done=partial(self.committed, staged))
             self.flush_soon()
         topic.next_seq = first_seq + count
         topic.staged.append(staged)
-        self._publish_ready(topic)
+        self.publish_ready(topic)
 
     def _reserve(self, topic: Topic, next_seq: int, ts: int) -> None:
         """Syncs a new head ceiling, ahead of need: twice the last one while the topic stays busy."""
@@ -642,7 +639,7 @@ class Engine:
         def reserved(error: TopicsError | None) -> None:
             if error is None:
                 topic.ceiling = max(topic.ceiling, ceiling)
-                self._publish_ready(topic)
+                self.publish_ready(topic)
                 return
             # Not what was asked for before: that may have failed too.
             topic.ceiling_asked = topic.ceiling
@@ -654,13 +651,13 @@ class Engine:
         topic.reserve = reserve
         topic.ceiling_asked = ceiling
 
-    def _committed(self, staged: Staged, error: TopicsError | None) -> None:
+    def committed(self, staged: Staged, error: TopicsError | None) -> None:
         topic = staged.topic
         if error is None:
             staged.committed = True
             # Those of the group that is being completed right now.
             staged.write_ms, staged.sync_ms = topic.shard.write_ms, topic.shard.sync_ms
-            self._publish_ready(topic)
+            self.publish_ready(topic)
             return
         # Everything staged behind it on this shard fails with it, so its seqs are free again.
         topic.next_seq = min(topic.next_seq, staged.first_seq)
@@ -669,22 +666,25 @@ class Engine:
         topic.staged_floor = topic.staged[-1].cap_floor if topic.staged else topic.cap_floor
         topic.recount_staged_evictions()
         staged.answer_all(error)
+        if staged.on_end is not None:
+            staged.on_end()
 
     def _fail_stuck(self, topic: Topic, error: TopicsError) -> None:
         """Answers writes that are committed themselves, but what they wait for will never be."""
         for staged in [staged for staged in topic.staged if staged.committed]:
-            self._committed(staged, error)
+            self.committed(staged, error)
 
     def _unstage(self, topic: Topic, staged: Staged) -> None:
         topic.staged_count -= len(staged.bodies)
         topic.staged_bytes -= staged.size_bytes
 
-    def _publish_ready(self, topic: Topic) -> None:
+    def publish_ready(self, topic: Topic) -> None:
         """Publishes, in order, what is committed."""
         if not topic.created:
             return
         queue = topic.staged
         head_seq = topic.head_seq
+        on_end: Callable[[], None] | None = None
         while queue:
             staged = queue[0]
             if not staged.committed or (staged.reserved and staged.last_seq >= topic.ceiling):
@@ -701,6 +701,10 @@ class Engine:
                 topic.keys[staged.key] = KeyState(
                     staged.key, staged.ts, staged.first_seq, len(staged.bodies), topic.head_seq
                 )
+            if staged.writer is not None:
+                self.commits.note_published(topic, staged)
+                # Nothing is staged behind it before this is called.
+                on_end = staged.on_end
             name, ts, created = topic.name, staged.ts, staged.created
             write_ms, sync_ms = staged.write_ms, staged.sync_ms
             first_seq = staged.first_seq
@@ -714,6 +718,8 @@ class Engine:
                 self.forwarder.note_source(topic)
             if topic.waiters:
                 _wake(topic)
+        if on_end is not None:
+            on_end()
 
     def _deduped(self, topic: Topic, key: str, now_ms: int, done: AppendDone) -> bool:
         """Whether a write with this key was made, or is being made, within the window. Answers it then."""
@@ -735,9 +741,17 @@ class Engine:
                 return True
         return False
 
-    def _check_quota(self, batch: RecordBatch) -> None:
+    def check_write(self, topic: Topic, count: int, size_bytes: int, now_ms: int) -> None:
+        """Whether a write of so many records and bytes is taken, by the topic's caps and the server's quota."""
+        if topic.config.ttl_ms:
+            topic.refresh(now_ms)
+        if topic.config.discard == "reject":
+            _check_room(topic, count, size_bytes)
+        self._check_quota(size_bytes)
+
+    def _check_quota(self, size_bytes: int) -> None:
         maximum = self.settings.total_bytes_max
-        if self.live_bytes.total + batch.size_bytes > maximum:
+        if maximum and self.live_bytes.total + size_bytes > maximum:
             raise Throttled("the server's byte quota is used up", {"limit": "max_total_bytes", "max": maximum})
 
     # Deleting records.
@@ -924,19 +938,19 @@ def apply_delete(topic: Topic, delete: control.Delete) -> int:
     return topic.delete_before(bound)[0]
 
 
-def _check_fits(name: str, config: TopicConfig, batch: RecordBatch) -> None:
+def _check_fits(name: str, config: TopicConfig, count: int, size_bytes: int) -> None:
     """A write that is larger than the whole cap never fits."""
-    too_many = config.cap_records and len(batch) > config.cap_records
-    too_large = config.cap_bytes and batch.size_bytes > config.cap_bytes
+    too_many = config.cap_records and count > config.cap_records
+    too_large = config.cap_bytes and size_bytes > config.cap_bytes
     if too_many or too_large:
         raise RecordTooLarge(f'the write is larger than the whole cap of topic "{name}"')
 
 
-def _check_room(topic: Topic, batch: RecordBatch) -> None:
+def _check_room(topic: Topic, count: int, size_bytes: int) -> None:
     config = topic.config
-    _check_fits(topic.name, config, batch)
-    count = topic.count + topic.staged_count + len(batch)
-    size = topic.size_bytes + topic.staged_bytes + batch.size_bytes
+    _check_fits(topic.name, config, count, size_bytes)
+    count += topic.count + topic.staged_count
+    size = topic.size_bytes + topic.staged_bytes + size_bytes
     if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
         raise TopicFull(
             f'topic "{topic.name}" is full',

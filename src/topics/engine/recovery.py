@@ -31,6 +31,7 @@ from topics.engine.hops import HopRuns
 from topics.engine.leases import LeaseTable
 from topics.engine.page import decode_raw
 from topics.engine.relocator import Relocator
+from topics.engine.replacement import Replacer
 from topics.engine.replay import Replay
 from topics.engine.replayed import WalFiles
 from topics.engine.router_recovery import restore_routers
@@ -92,6 +93,7 @@ class OpenEngine:
     checkpointer: Checkpointer
     runner: JobRunner
     relocator: Relocator
+    replacer: Replacer
     report: RecoveryReport
 
     def tick(self) -> None:
@@ -100,6 +102,7 @@ class OpenEngine:
         self.checkpointer.tick()
         self.relocator.tick()
         self.engine.forwarder.tick()
+        self.engine.staging.tick()
         self.engine.flush()
 
     def close(self, done: Callable[[Exception | None], None]) -> None:
@@ -113,6 +116,8 @@ class OpenEngine:
         self.relocator.close()
         self.engine.queues.close()
         self.engine.forwarder.close()
+        self.engine.commits.close()
+        self.engine.staging.close()
         self.checkpointer.close()
         self.runner.close()
         self.engine.wal.close()
@@ -173,6 +178,8 @@ class _Recovery:
         # (topic id, segment) that the snapshot lists and the directory does not have.
         self._missing: list[tuple[int, SegmentState]] = []
         self._with_directory: set[int] = set()
+        # (topic id, first seq) of segments that were replaced, and may be noted by a kept snapshot as they were before.
+        self._marked: list[tuple[int, int]] = []
         # Topic id -> snapshot entry, of topics that nobody ever wrote to.
         self._unused: dict[int, bytes] = {}
         # Topic id -> highest seq that was evicted when the snapshot was taken.
@@ -203,13 +210,18 @@ class _Recovery:
             snapshot, positions = self._change_shard_count(snapshot, positions)
         background = self._runtime.background("checkpoint")
         checkpointer = Checkpointer(engine, runner, background, snapshot, positions, self.report.bytes_replayed)
+        for mark in self._marked:
+            checkpointer.mark_left(*mark, is_durable=True)
         for topic in engine.topics.values():
             topic.shard = engine.wal.shard_for(topic.id)
             engine.note_config(topic)
         self._remove_left_overs()
+        engine.commits.resume()
+        for warning in engine.staging.resume():
+            self.report.warn(warning)
         self._directory.note_recovered()
         relocator = Relocator(engine, checkpointer, self._runtime.background("relocate"))
-        return OpenEngine(engine, checkpointer, runner, relocator, self.report)
+        return OpenEngine(engine, checkpointer, runner, relocator, Replacer(engine, checkpointer), self.report)
 
     # Snapshot and segments.
 
@@ -242,7 +254,7 @@ class _Recovery:
             states = [self._decode(entry, snapshot.number) for entry in snapshot.topics]
             for state, entry in zip(states, snapshot.topics, strict=True):
                 self._load_topic(state)
-                if not state.head_seq and state.ceiling <= 1 and not state.groups:
+                if not state.head_seq and state.ceiling <= 1 and not state.groups and not state.writers:
                     self._unused[state.id] = bytes(entry)
             return snapshot
         if self._wal_is_complete() or not (loaded.numbers or self._found_shard_count() or self._topic_directories()):
@@ -308,6 +320,7 @@ class _Recovery:
         topic.lost = [(first, last) for first, last in state.lost]
         topic.keys = {key.key: key for key in state.keys}
         topic.groups = {group.name: group for group in state.groups}
+        topic.writers = {writer.name: writer for writer in state.writers}
         if topic.leases is not None:
             topic.leases.ceiling = state.lease_ceiling
             topic.leases.moved.update(state.moved)
@@ -327,7 +340,14 @@ class _Recovery:
             return state, []
         noted = encode_topic(state)
         try:
-            return state, adopt_segments(self._fs, self._root, state, self.report.warn, self.report.note)
+            return state, adopt_segments(
+                self._fs,
+                self._root,
+                state,
+                self.report.warn,
+                self.report.note,
+                lambda first_seq: self._marked.append((state.id, first_seq)),
+            )
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise

@@ -78,8 +78,9 @@ class Relocator:
                 too_many = place >= settings.hot_retain_segments
                 too_large = settings.hot_retain_bytes and kept_bytes > settings.hot_retain_bytes
                 if too_many or too_large:
-                    # The oldest goes first. While it is pinned, nothing of the topic moves.
-                    if self._engine.pins.holds(topic.id, hot[0].first_seq):
+                    # The oldest goes first. While it is pinned or replaced, nothing of the topic moves.
+                    key = (topic.id, hot[0].first_seq)
+                    if self._engine.pins.holds(*key) or key in self._checkpointer.moving:
                         break
                     return topic, hot[0]
         return None

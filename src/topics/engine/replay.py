@@ -21,7 +21,7 @@ from topics.engine.replayed import Replayed, WalFiles
 from topics.engine.topic import Topic
 from topics.errors import BadFrame, Damaged
 from topics.formats import control, envelope
-from topics.formats.snapshot import KeyState, SegmentState
+from topics.formats.snapshot import KeyState, SegmentState, WriterState
 from topics.formats.wal_frame import (
     FLAG_FIRST,
     FLAG_MORE,
@@ -67,6 +67,7 @@ class TopicReplay:
         "topic",
         "touched",
         "trims",
+        "writer",
     )
 
     def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
@@ -79,6 +80,7 @@ class TopicReplay:
         # First and last seq of its records, also when segments hold them already: what a key's answer names.
         self.first_seq = self.last_seq = 0
         self.key: str | None = None
+        self.writer: control.WriterEpoch | None = None
         self.evict: control.Evict | None = None
         # The job that the open write is a copy of, and those of all writes that were finished.
         self.dead_letter: control.DeadLetter | None = None
@@ -104,6 +106,7 @@ class TopicReplay:
         self.open_tags.clear()
         self.first_seq = self.last_seq = 0
         self.key = None
+        self.writer = None
         self.evict = None
         self.dead_letter = None
         self.copies = None
@@ -124,6 +127,10 @@ class TopicReplay:
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
             topic.keys[self.key] = KeyState(self.key, ts, self.first_seq, count, self.last_seq)
+        if self.writer is not None:
+            name, first_seq = self.writer.writer, self.writer.first_seq
+            topic.writers[name] = WriterState(name, self.writer.epoch, first_seq, self.last_seq or first_seq - 1)
+            self.writer = None
         if self.evict is not None:
             topic.cap_floor = max(topic.cap_floor, self.evict.cap_floor)
             topic.ttl_floor = max(topic.ttl_floor, self.evict.ttl_floor)
@@ -302,6 +309,7 @@ class Replay:
             if note.group is not None:
                 apply_update(topic.groups, note.group, frame.ts)
             replay.key, replay.dead_letter, replay.copies = note.key, note.dead_letter, note.copies
+            replay.writer = note.writer
         elif kind == FrameType.ROUTER_CREATE:
             self._put_router(control.decode(control.RouterState, data))
         elif kind == FrameType.ROUTER_DELETE:

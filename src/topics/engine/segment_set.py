@@ -285,7 +285,7 @@ class SegmentSet:
         return any(held is state for held in self.segments)
 
     def exchange(self, old: SegmentState, new: SegmentState) -> None:
-        """The same segment, in another tier."""
+        """The same segment, in another tier or without some of its deleted records."""
         self._cache.forget(self._topic_id, old.first_seq)
         self.segments = [new if held is old else held for held in self.segments]
 

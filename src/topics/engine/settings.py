@@ -8,6 +8,7 @@ from topics.errors import InvalidRequest
 from topics.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_WAL_BYTES,
+    COMMIT_TURN_BYTES,
     HOT_RETAIN_SEGMENTS,
     MIB,
     ROUTERS_MAX,
@@ -46,6 +47,8 @@ class EngineSettings:
     total_bytes_max: int = 0
     # Recent records kept in memory beyond the un-checkpointed tail, at most, per topic.
     tail_cache_bytes: int = MIB
+    # What a commit of staged records puts into the log in one turn.
+    commit_turn_bytes: int = COMMIT_TURN_BYTES
 
     def __post_init__(self) -> None:
         """A value that cannot work is told here, by name, and not by what it breaks later."""
@@ -70,4 +73,5 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "routers_max": (0, U64_MAX),
     "total_bytes_max": (0, U64_MAX),
     "tail_cache_bytes": (0, U64_MAX),
+    "commit_turn_bytes": (1, U64_MAX),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.errors import TopicsError
+from topics.formats.control import WriterEpoch
 
 if TYPE_CHECKING:
     from topics.engine.topic import Topic
@@ -51,6 +52,7 @@ class Staged:
         "is_unlogged",
         "key",
         "last_seq",
+        "on_end",
         "reserved",
         "size_bytes",
         "sizes",
@@ -59,6 +61,7 @@ class Staged:
         "topic",
         "ts",
         "write_ms",
+        "writer",
         "writes",
     )
 
@@ -84,6 +87,10 @@ class Staged:
         self.tags: Sequence[bytes | None] | None = None
         # Idempotency key; then there is one write only.
         self.key: str | None = None
+        # A commit of staged records: whose. Then there is one write only, which grows until its last part is there.
+        self.writer: WriterEpoch | None = None
+        # Called when it is published or has failed, and the engine may be called again.
+        self.on_end: Callable[[], None] | None = None
         # Byte-cap floor that this write raises.
         self.cap_floor = 0
         # Whether the first of the writes created the topic.

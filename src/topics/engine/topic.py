@@ -32,7 +32,7 @@ from topics.engine.tag_index import TagIndex
 from topics.engine.tail import Tail
 from topics.errors import ColdUnavailable, CorruptRecord, FormatError
 from topics.formats.records import RecordBatch
-from topics.formats.snapshot import GroupState, KeyState, SegmentState
+from topics.formats.snapshot import GroupState, KeyState, SegmentState, WriterState
 from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.limits import (
     FETCH_SEGMENTS_MAX,
@@ -120,6 +120,7 @@ class Topic:
         "ttl_floor",
         "unlogged_last_seq",
         "waiters",
+        "writers",
     )
 
     def __init__(
@@ -166,6 +167,8 @@ class Topic:
         self.keys: dict[str, KeyState] = {}
         # Consumer groups by name.
         self.groups: dict[str, GroupState] = {}
+        # The newest epoch of each writer that ever committed staged records.
+        self.writers: dict[str, WriterState] = {}
         # Queues only: jobs that were handed out.
         self.leases = LeaseTable() if config.type == "queue" else None
         # Routers that it is the dest, or the source, of.

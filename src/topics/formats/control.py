@@ -177,16 +177,26 @@ class GroupUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: U64 = 0
 
 
+class WriterEpoch(msgspec.Struct, frozen=True, array_like=True):
+    """Whose work a write is, the number of that work, and its first seq: that of the first record, if there is one."""
+
+    writer: str
+    epoch: U64
+    first_seq: U64
+
+
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """First frame of a write with more to say. `key` is an idempotency key; the answer follows from the
     write's own frames. `dead_letter` is the job that the write's only record is a copy of: a replay deletes it.
     `copies` says that a router made the write's records.
-    `group` stands in a note of its own, without records."""
+    `group` stands in a note of its own, without records. `writer` says that the write is a commit of staged records;
+    one without records is a note alone."""
 
     key: str | None = None
     dead_letter: DeadLetter | None = None
     copies: Copies | None = None
     group: GroupUpdate | None = None
+    writer: WriterEpoch | None = None
 
 
 class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -34,3 +34,14 @@ def make_entries(first_offset: int, positions: NDArray[np.int64], timestamps: ND
     entries["position"] = positions
     entries["timestamp"] = timestamps
     return entries
+
+
+def count_in_order(entries: Entries) -> int:
+    """How many entries from the first on are as they must be: offsets 0, 1, 2 …, positions rise, times never fall."""
+    if not len(entries):
+        return 0
+    good = entries["offset"] == np.arange(len(entries), dtype=np.uint32)
+    good[0] &= entries["position"][0] > 0
+    good[1:] &= entries["position"][1:] > entries["position"][:-1]
+    good[1:] &= entries["timestamp"][1:] >= entries["timestamp"][:-1]
+    return len(entries) if bool(good.all()) else int(good.argmin())

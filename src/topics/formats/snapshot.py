@@ -94,6 +94,19 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     ts: U64
 
 
+class WriterState(msgspec.Struct, frozen=True, array_like=True):
+    """The newest epoch that a writer committed, and the seqs of its records; without any, `last_seq` is one less."""
+
+    name: str
+    epoch: U64
+    first_seq: U64
+    last_seq: U64
+
+    @property
+    def count(self) -> int:
+        return self.last_seq - self.first_seq + 1
+
+
 class TopicState(msgspec.Struct, omit_defaults=True):
     name: str
     id: U64
@@ -125,6 +138,7 @@ class TopicState(msgspec.Struct, omit_defaults=True):
     # Router dests that are sources too: [first seq, last seq, hops] runs of copies that are not forwarded yet.
     hops: list[tuple[U64, U64, U64]] = []
     groups: list[GroupState] = []
+    writers: list[WriterState] = []
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):

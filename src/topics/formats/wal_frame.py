@@ -379,6 +379,12 @@ def find_sync_marks(buffer: Buffer, offset: int, end: int) -> Iterator[tuple[int
             yield start, decode_sync_mark(buffer[start + HEADER_BYTES : mark_end - CHECKSUM_BYTES])
 
 
+def topic_of(frame: bytes) -> int:
+    """The topic id of a frame that this process encoded."""
+    topic_id: int = _HEADER.unpack_from(frame)[3]
+    return topic_id
+
+
 class BodyHeader(NamedTuple):
     type: int
     flags: int

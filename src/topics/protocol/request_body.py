@@ -74,6 +74,17 @@ class ManifestBody(Struct, kw_only=True, omit_defaults=True):
     pin_ms: U64 = 0
 
 
+class ReplaceBody(Struct, kw_only=True, omit_defaults=True):
+    """A segment, and the pair of files that is to take its place."""
+
+    topic_id: U64
+    epoch: U64
+    first_seq: U64
+    expect_digest: str
+    data: str
+    idx: str
+
+
 class DeleteBody(Struct, kw_only=True, omit_defaults=True):
     """What to delete for good: records below a seq, records whose tag matches, or both conditions at once."""
 
@@ -166,15 +177,53 @@ class RecordBody(Struct, gc=False):
     meta: msgspec.Raw | UnsetType = UNSET
 
 
-class WriteBody(Struct, kw_only=True):
-    """Records to append: all of them or none."""
+class RecordsBody(Struct, kw_only=True):
+    """Records, and the node of those that name none."""
 
     records: list[RecordBody]
     node: str | UnsetType | None = UNSET
+
+
+class WriteBody(RecordsBody, kw_only=True):
+    """Records to append: all of them or none."""
+
     idempotency_key: str | UnsetType | None = UNSET
     create: bool | UnsetType | None = UNSET
     config: ConfigBody | UnsetType | None = UNSET
     disable_backpressure: bool | UnsetType = UNSET
+
+
+class StageBody(RecordsBody, kw_only=True):
+    """Records to keep until they are committed, and their place in the work of their writer."""
+
+    writer: str
+    epoch: U64
+    part: U64
+    attempt: U64
+    chunk: U64
+
+
+class PartBody(Struct, kw_only=True):
+    """What a commit takes of one part of an epoch."""
+
+    part: U64
+    attempt: U64
+    chunks: U64
+    records: U64
+
+
+class EpochBody(Struct, kw_only=True):
+    """Staged records to append: all of them or none, and once."""
+
+    epoch: U64
+    topic: str
+    parts: list[PartBody]
+
+
+class AbortBody(Struct, kw_only=True):
+    """An epoch that will not be committed."""
+
+    epoch: U64
 
 
 def malformed(reason: object) -> InvalidRequest:
@@ -246,6 +295,28 @@ class WatchDecoder(BodyDecoder):
             raise malformed(f"a from_seq is larger than {U64_MAX}")
 
 
+class EpochDecoder(BodyDecoder):
+    """Looks into the parts as well."""
+
+    def __init__(self) -> None:
+        super().__init__(EpochBody)
+        self._part = BodyDecoder(PartBody)
+
+    def decode(self, text: bytes) -> Any:
+        body = super().decode(text)
+        for name, parts in pairs_of(text):
+            if name == "parts":
+                for members in parts:
+                    check_repeats(members, frozenset(PartBody.__struct_fields__))
+        return body
+
+    def check_ranges(self, body: Struct) -> None:
+        super().check_ranges(body)
+        assert isinstance(body, EpochBody)
+        for part in body.parts:
+            self._part.check_ranges(part)
+
+
 def check_text(text: bytes) -> None:
     """What holds for every body, beyond its syntax."""
     try:
@@ -276,6 +347,7 @@ def check_repeats(pairs: Iterable[tuple[str, Any]], names: frozenset[str]) -> No
 CONFIG_DECODER: Final = BodyDecoder(ConfigBody)
 DIFF_DECODER: Final = BodyDecoder(DiffBody)
 MANIFEST_DECODER: Final = BodyDecoder(ManifestBody)
+REPLACE_DECODER: Final = BodyDecoder(ReplaceBody)
 DELETE_DECODER: Final = BodyDecoder(DeleteBody)
 ROUTER_DECODER: Final = BodyDecoder(RouterBody)
 CLAIM_DECODER: Final = BodyDecoder(ClaimBody)
@@ -284,4 +356,6 @@ NACK_DECODER: Final = BodyDecoder(NackBody)
 EXTEND_DECODER: Final = BodyDecoder(ExtendBody)
 GROUP_DECODER: Final = BodyDecoder(GroupBody)
 COMMIT_DECODER: Final = BodyDecoder(CommitBody)
+EPOCH_DECODER: Final = EpochDecoder()
+ABORT_DECODER: Final = BodyDecoder(AbortBody)
 WATCH_DECODER: Final = WatchDecoder()

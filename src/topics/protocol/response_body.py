@@ -210,6 +210,18 @@ class Manifest(Struct, kw_only=True):
     performance: Performance
 
 
+class SegmentReplaced(Struct, kw_only=True):
+    """A segment whose files were exchanged."""
+
+    topic: str
+    first_seq: U64
+    last_seq: U64
+    removed: U64
+    data_len: U64
+    digest: str
+    performance: Performance
+
+
 class Deleted(Struct, kw_only=True):
     """How many records were removed, and what is left."""
 
@@ -331,6 +343,63 @@ class GroupDeleted(Struct, kw_only=True):
     topic: str
     group: str
     deleted: bool
+    performance: Performance
+
+
+# Staged writes.
+
+
+class Staged(Struct, kw_only=True):
+    """A chunk that is kept until it is committed."""
+
+    topic: str
+    writer: str
+    epoch: U64
+    part: U64
+    attempt: U64
+    chunk: U64
+    records: U64
+    deduped: bool
+    performance: Performance
+
+
+class EpochCommitted(Struct, kw_only=True):
+    """What a commit of staged records did."""
+
+    topic: str
+    writer: str
+    epoch: U64
+    first_seq: U64 | None
+    last_seq: U64 | None
+    count: U64 | None
+    head_seq: U64
+    deduped: bool
+    performance: Performance
+
+
+class WriterTopic(Struct, kw_only=True):
+    """What a writer has committed to one topic last."""
+
+    topic: str
+    epoch: U64
+    first_seq: U64
+    last_seq: U64
+
+
+class WriterEpochs(Struct, kw_only=True):
+    """How far a writer is."""
+
+    writer: str
+    topics: list[WriterTopic]
+    performance: Performance
+
+
+class EpochAborted(Struct, kw_only=True):
+    """What was dropped."""
+
+    writer: str
+    epoch: U64
+    dropped: U64
     performance: Performance
 
 

@@ -8,7 +8,7 @@ proven that way, and only what is odd is looked at member by member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -26,12 +26,15 @@ from topics.limits import (
     NODE_BYTES_MAX,
     RECORD_BYTES_MAX,
     TAG_BYTES_MAX,
+    U64_MAX,
 )
 from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
 from topics.protocol.request_body import (
     CONFIG_DECODER,
     ConfigBody,
     RecordBody,
+    RecordsBody,
+    StageBody,
     WriteBody,
     check_repeats,
     check_text,
@@ -43,9 +46,13 @@ from topics.protocol.ws_command import NO_REQUEST_ID, Publish
 
 _decode: Final = msgspec.json.Decoder(WriteBody).decode
 _decode_publish: Final = msgspec.json.Decoder(Publish).decode
+_decode_stage: Final = msgspec.json.Decoder(StageBody).decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WRITE_NAMES: Final = frozenset(WriteBody.__struct_fields__)
 _PUBLISH_NAMES: Final = frozenset(Publish.__struct_fields__) | {"op"}
+_STAGE_NAMES: Final = frozenset(StageBody.__struct_fields__)
+# The place of a chunk.
+_STAGE_NUMBERS: Final = ("epoch", "part", "attempt", "chunk")
 _RECORD_NAMES: Final = frozenset(RecordBody.__struct_fields__)
 _CONFIG_NAMES: Final = frozenset(ConfigBody.__struct_fields__)
 
@@ -68,16 +75,23 @@ class WriteRequest:
 
     __slots__ = ("_has_breaks", "_node", "_plain", "_records", "config", "create", "key", "waits_for_room")
 
-    def __init__(self, body: WriteBody, plain: tuple[list[msgspec.Raw], list[int]] | None, *, has_breaks: bool) -> None:
+    def __init__(
+        self, body: RecordsBody, plain: tuple[list[msgspec.Raw], list[int]] | None, *, has_breaks: bool
+    ) -> None:
         self._records = body.records
         self._node = None if body.node is UNSET else body.node
         self._has_breaks = has_breaks
         # Payloads and their sizes, when there is nothing else: no tags, nodes or metas.
         self._plain = plain
-        self.key = None if body.idempotency_key is UNSET else body.idempotency_key
-        self.create = None if body.create is UNSET else body.create
-        self.config = None if body.config is UNSET else body.config
-        self.waits_for_room = body.disable_backpressure is True
+        self.key: str | None = None
+        self.create: bool | None = None
+        self.config: ConfigBody | None = None
+        self.waits_for_room = False
+        if isinstance(body, WriteBody):
+            self.key = None if body.idempotency_key is UNSET else body.idempotency_key
+            self.create = None if body.create is UNSET else body.create
+            self.config = None if body.config is UNSET else body.config
+            self.waits_for_room = body.disable_backpressure is True
 
     def batch(self, limits: WriteLimits) -> RecordBatch:
         """The records, within the limits: their count first, then the key, then each record."""
@@ -154,14 +168,28 @@ def decode_write(text: bytes) -> WriteRequest:
     return _checked(text, decoded(_decode, text), 0)
 
 
+def decode_stage(text: bytes) -> tuple[StageBody, WriteRequest]:
+    """The chunk in the text: its place, and its records, which are checked as those of a write."""
+    body = decoded(_decode_stage, text)
+    request = _checked(text, body, _other_bytes(body))
+    for name in _STAGE_NUMBERS:
+        if getattr(body, name) > U64_MAX:
+            raise malformed(f"{name} is larger than {U64_MAX}")
+    return body, request
+
+
 def checked_publish(text: bytes, command: Publish) -> WriteRequest:
     """The write that was found in a command. Raises `InvalidRequest` for what no parser of JSON minds."""
     check_depth(bytes(command.request_id), JSON_DEPTH_MAX - 1)
     return _checked(text, command, _other_bytes(command))
 
 
-def _other_bytes(command: WriteBody) -> int:
+def _other_bytes(command: RecordsBody) -> int:
     """How many bytes of a minimal command are those of members that a write does not have."""
+    if isinstance(command, StageBody):
+        # "writer":"", with the name between the quotes, and "epoch":1, and the like.
+        numbers = sum([len(name) + 4 + len(str(getattr(command, name))) for name in _STAGE_NUMBERS])
+        return 12 + len(command.writer.encode()) + numbers
     if not isinstance(command, Publish):
         return 0
     # "op":"publish", and "topic":"", with the name between the quotes.
@@ -172,7 +200,7 @@ def _other_bytes(command: WriteBody) -> int:
     return size if command.return_seqs else size + 20
 
 
-def _checked(text: bytes, body: WriteBody, other_bytes: int) -> WriteRequest:
+def _checked(text: bytes, body: RecordsBody, other_bytes: int) -> WriteRequest:
     has_breaks = b"\n" in text or b"\r" in text
     try:
         check_unicode(text)
@@ -195,20 +223,24 @@ def _checked(text: bytes, body: WriteBody, other_bytes: int) -> WriteRequest:
     return WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
 
 
-def _is_minimal(text: bytes, body: WriteBody, other_bytes: int) -> bool:
+def _is_minimal(text: bytes, body: RecordsBody, other_bytes: int) -> bool:
     """Whether the values found leave no byte of the text unexplained."""
     records = body.records
     count = len(records)
-    if count == 0 or body.config is not UNSET or body.disable_backpressure is not UNSET:
+    if count == 0:
         return False
     # {"records":[]}, then {"data":} for each and commas between them.
     size = other_bytes + 14 + 9 * count + count - 1 + sum([len(record.data) for record in records])
     # ,"tag": and the like.
     size += _labels_bytes([record.tag for record in records], 7)
     size += _labels_bytes([record.node for record in records], 8)
-    size += _labels_bytes([body.node], 8) + _labels_bytes([body.idempotency_key], 19)
-    if body.create is not UNSET:
-        size += 15 if body.create is False else 14
+    size += _labels_bytes([body.node], 8)
+    if isinstance(body, WriteBody):
+        if body.config is not UNSET or body.disable_backpressure is not UNSET:
+            return False
+        size += _labels_bytes([body.idempotency_key], 19)
+        if body.create is not UNSET:
+            size += 15 if body.create is False else 14
     metas = [record.meta for record in records]
     if metas.count(UNSET) != count:
         size += sum(8 + len(meta) for meta in metas if meta is not UNSET)
@@ -230,22 +262,32 @@ def _check_payload_depths(records: list[RecordBody]) -> None:
             check_depth(bytes(record.meta), _PAYLOAD_DEPTH_MAX)
 
 
-def _check_loose(text: bytes, body: WriteBody) -> None:
+def _check_loose(text: bytes, body: RecordsBody) -> None:
     """A body with blanks, unknown members, a config, or something worse."""
+    decode, names = _kind_of(body)
     compact = msgspec.json.format(text, indent=-1)
     if len(compact) < len(text):
-        compact_body = _decode_publish(compact) if isinstance(body, Publish) else _decode(compact)
+        compact_body = decode(compact)
         if _is_minimal(compact, compact_body, _other_bytes(compact_body)):
             _check_payload_depths(compact_body.records)
             return
     check_text(text)
     pairs = pairs_of(text)
-    check_repeats(pairs, _PUBLISH_NAMES if isinstance(body, Publish) else _WRITE_NAMES)
+    check_repeats(pairs, names)
     for name, value in pairs:
         if name == "records":
             for record in value:
                 check_repeats(record, _RECORD_NAMES)
-        elif name == "config" and value is not None:
+        elif name == "config" and value is not None and isinstance(body, WriteBody):
             check_repeats(value, _CONFIG_NAMES)
-    if body.config is not UNSET and body.config is not None:
+    if isinstance(body, WriteBody) and body.config is not UNSET and body.config is not None:
         CONFIG_DECODER.check_ranges(body.config)
+
+
+def _kind_of(body: RecordsBody) -> tuple[Callable[[bytes], RecordsBody], frozenset[str]]:
+    """How a body of this kind is decoded, and which names in it are ours."""
+    if isinstance(body, Publish):
+        return _decode_publish, _PUBLISH_NAMES
+    if isinstance(body, StageBody):
+        return _decode_stage, _STAGE_NAMES
+    return _decode, _WRITE_NAMES

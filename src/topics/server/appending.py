@@ -21,6 +21,7 @@ from topics.server.auth import ADMIN, Key
 from topics.server.exchange import Parkable
 from topics.server.limits import ROOM_RETRY_MS
 from topics.server.pressure import RETRY_AFTER_MS
+from topics.server.settings import ServerSettings
 from topics.server.topics_api import config_of
 
 logger = logging.getLogger(__name__)
@@ -48,14 +49,7 @@ class Appender:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        settings = app.settings
-        self._limits = WriteLimits(
-            records_max=settings.max_batch_records,
-            record_bytes_max=settings.max_record_bytes,
-            meta_bytes_max=settings.max_meta_bytes,
-            tag_bytes_max=settings.max_tag_bytes,
-            node_bytes_max=settings.max_node_bytes,
-        )
+        self._limits = write_limits(app.settings)
 
     @property
     def _engine(self) -> Engine:
@@ -158,6 +152,17 @@ class Appender:
                 performance,
             )
         )
+
+
+def write_limits(settings: ServerSettings) -> WriteLimits:
+    """What the settings allow a write to be."""
+    return WriteLimits(
+        records_max=settings.max_batch_records,
+        record_bytes_max=settings.max_record_bytes,
+        meta_bytes_max=settings.max_meta_bytes,
+        tag_bytes_max=settings.max_tag_bytes,
+        node_bytes_max=settings.max_node_bytes,
+    )
 
 
 def seqs_member(result: Appended) -> bytes:

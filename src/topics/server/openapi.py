@@ -14,6 +14,7 @@ import msgspec
 
 from topics.engine.names import TOPIC_NAME_PATTERN
 from topics.engine.router import ROUTER_NAME_PATTERN
+from topics.engine.staging import WRITER_NAME_PATTERN
 from topics.errors import (
     Closed,
     Forbidden,
@@ -113,6 +114,8 @@ def _operation(name: str, path: str, endpoint: Endpoint, settings: ServerSetting
         parameters.insert(0, _router_parameter(about))
     if "{wid}" in path:
         parameters.insert(0, _session_parameter())
+    if "{writer}" in path:
+        parameters.insert(0, _writer_parameter())
     if parameters:
         made["parameters"] = parameters
     if about.body is not None:
@@ -168,6 +171,17 @@ def _session_parameter() -> dict[str, Any]:
         "description": "The watch session.",
         "schema": {"type": "string", "minLength": 1},
         "example": "wid_3sN0v9Xk2m1Qe8aTzYbC7w",
+    }
+
+
+def _writer_parameter() -> dict[str, Any]:
+    return {
+        "name": "writer",
+        "in": "path",
+        "required": True,
+        "description": "Name of the writer.",
+        "schema": {"type": "string", "pattern": f"^{WRITER_NAME_PATTERN}$"},
+        "example": "import:parcels",
     }
 
 

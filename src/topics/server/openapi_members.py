@@ -6,6 +6,7 @@ without a meaning fails a test.
 
 from typing import Any, Final
 
+from topics.engine.staging import WRITER_NAME_PATTERN
 from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, META_MEMBERS_MAX, READ_BYTES_MAX
 from topics.server.limits import LONG_POLL_MS_MAX
 from topics.server.settings import ServerSettings
@@ -135,6 +136,13 @@ MEANINGS: Final[dict[str, str]] = {
     "digest": "XXH3-128 over the checksums of its frames: its identity; empty while it is not sealed.",
     "PinState.id": "Number of the pin.",
     "until": "When the pin ends, in milliseconds since the Unix epoch.",
+    "ReplaceBody.first_seq": "First seq of the segment.",
+    "expect_digest": "Digest that the segment must have, as in a manifest.",
+    "ReplaceBody.data": "Name of the new `.data` in the folder `staging` of the data directory.",
+    "idx": "Name of its `.idx`, beside it.",
+    "SegmentReplaced.first_seq": "First seq it covers, as before.",
+    "SegmentReplaced.last_seq": "Last seq it covers, as before.",
+    "SegmentReplaced.removed": "Deleted records that are not in the file any more.",
     # Deletes.
     "before_seq": "Records below this seq.",
     "match": 'Records with this tag (`"v"`, `["tag","Eq","v"]`) or prefix (`"p*"`, `["tag","Glob","p*"]`).',
@@ -176,6 +184,32 @@ MEANINGS: Final[dict[str, str]] = {
     "WatchCreated.topics": "Where each topic begins, by name.",
     "WatchedTopic.from_seq": "Where the stream begins: behind this seq.",
     "ticket": "With keys: good as `token` of the stream, once, for 30 seconds.",
+    # Staged writes.
+    "writer": "Whose work it is: 1 to 128 letters, digits and `. _ : -`.",
+    "StageBody.epoch": "Number of the work: it counts up, and a commit that is not above the last one adds nothing.",
+    "StageBody.records": "What to keep.",
+    "part": "Number of the part of the epoch: parts are appended in this order.",
+    "attempt": "Which try at the part: a commit takes one of them.",
+    "chunk": "Number of the chunk of that try at the part, from 0.",
+    "Staged.epoch": "Number of the work.",
+    "Staged.records": "Records of the chunk.",
+    "Staged.deduped": "Whether it was there before, or the epoch is committed already.",
+    "EpochBody.epoch": "Number of the work.",
+    "parts": "What to append. Of each part one try.",
+    "PartBody.chunks": "How many chunks the part has; 0 if it is empty.",
+    "PartBody.records": "How many records they have in all.",
+    "EpochCommitted.epoch": "Number of the work.",
+    "EpochCommitted.first_seq": "Seq of the first record; null for an epoch below the highest.",
+    "EpochCommitted.last_seq": "Seq of the last record; one less than `first_seq` if there is none.",
+    "EpochCommitted.count": "Records appended, now or then.",
+    "EpochCommitted.deduped": "Whether it was committed before, and nothing was appended now.",
+    "WriterEpochs.topics": "The topics that it has committed to, by name.",
+    "WriterTopic.epoch": "The highest that was committed.",
+    "WriterTopic.first_seq": "Seq of its first record.",
+    "WriterTopic.last_seq": "Seq of its last record; one less than `first_seq` if there is none.",
+    "AbortBody.epoch": "Number of the work.",
+    "EpochAborted.epoch": "Number of the work.",
+    "dropped": "Chunks that were dropped.",
     # Consumer groups.
     "group": "Name of the consumer group.",
     "DiffBody.group": "A consumer group: without `from_seq`, or with 0, the read begins behind its cursor.",
@@ -282,13 +316,15 @@ def add_limits(components: dict[str, Any], settings: ServerSettings, name_patter
 
     limit_bytes("RecordBody", "tag", settings.max_tag_bytes)
     limit_bytes("RecordBody", "node", settings.max_node_bytes)
-    limit_bytes("WriteBody", "node", settings.max_node_bytes)
+    for shape in ("WriteBody", "StageBody"):
+        limit_bytes(shape, "node", settings.max_node_bytes)
+        components[shape]["properties"]["records"] |= {"minItems": 1, "maxItems": settings.max_batch_records}
+    components["StageBody"]["properties"]["writer"]["pattern"] = f"^{WRITER_NAME_PATTERN}$"
     limit_bytes("WriteBody", "idempotency_key", IDEMPOTENCY_KEY_BYTES_MAX)
     _branch(components["ConfigBody"]["properties"]["dead_letter"], "string")["pattern"] = name_pattern
     record = components["RecordBody"]
     record["x-max-bytes"] = settings.max_record_bytes
     record["properties"]["meta"] |= {"maxProperties": META_MEMBERS_MAX, "x-max-bytes": settings.max_meta_bytes}
-    components["WriteBody"]["properties"]["records"] |= {"minItems": 1, "maxItems": settings.max_batch_records}
     components["DiffBody"]["properties"]["limit"]["x-clamped-to"] = settings.max_limit
     watch = components["WatchBody"]["properties"]
     watch["topics"] |= {"minProperties": 1, "maxProperties": settings.max_watch_topics}

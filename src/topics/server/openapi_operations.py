@@ -22,6 +22,9 @@ from topics.errors import (
     RecordTooLarge,
     RouterCycle,
     RouterNotFound,
+    SegmentBusy,
+    SegmentChanged,
+    StageIncomplete,
     StorageFull,
     Throttled,
     TopicExistsIncompatible,
@@ -34,17 +37,21 @@ from topics.errors import (
 )
 from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX
 from topics.protocol.request_body import (
+    AbortBody,
     AckBody,
     ClaimBody,
     CommitBody,
     ConfigBody,
     DeleteBody,
     DiffBody,
+    EpochBody,
     ExtendBody,
     GroupBody,
     ManifestBody,
     NackBody,
+    ReplaceBody,
     RouterBody,
+    StageBody,
     WatchBody,
     WriteBody,
 )
@@ -55,6 +62,8 @@ from topics.protocol.response_body import (
     Committed,
     Deleted,
     Diff,
+    EpochAborted,
+    EpochCommitted,
     Extended,
     GroupDeleted,
     GroupList,
@@ -70,10 +79,13 @@ from topics.protocol.response_body import (
     Router,
     RouterDeleted,
     RouterList,
+    SegmentReplaced,
+    Staged,
     TopicDeleted,
     TopicList,
     TopicState,
     WatchCreated,
+    WriterEpochs,
 )
 from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 
@@ -121,6 +133,7 @@ TAGS: Final = {
     "routers": "Records copied from one topic to another.",
     "watching": "Records as they come, in one stream for many topics.",
     "groups": "Named cursors that the server keeps for readers.",
+    "writers": "Work that is staged in parts and committed as a whole, once.",
     "operations": "Probes, metrics, and this document.",
 }
 
@@ -413,6 +426,38 @@ OPERATIONS: Final[dict[str, Operation]] = {
             ),
         ),
         errors=(TopicNotFound, CorruptRecord, ColdUnavailable),
+    ),
+    "replace_segment": Operation(
+        "files",
+        "Exchange the files of a segment",
+        {
+            200: Reply(
+                "The new files are in place, durably.",
+                SegmentReplaced,
+                {
+                    "topic": "parcels",
+                    "first_seq": 601,
+                    "last_seq": 800,
+                    "removed": 102,
+                    "data_len": 14100,
+                    "digest": "90c3a5e7d1b24f6088e2a4c6f8091b3d",
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        "For programs that write segments again: the same records without some that are marked as deleted in the file, "
+        "or a new index. Every frame that stays is compared with the one that is there. Only a sealed segment in the "
+        "data directory can be replaced, and only the one of the given digest. The files in `staging` are taken away.",
+        body=ReplaceBody,
+        body_example={
+            "topic_id": 7,
+            "epoch": 1,
+            "first_seq": 601,
+            "expect_digest": "5a1f0c7be29d4386a0b1c2d3e4f50617",
+            "data": "purge-601.data",
+            "idx": "purge-601.idx",
+        },
+        errors=(TopicNotFound, NotFound, SegmentChanged, SegmentBusy, CorruptRecord, StorageFull),
     ),
     "delete": Operation(
         "records",
@@ -733,6 +778,105 @@ OPERATIONS: Final[dict[str, Operation]] = {
         body=CommitBody,
         body_example={"seq": 800},
         errors=(TopicNotFound, GroupNotFound, *COMMIT_ERRORS),
+    ),
+    "stage": Operation(
+        "writers",
+        "Stage records",
+        {
+            200: Reply(
+                "They are kept.",
+                Staged,
+                {
+                    "topic": "parcels",
+                    "writer": "import:parcels",
+                    "epoch": 7,
+                    "part": 0,
+                    "attempt": 0,
+                    "chunk": 0,
+                    "records": 2,
+                    "deduped": False,
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        "Keeps the records, durably and unseen, until their epoch is committed or aborted, or nobody has touched them "
+        "for a day. The same writer, epoch, part, attempt and chunk again is a repeat and changes nothing. Records "
+        "obey the limits of a write.",
+        body=StageBody,
+        body_example={
+            "writer": "import:parcels",
+            "epoch": 7,
+            "part": 0,
+            "attempt": 0,
+            "chunk": 0,
+            "records": [{"data": {"id": 1}, "tag": "acme:1"}, {"data": 5}],
+        },
+        errors=(TopicNotFound, BatchTooLarge, RecordTooLarge, Throttled, StorageFull),
+        checks_name=False,
+    ),
+    "commit_epoch": Operation(
+        "writers",
+        "Commit staged records",
+        {
+            200: Reply(
+                "All of them are in the topic, or were before.",
+                EpochCommitted,
+                {
+                    "topic": "parcels",
+                    "writer": "import:parcels",
+                    "epoch": 7,
+                    "first_seq": 815,
+                    "last_seq": 816,
+                    "count": 2,
+                    "head_seq": 816,
+                    "deduped": False,
+                    "performance": {"server_total_ms": 1.9, "wal_append_ms": 0.1, "fsync_ms": 1.4},
+                },
+            )
+        },
+        "Appends the parts in the order of their numbers as one write of any size: seen at once, and after a crash "
+        "whole or not at all. The server remembers the highest epoch of a writer in each topic, without an end: the "
+        "same one or a lower one adds nothing and is `deduped`, with its seqs if it is the highest. Other writes to "
+        "the topic wait meanwhile. Needs the scope write, for the topic.",
+        body=EpochBody,
+        body_example={
+            "epoch": 7,
+            "topic": "parcels",
+            "parts": [{"part": 0, "attempt": 0, "chunks": 1, "records": 2}],
+        },
+        errors=(TopicNotFound, StageIncomplete, RecordTooLarge, TopicFull, *COMMIT_ERRORS),
+        checks_name=False,
+    ),
+    "get_writer": Operation(
+        "writers",
+        "How far a writer is",
+        {
+            200: Reply(
+                "Its highest epoch in each topic, by name; no topics if it has committed nothing.",
+                WriterEpochs,
+                {
+                    "writer": "import:parcels",
+                    "topics": [{"topic": "parcels", "epoch": 7, "first_seq": 815, "last_seq": 816}],
+                    "performance": _PERFORMANCE,
+                },
+            )
+        },
+        errors=(InvalidRequest,),
+        checks_name=False,
+    ),
+    "abort_epoch": Operation(
+        "writers",
+        "Drop staged records",
+        {
+            200: Reply(
+                "What was staged of the epoch is gone; what was committed stays.",
+                EpochAborted,
+                {"writer": "import:parcels", "epoch": 7, "dropped": 1, "performance": _PERFORMANCE},
+            )
+        },
+        body=AbortBody,
+        body_example={"epoch": 7},
+        checks_name=False,
     ),
     "health": Operation(
         "operations",

@@ -26,6 +26,8 @@ PLACES: Final = (
     Place(b"/v0/topics/", "{topic}", WRITE),
     Place(b"/v0/routers/", "{router}", ADMIN),
     Place(b"/v0/watch/", "{wid}", 0, is_guarded=False),
+    # A key's prefixes are about the topics that a writer writes to: its endpoints look at them.
+    Place(b"/v0/writers/", "{writer}", WRITE, is_guarded=False),
 )
 
 

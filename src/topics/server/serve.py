@@ -23,6 +23,7 @@ from topics.engine.recovery import OpenEngine
 from topics.engine.runtime import LoopRuntime
 from topics.errors import SettingsError
 from topics.limits import TICK_MS
+from topics.server.admin_api import AdminApi
 from topics.server.app import Application
 from topics.server.auth import KeyRing
 from topics.server.connections import ConnectionSet
@@ -43,6 +44,7 @@ from topics.server.topics_api import TopicsApi
 from topics.server.watch_api import WatchApi
 from topics.server.work_api import WorkApi
 from topics.server.work_pool import WorkPool
+from topics.server.writers_api import WritersApi
 from topics.server.ws_api import WebSocketApi
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,8 @@ class Server:
         QueuesApi(self.app)
         RoutersApi(self.app)
         GroupsApi(self.app)
+        WritersApi(self.app)
+        AdminApi(self.app)
         WatchApi(self.app)
         WebSocketApi(self.app)
         WorkApi(self.app)

@@ -1,7 +1,8 @@
 """Names in the data directory. The only place that spells or parses them.
 
     .topics.lock   STORE   meta/snapshot.0001.bin   wal/CURRENT   wal/wal-0000000000000001.log
-    topics/00000001/topic.json, seg-0000000000000001.data, .idx, .tags   staging/
+    topics/00000001/topic.json, seg-0000000000000001.data, .idx, .tags, .replaced
+    staging/chunk-00000001-7-0-0-2-writer.staged (epoch 7, part 0, attempt 0, chunk 2)
 
 With more than one WAL shard the files of each stand in wal/shard-NN/. Names of topics never reach the
 file system: directories are numbered by topic id, 8 or more upper-case hex digits.
@@ -19,6 +20,8 @@ TORN: Final = ".torn"
 REWRITE: Final = ".rewrite"
 DELETED: Final = ".deleted"
 BROKEN: Final = ".broken"
+STAGED: Final = ".staged"
+REPLACED: Final = ".replaced"
 
 _WAL_FILE: Final = re.compile(r"wal-([0-9]{16})\.log")
 _REWRITE_OF_WAL: Final = re.compile(r"(wal-\d{16}\.log)\.(\d+)\.rewrite")
@@ -26,6 +29,10 @@ _SHARD: Final = re.compile(r"shard-([0-9]{2})")
 _SNAPSHOT: Final = re.compile(r"snapshot\.([0-9]{4,})\.bin")
 _SEGMENT: Final = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tags)")
 _REPAIR_REPORT: Final = re.compile(r"repair-([0-9]{4,})\.json")
+_STAGED_CHUNK: Final = re.compile(r"chunk-([0-9A-F]{8,16})-(\d+)-(\d+)-(\d+)-(\d+)-([A-Za-z0-9._:-]{1,128})\.staged")
+_REPLACED_MARK: Final = re.compile(r"seg-([0-9]{16,20})\.replaced")
+# Neither hidden nor a path, and no name that something else in the folder has.
+_OFFERED: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(?<!\.tmp)(?<!\.staged)")
 _TOPIC_DIR: Final = re.compile(r"([0-9A-F]{8,16})")
 
 
@@ -99,6 +106,33 @@ def segment_of(name: str) -> tuple[int, str] | None:
 def segment_object(topic_id: int, first_seq: int, kind: str) -> str:
     """Name of a segment file inside a tier's root."""
     return f"topics/{topic_name(topic_id)}/{segment_stem(first_seq)}.{kind}"
+
+
+def replaced_mark_of(name: str) -> int | None:
+    """First seq of the segment that a mark tells of: its files were exchanged."""
+    match = _REPLACED_MARK.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def is_offered_name(name: str) -> bool:
+    """Whether a file of this name in `staging/` can be one of a pair that is to replace a segment."""
+    return _OFFERED.fullmatch(name) is not None
+
+
+def staging_directory(root: str) -> str:
+    return f"{root}/staging"
+
+
+def staged_chunk_name(topic_id: int, writer: str, epoch: int, part: int, attempt: int, chunk: int) -> str:
+    return f"chunk-{topic_name(topic_id)}-{epoch}-{part}-{attempt}-{chunk}-{writer}{STAGED}"
+
+
+def staged_chunk_of(name: str) -> tuple[int, str, int, int, int, int] | None:
+    """(topic id, writer, epoch, part, attempt, chunk) of a staged chunk's name."""
+    match = _STAGED_CHUNK.fullmatch(name)
+    if match is None:
+        return None
+    return int(match[1], 16), match[6], int(match[2]), int(match[3]), int(match[4]), int(match[5])
 
 
 def repair_report_name(number: int) -> str:

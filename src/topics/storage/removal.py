@@ -31,7 +31,7 @@ def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, 
     """The files of one segment, in whichever tier."""
     directory = layout.topic_directory(root, topic_id)
     stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
-    removed = False
+    removed = _remove_mark(fs, stem)
     for kind in SEGMENT_KINDS:
         if fs.exists(f"{stem}.{kind}"):
             fs.unlink(f"{stem}.{kind}")
@@ -40,6 +40,24 @@ def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, 
         fs.sync_dir(directory)
     if segment.tier == "cold" and cold is not None:
         remove_cold_copy(cold, topic_id, segment.first_seq)
+
+
+def remove_marks(fs: Fs, root: str, segments: list[tuple[int, int]]) -> None:
+    """What tells that these (topic id, first seq) were replaced."""
+    for topic_id in sorted({topic_id for topic_id, _ in segments}):
+        directory = layout.topic_directory(root, topic_id)
+        stems = [f"{directory}/{layout.segment_stem(first_seq)}" for owner, first_seq in segments if owner == topic_id]
+        # All of them, not up to the first that was there.
+        if sum(_remove_mark(fs, stem) for stem in stems):
+            fs.sync_dir(directory)
+
+
+def _remove_mark(fs: Fs, stem: str) -> bool:
+    """Whether there was one."""
+    is_there = fs.exists(stem + layout.REPLACED)
+    if is_there:
+        fs.unlink(stem + layout.REPLACED)
+    return is_there
 
 
 def remove_cold_copy(cold: SegmentStore, topic_id: int, first_seq: int) -> None:
@@ -80,6 +98,7 @@ def remove_hot_copy(fs: Fs, root: str, cold: SegmentStore, topic_id: int, first_
         return
     if not cold.exists(layout.segment_object(topic_id, first_seq, "data")):
         raise ColdUnavailable(f"{cold.address} lost a segment that was moved there; the hot copy stays")
+    _remove_mark(fs, stem)
     for kind in SEGMENT_KINDS:
         if fs.exists(f"{stem}.{kind}"):
             fs.unlink(f"{stem}.{kind}")

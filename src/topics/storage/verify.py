@@ -19,6 +19,7 @@ from topics.storage import layout
 from topics.storage.directory import Holder
 from topics.storage.findings import Finding, Severity, Totals
 from topics.storage.fs import Fs, read_file
+from topics.storage.replacement import read_mark, version_in_place
 from topics.storage.segment_survey import SegmentSurvey, cold_files, hot_files
 from topics.storage.stores import FolderStore, SegmentStore, read_store_id
 from topics.storage.wal_recovery import list_wal_files
@@ -391,10 +392,14 @@ class Verifier:
         trace = self._traces.get(topic_id) or TopicTrace()
         found: dict[int, set[str]] = {}
         has_description = False
+        marked: set[int] = set()
         for name in self._list(directory):
             parsed = layout.segment_of(name)
             if parsed is not None:
                 found.setdefault(parsed[0], set()).add(parsed[1])
+            elif (first_seq := layout.replaced_mark_of(name)) is not None:
+                marked.add(first_seq)
+                yield from self._check_mark(topic_id, first_seq)
             elif name == layout.TOPIC_JSON:
                 has_description = True
                 yield from self._check_topic_json(topic_id, f"{directory}/{name}", state)
@@ -412,9 +417,33 @@ class Verifier:
         for segment in state.segments if state is not None else []:
             kinds = found.pop(segment.first_seq, set())
             assert state is not None
+            if segment.first_seq in marked and "data" in kinds:
+                segment = self._as_replaced(topic_id, segment, state.first_live)
             yield from self._check_listed(state, trace, segment, kinds)
         for first_seq, kinds in sorted(found.items()):
             yield from self._check_unlisted(topic_id, state, first_seq, kinds)
+
+    def _as_replaced(self, topic_id: int, noted: SegmentState, floor_seq: int) -> SegmentState:
+        """The segment as its files are, where a snapshot notes it as it was before they were exchanged."""
+        stem = f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(noted.first_seq)}"
+        try:
+            return version_in_place(self._fs, stem, noted, floor_seq) or noted
+        except FormatError:
+            return noted
+
+    def _check_mark(self, topic_id: int, first_seq: int) -> Iterator[Finding]:
+        self.totals.files += 1
+        stem = f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(first_seq)}"
+        try:
+            read_mark(self._fs, stem)
+        except FormatError as error:
+            yield Finding(
+                severity="damage",
+                file=self._name(stem + layout.REPLACED),
+                message=error.message.removeprefix(stem + layout.REPLACED).strip(),
+                topic=self._topic_name(topic_id),
+                advice="it tells what a segment was before it was written again; a start does without it where it can",
+            )
 
     def _check_topic_json(self, topic_id: int, path: str, state: TopicState | None) -> Iterator[Finding]:
         self.totals.files += 1
@@ -508,6 +537,8 @@ class Verifier:
             return
         files = hot_files(self._fs, self._root, topic_id, topic, first_seq)
         kept = self._kept.get((topic_id, first_seq))
+        if kept is not None:
+            kept = self._as_replaced(topic_id, kept, 0)
         survey = SegmentSurvey(files, first_seq, kept, state, is_newest=False)
         yield from self._survey(survey, len(kinds))
         if kept is not None:

@@ -14,6 +14,8 @@ Rules of this file:
    a failure of the disk: the group is refused, its bytes are cut back durably, and the next one may try.
 5. The first group after each sync begins with a sync mark, so that a start can tell a torn tail from
    damage. If no group follows within a second the mark is written alone.
+6. A long write goes over several groups. Until its last part is queued, other frames of its topic wait: the
+   first of them would end it for a reader.
 
 A crash between the write and the sync of a group may leave any part of it on disk. That is why frames
 carry "first" and "more" flags: a start drops a write whose last frame is missing.
@@ -163,6 +165,8 @@ class WalShard:
         self._synced_frame = position.frame - 1
         self._synced_offset = position.offset
         self._queue: list[_Entry] = []
+        # Topic id -> entries that wait for the end of its long write.
+        self._behind_long: dict[int, list[_Entry]] = {}
         # Writes admitted and not yet committed: a disk that hangs in a sync fills the queue too (A14).
         self.queue_depth = 0
         self._queue_max = WAL_QUEUE_SUBMISSIONS_MAX
@@ -248,7 +252,31 @@ class WalShard:
         if admitted == 0:
             self.admit()
             admitted = 1
-        self._queue.append(_Entry(buffer, frame_count, admitted, done, durable=durable))
+        entry = _Entry(buffer, frame_count, admitted, done, durable=durable)
+        if self._behind_long:
+            waiting = self._behind_long.get(wal_frame.topic_of(buffer))
+            if waiting is not None:
+                waiting.append(entry)
+                return
+        self._queue.append(entry)
+
+    def begin_long(self, topic_id: int) -> None:
+        """Takes a place in the queue for a write that comes in parts. What raises here has begun nothing."""
+        assert topic_id not in self._behind_long
+        self.admit()
+        self._behind_long[topic_id] = []
+
+    def submit_part(self, buffer: bytes, frame_count: int, *, durable: bool, done: Done) -> None:
+        """The next frames of a long write. Neither a full queue nor a throttle refuses what was begun."""
+        assert wal_frame.topic_of(buffer) in self._behind_long
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)
+        self._queue.append(_Entry(buffer, frame_count, 0, done, durable=durable))
+
+    def end_long(self, topic_id: int) -> None:
+        """Its last part is queued, or none will follow: then readers drop what they find of it."""
+        self._queue += self._behind_long.pop(topic_id)
+        self.queue_depth -= 1
 
     def flush(self) -> None:
         """Writes what is queued as one group. Called once per turn of the owner."""
@@ -367,6 +395,9 @@ class WalShard:
         logger.error("WAL shard %d: %s failed (%s); read-only until a restart", self.index, what, error)
         self._failed = failure = WalFailed(self.index, what)
         entries = [*self._waiting, *queue, *self._queue]
+        for behind in self._behind_long.values():
+            entries += behind
+            behind.clear()
         self._waiting.clear()
         self._queue = []
         self.queue_depth -= sum(entry.admitted for entry in entries)

@@ -1,0 +1,1 @@
+"""Topics on Spark: options, schemas, planning and loss, none of which needs a JVM."""

@@ -1,0 +1,112 @@
+"""The schema of every table, in one place: Arrow for the batches, DDL text for Spark.
+
+Spark takes a schema as DDL, so nothing of it is imported here. It compares the first batch of a task with what it
+asked for: names, order, types, and also which columns may be null. So a batch is given exactly the schema that was
+requested, and a read that names a column we do not have, or another type, is refused before a task starts.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from topics.formats import columnar, columnar_messages
+from topics.spark import options
+from topics.spark.options import BadOption, Format, ReadOptions
+
+# The options know the columns by name, without Arrow.
+assert options.COLUMNS == columnar.COLUMNS
+assert options.COLUMNS_ON_DEMAND == columnar.COLUMNS_ON_DEMAND
+assert options.GAP_COLUMNS == columnar.GAP_COLUMNS
+assert options.STREAM_COLUMNS == columnar_messages.COLUMNS
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_DDL_BY_TYPE: Final = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.bool_(): "boolean",
+    _TIMESTAMP: "timestamp",
+}
+
+
+def _required(**types: pa.DataType) -> list[pa.Field]:
+    return [pa.field(name, wanted, nullable=False) for name, wanted in types.items()]
+
+
+_SEGMENTS: Final = pa.schema(
+    [
+        *_required(topic=pa.string(), topic_id=pa.int64(), epoch=pa.int64(), first_seq=pa.int64(), last_seq=pa.int64()),
+        *_required(records=pa.int64(), live=pa.int64(), bytes=pa.int64(), min_ts=_TIMESTAMP, max_ts=_TIMESTAMP),
+        *_required(tier=pa.string(), uri=pa.string(), sealed=pa.bool_()),
+        # Only a sealed segment has one.
+        pa.field("digest", pa.string()),
+    ]
+)
+_TOPICS: Final = pa.schema(
+    [
+        *_required(name=pa.string(), id=pa.int64(), type=pa.string(), epoch=pa.int64(), head_seq=pa.int64()),
+        *_required(earliest_seq=pa.int64(), evict_floor=pa.int64(), count=pa.int64(), bytes=pa.int64()),
+        *_required(config=pa.string()),
+    ]
+)
+_GAPS: Final = pa.schema(
+    [
+        *_required(topic=pa.string(), gap_from=pa.int64()),
+        # Nobody knows how far a topic went that is gone.
+        pa.field("gap_to", pa.int64()),
+        *_required(reason=pa.string()),
+    ]
+)
+_TABLES: Final = {"segments": _SEGMENTS, "topics": _TOPICS, "gaps": _GAPS}
+
+
+def schema_of(read: ReadOptions, source: Format = "topics") -> pa.Schema:
+    """The Arrow schema of what these options read."""
+    if source == "topics_streams":
+        return columnar_messages.schema(read.columns_with_gaps)
+    if read.table == "records":
+        return columnar.schema(read.columns_with_gaps)
+    return _TABLES[read.table]
+
+
+def ddl(schema: pa.Schema) -> str:
+    """The schema as Spark reads it."""
+    return ", ".join(
+        f"`{field.name}` {_DDL_BY_TYPE[field.type]}{'' if field.nullable else ' not null'}" for field in schema
+    )
+
+
+def requested_schema(known: pa.Schema, requested: Iterable[tuple[str, str, bool]]) -> pa.Schema:
+    """The part of a known schema that Spark asks for: name, simple type and nullability of each column.
+
+    Raises `BadOption` for a column that is not there or has another type, and when those that tell gap rows from
+    records are there and not asked for: no schema hides a gap either.
+    """
+    fields = []
+    for name, wanted_type, nullable in requested:
+        position = known.get_field_index(name)
+        if position < 0:
+            raise BadOption(f"the schema has column `{name}`, which is none of {', '.join(known.names)}")
+        field = known.field(position)
+        if _DDL_BY_TYPE[field.type] != wanted_type.lower():
+            raise BadOption(
+                f"the schema has column `{name}` as {wanted_type}, it is {_DDL_BY_TYPE[field.type]}; cast it afterwards"
+            )
+        if field.nullable and not nullable:
+            raise BadOption(f"the schema has column `{name}` as not null, but it can be null")
+        fields.append(field.with_nullable(nullable))
+    names = [field.name for field in fields]
+    if "kind" in known.names and "kind" not in names:
+        raise BadOption("the schema must have column `kind`: rows can be gaps, and nothing else tells them apart")
+    return pa.schema(fields)
+
+
+def with_schema(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The same rows under exactly this schema: its columns, its order, its nullability."""
+    return pa.RecordBatch.from_arrays(_columns(batch, wanted.names), schema=wanted)
+
+
+def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
+    return [batch.column(name) for name in names]
