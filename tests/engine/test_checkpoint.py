@@ -105,6 +105,26 @@ def test_one_that_is_asked_for_while_one_runs_comes_right_behind_it(disk: FakeDi
     assert log.topic().checkpointed_seq == 2
 
 
+def test_a_topic_is_sealed_when_that_is_asked_for_also_behind_a_running_checkpoint(disk: FakeDisk) -> None:
+    runtime = HeldRuntime()
+    log = SmallLog(disk, runtime=runtime)
+    done: list[Any] = []
+    log.append("a")
+    log.append("b")
+    log.checkpointer.start(done.append)
+    log.append("a")
+    log.checkpointer.seal(log.topic("a"), done.append)
+    runtime.checkpoints.run_all()
+    assert done == [None, None]
+    assert [(state.last_seq, state.sealed) for state in log.topic("a").segments.segments] == [(2, True)]
+    assert [state.sealed for state in log.topic("b").segments.segments] == [False], "only the one that was named"
+    log.append("a")
+    disk.kill()
+    again = SmallLog(disk)
+    assert again.seqs("a") == [1, 2, 3]
+    assert [(state.last_seq, state.sealed) for state in again.topic("a").segments.segments] == [(2, True)]
+
+
 def test_writers_that_outrun_the_checkpoints_are_held_back_until_one_is_done(disk: FakeDisk) -> None:
     """What is in no segment is in memory: it must not grow without end."""
     runtime = HeldRuntime()

@@ -66,6 +66,7 @@ from topics.protocol.response_body import (
     Staged,
     TopicDeleted,
     TopicList,
+    TopicSealed,
     TopicState,
     WatchCreated,
     WriterEpochs,
@@ -304,6 +305,7 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     expect(TopicState, 200, "GET", topic)
     server.call(checkpointed(server))
     assert expect(Manifest, 200, "POST", f"{topic}/manifest", {"pin_ms": 1000}).segments[0].last_seq == 5
+    assert expect(TopicSealed, 200, "POST", f"{topic}/seal").sealed_seq == 5
     expect(Appended, 200, "POST", queue, write)
     assert expect(Claimed, 200, "POST", f"{queue}/claim", {"node": "w", "max": 2}).count == 2
     assert expect(Extended, 200, "POST", f"{queue}/extend", {"node": "w", "seqs": [1], "lease_ms": 9999}).extended == 1

@@ -100,6 +100,8 @@ class Checkpointer:
         # Ids of topics whose directory could not be synced after a segment was replaced.
         self._unsynced: set[int] = set()
         self._topics_removed = 0
+        # Ids of topics whose active segment the next checkpoint seals.
+        self._to_seal: set[int] = set()
         self.count_total = 0
         self._last_error: Exception | None = None
         # Positions the next snapshot notes instead of the real ones: a change of the shard count.
@@ -164,6 +166,14 @@ class Checkpointer:
         self._began_ms = self._engine.clock.monotonic_ms()
         # A commit of several turns is in the log as a whole, or not yet: no position lies inside it.
         self._engine.commits.when_none_is_open(lambda: self._engine.wal.hold(self._quiet))
+
+    def seal(self, topic: Topic, done: CheckpointDone) -> None:
+        """Puts away what was written to the topic until now, and seals its last segment: then all of it is in files
+        that do not change any more."""
+        if topic.active_segment() is not None or topic.checkpointed_seq < topic.head_seq:
+            self._to_seal.add(topic.id)
+            topic.encoded = None
+        self.start(done)
 
     def move_to_layout(self, positions: list[WalPosition]) -> int:
         """A checkpoint after which nothing of the present WAL is needed; the number of its snapshot.
@@ -264,7 +274,9 @@ class Checkpointer:
             unlogged=_unlogged(topic, upto_seq),
             topic_json=_changed_topic_json(topic, upto_seq),
             topic_json_may_stand=topic.topic_json is None,
+            seal=topic.id in self._to_seal,
         )
+        self._to_seal.discard(topic.id)
         captured = _Captured(topic, state, work)
         for segment in segments.segments:
             if segments.has_pending(segment) and (topic.id, segment.first_seq) not in self.moving:

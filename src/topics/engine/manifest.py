@@ -17,6 +17,7 @@ from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.storage import layout
+from topics.storage.stores import file_address
 
 FRAMES_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FRAMES_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -62,6 +63,10 @@ def take_manifest(
         "durable_seq": _durable_seq(engine, topic),
         "earliest_seq": topic.earliest_seq,
         "evict_floor": topic.evict_floor,
+        # Its parts, each the last seq that went for this reason: they give a gap the reason that its tombstone has.
+        "cap_floor": topic.cap_floor,
+        "ttl_floor": topic.ttl_floor,
+        "trim_floor": topic.trim_floor,
         "delete_below": topic.delete_below,
         "lost_ranges": list(topic.lost),
         "checkpointed_seq": topic.checkpointed_seq,
@@ -108,7 +113,7 @@ def _uri(engine: Engine, topic: Topic, state: SegmentState) -> str:
     else:
         address = engine.directory.root
     name = layout.segment_object(topic.id, state.first_seq, "data")
-    return f"{address}/{name}" if "://" in address else f"file://{address}/{name}"
+    return f"{address}/{name}" if "://" in address else file_address(f"{address}/{name}")
 
 
 # Frames.

@@ -201,12 +201,25 @@ class Manifest(Struct, kw_only=True):
     durable_seq: U64
     earliest_seq: U64
     evict_floor: U64
+    cap_floor: U64
+    ttl_floor: U64
+    trim_floor: U64
     delete_below: U64
     lost_ranges: list[tuple[U64, U64]]
     checkpointed_seq: U64
     pending_deletes: list[tuple[U64, U64]]
     segments: list[ManifestSegment]
     pin: PinState | None
+    performance: Performance
+
+
+class TopicSealed(Struct, kw_only=True):
+    """What of a topic is in files that do not change any more."""
+
+    topic: str
+    head_seq: U64
+    sealed_seq: U64
+    segments: U64
     performance: Performance
 
 

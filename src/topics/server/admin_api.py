@@ -1,4 +1,4 @@
-"""Endpoints for programs that look after a store: segments written again (spark.md §6, S6)."""
+"""Endpoints for programs that look after a store: segments sealed now, or written again (spark.md §6, S6)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,27 @@ class AdminApi:
         self._app = app
         endpoint = Endpoint("replace_segment", self.replace_segment, ADMIN, Body.REQUIRED)
         app.routes.add("POST", "/v0/admin/segments/replace", endpoint)
+        app.routes.add("POST", "/v0/topics/{topic}/seal", Endpoint("seal_topic", self.seal, ADMIN))
+
+    def seal(self, exchange: Exchange) -> None:
+        opened = self._app.open_engine()
+        opened.checkpointer.seal(opened.engine.topic(exchange.name), partial(self._answer_sealed, exchange))
+
+    def _answer_sealed(self, exchange: Exchange, error: Exception | None) -> None:
+        def go_on() -> None:
+            if error is not None:
+                raise error
+            # Its name may belong to another topic, or to none, by now.
+            topic = self._app.open_engine().engine.topic(exchange.name)
+            members = {
+                "topic": topic.name,
+                "head_seq": topic.head_seq,
+                "sealed_seq": max((state.last_seq for state in topic.segments.segments if state.sealed), default=0),
+                "segments": sum(state.sealed for state in topic.segments.segments),
+            }
+            reply(exchange, 200, members)
+
+        self._app.guarded(exchange, go_on)
 
     def replace_segment(self, exchange: Exchange) -> None:
         body: ReplaceBody = REPLACE_DECODER.decode(exchange.body)

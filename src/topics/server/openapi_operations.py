@@ -83,6 +83,7 @@ from topics.protocol.response_body import (
     Staged,
     TopicDeleted,
     TopicList,
+    TopicSealed,
     TopicState,
     WatchCreated,
     WriterEpochs,
@@ -205,6 +206,9 @@ _MANIFEST: Final = {
     "durable_seq": 814,
     "earliest_seq": 701,
     "evict_floor": 701,
+    "cap_floor": 700,
+    "ttl_floor": 0,
+    "trim_floor": 0,
     "delete_below": 0,
     "lost_ranges": [],
     "checkpointed_seq": 800,
@@ -426,6 +430,20 @@ OPERATIONS: Final[dict[str, Operation]] = {
             ),
         ),
         errors=(TopicNotFound, CorruptRecord, ColdUnavailable),
+    ),
+    "seal_topic": Operation(
+        "files",
+        "Put a topic's records into sealed segments now",
+        {
+            200: Reply(
+                "What was written before is in files that do not change any more.",
+                TopicSealed,
+                {"topic": "parcels", "head_seq": 812, "sealed_seq": 812, "segments": 3, "performance": _PERFORMANCE},
+            )
+        },
+        "A segment is sealed when it is full or old. This seals the last one as it is, so that programs that copy "
+        "sealed segments get all of an idle topic. Many small segments cost: it is not for every write.",
+        errors=(TopicNotFound, StorageFull),
     ),
     "replace_segment": Operation(
         "files",

@@ -16,7 +16,7 @@ from topics.version import package_version
 
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # What this server can do beyond the first contract.
-FEATURES: Final[tuple[str, ...]] = ("manifest", "frames", "stage", "replace")
+FEATURES: Final[tuple[str, ...]] = ("manifest", "frames", "stage", "replace", "seal")
 
 VERSION: Final = package_version()
 

@@ -47,6 +47,8 @@ class TopicWork(msgspec.Struct):
     topic_json: bytes = b""
     # Whether an earlier process may have written the very same.
     topic_json_may_stand: bool = False
+    # Whether its active segment ends here, whatever its size and age.
+    seal: bool = False
 
 
 class FlagWork(msgspec.Struct, frozen=True):
@@ -116,7 +118,7 @@ class _TopicRun:
         """The segments that were changed, all durable."""
         while self._unlogged:
             self._put(*self._unlogged.popleft())
-        self._appender.finish()
+        self._appender.finish(seal=self._work.seal)
         return self._appender.touched
 
 

@@ -171,15 +171,16 @@ class SegmentAppender:
             self.touched.append(self._active)
         self._active = None
 
-    def finish(self) -> None:
-        """Everything durable; the active segment sealed if it is full or old enough."""
+    def finish(self, *, seal: bool = False) -> None:
+        """Everything durable; the active segment sealed if it is full or old enough, or if that is asked for."""
         active = self._active
         if active is None:
             return
         self._flush()
         limits = self._limits
         is_old = limits.age_ms_max > 0 and self._now_ms - active.created_ts >= limits.age_ms_max
-        if active.entry_count >= limits.events_max or active.data_bytes >= limits.bytes_max or is_old:
+        is_full = active.entry_count >= limits.events_max or active.data_bytes >= limits.bytes_max
+        if seal or is_full or is_old:
             self._seal()
 
 

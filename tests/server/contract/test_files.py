@@ -27,6 +27,39 @@ def test_a_manifest_of_a_fresh_topic_has_no_segments(client: Client, topic: str)
     assert answer["performance"].keys() == {"server_total_ms"}
 
 
+def test_a_manifest_tells_what_took_the_records_below_its_floor(client: Client, topic: str) -> None:
+    client.request("PUT", f"/v0/topics/{topic}", {"cap_records": 2})
+    client.write(topic, 1, 2, 3, 4, 5)
+    answer = client.request("POST", f"/v0/topics/{topic}/manifest").json
+    assert [answer[name] for name in ("evict_floor", "cap_floor", "ttl_floor", "trim_floor")] == [4, 3, 0, 0]
+
+
+def test_sealing_puts_all_of_an_idle_topic_into_files_that_do_not_change(client: Client, topic: str) -> None:
+    client.write(topic, 1, 2, 3)
+    sealed = client.request("POST", f"/v0/topics/{topic}/seal").json
+    assert [sealed[name] for name in ("topic", "head_seq", "sealed_seq", "segments")] == [topic, 3, 3, 1]
+    again = client.request("POST", f"/v0/topics/{topic}/seal").json
+    assert (again["sealed_seq"], again["segments"]) == (3, 1), "nothing new, so nothing to seal"
+    client.write(topic, 4)
+    assert client.request("POST", f"/v0/topics/{topic}/seal").json["segments"] == 2
+    picture = client.request("POST", f"/v0/topics/{topic}/manifest").json
+    assert picture["checkpointed_seq"] == 4
+    segments = picture["segments"]
+    assert [(segment["first_seq"], segment["last_seq"], segment["sealed"]) for segment in segments] == [
+        (1, 3, True),
+        (4, 4, True),
+    ]
+    assert all(len(segment["digest"]) == 32 for segment in segments)
+
+
+def test_sealing_a_topic_that_is_empty_or_not_there(client: Client, topic: str) -> None:
+    client.request("PUT", f"/v0/topics/{topic}", {})
+    sealed = client.request("POST", f"/v0/topics/{topic}/seal").json
+    assert (sealed["sealed_seq"], sealed["segments"]) == (0, 0)
+    answer = client.request("POST", f"/v0/topics/{topic}-none/seal")
+    assert (answer.status, answer.error["code"]) == (404, "topic_not_found")
+
+
 def test_frames_are_the_records_byte_for_byte(client: Client, topic: str) -> None:
     client.write(topic, {"a": [1, 2.50]}, "ü")
     answer = client.request("GET", f"/v0/topics/{topic}/frames")
