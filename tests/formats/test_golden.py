@@ -144,7 +144,7 @@ def make_tags() -> bytes:
     return tag_sidecar.encode(41, {b"acme:1": [42], b"": [45], "ä".encode(): [43, 44, 41 + 2**32 - 1]})
 
 
-CHUNK_HEAD: Final = ChunkHead(TOPIC, "import:7", 2**64 - 1, 3, 1, 0, TS, 3, sum(SIZES))
+CHUNK_HEAD: Final = ChunkHead(TOPIC, "import:7", 2**64 - 1, 3, 1, 0, TS, 3, sum(SIZES), has_labels=True)
 
 
 def make_chunk() -> bytes:

@@ -5,9 +5,10 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from topics.errors import BadFrame, FormatError, FutureVersion, Torn
-from topics.formats import envelope, staged_chunk, wal_frame
+from topics.formats import envelope, staged_chunk
 from topics.formats.records import RecordBatch
 from topics.formats.staged_chunk import HEAD_BYTES_MAX, LEAD_BYTES, ChunkHead
 
@@ -16,7 +17,10 @@ records = st.lists(st.tuples(st.sampled_from([b"1", b'"x"', b'{"m":2}']), st.boo
 
 
 def chunk_of(batch: RecordBatch) -> tuple[ChunkHead, bytes]:
-    head = ChunkHead(7, "w:1", 2**64 - 1, 0, 3, 4, 1_763_000_000_000, len(batch), batch.size_bytes)
+    has_labels = batch.tags is not None or batch.nodes is not None
+    head = ChunkHead(
+        7, "w:1", 2**64 - 1, 0, 3, 4, 1_763_000_000_000, len(batch), batch.size_bytes, has_labels=has_labels
+    )
     return head, staged_chunk.encode(head, batch)
 
 
@@ -35,7 +39,7 @@ def test_records_come_back_with_their_labels(rows: list[tuple[bytes, bool, bytes
     found_head, found = staged_chunk.decode(data)
     assert found_head == head
     assert staged_chunk.decode_head(data[: LEAD_BYTES + HEAD_BYTES_MAX])[0] == head
-    assert (found.envelopes, found.sizes, found.size_bytes) == (envelopes, batch.sizes, batch.size_bytes)
+    assert (found.envelopes, list(found.sizes), found.size_bytes) == (envelopes, batch.sizes, batch.size_bytes)
     assert list(found.tags or [None] * len(rows)) == tags
     assert list(found.nodes or [None] * len(rows)) == nodes
 
@@ -72,24 +76,47 @@ def test_a_newer_version_is_told_apart_from_damage() -> None:
         staged_chunk.decode(data[:10])
 
 
-def test_frames_of_others_and_other_counts_are_refused() -> None:
-    batch = small_batch()
-    head, data = chunk_of(batch)
+def rebuilt(data: bytes, columns: bytes) -> bytes:
+    """The chunk with other columns, under a checksum that agrees."""
     start = staged_chunk.decode_head(data)[1]
-    for first_seq in (2, 7):
-        frames, _ = wal_frame.encode_appends(7, first_seq, head.ts, batch, durable=False, opens=False, closes=False)
-        with pytest.raises(BadFrame, match="not its records"):
-            staged_chunk.decode(data[:start] + frames)
-    one, _ = wal_frame.encode_appends(7, 1, head.ts, RecordBatch(batch.envelopes[:1], [1]), durable=False)
-    with pytest.raises(BadFrame, match="1 whole records of 3"):
-        staged_chunk.decode(data[:start] + one)
+    return data[:start] + columns + struct.pack("<Q", xxh3_64_intdigest(columns))
+
+
+def test_columns_that_are_not_the_records_of_the_head_are_refused() -> None:
+    _, data = chunk_of(small_batch())
+    columns = data[staged_chunk.decode_head(data)[1] : -8]
+    assert staged_chunk.decode(rebuilt(data, columns))[1].sizes == (1, 9, 1)
+    with pytest.raises(Torn, match="inside its records"):
+        staged_chunk.decode(rebuilt(data, columns[:-1]))
+    with pytest.raises(BadFrame, match="not the records"):
+        staged_chunk.decode(rebuilt(data, columns + b"x"))
+    with pytest.raises(BadFrame, match="not the records"):
+        # Another accounted size.
+        staged_chunk.decode(rebuilt(data, columns[:12] + b"\x02" + columns[13:]))
+    with pytest.raises(Torn, match="before its 3 records"):
+        staged_chunk.decode(rebuilt(data, columns[:20]))
 
 
 def test_the_bytes_are_those_of_the_page() -> None:
-    """docs/formats.md: magic, version, head, frames from seq 1 on, all from the middle of a write."""
-    head, data = chunk_of(small_batch())
+    """docs/formats.md: magic, version, head, then lengths, sizes, flags, label lengths and contents."""
+    _, data = chunk_of(small_batch())
     assert data[:8] == b"TSTG" + struct.pack("<I", 1)
-    start = staged_chunk.decode_head(data)[1]
-    frames = list(wal_frame.walk(data, start, len(data), 1 << 20))
-    assert [(frame.topic_id, frame.seq, frame.ts) for frame in frames] == [(7, seq, head.ts) for seq in (1, 2, 3)]
-    assert {frame.flags & (wal_frame.FLAG_FIRST | wal_frame.FLAG_MORE) for frame in frames} == {wal_frame.FLAG_MORE}
+    columns = data[staged_chunk.decode_head(data)[1] : -8]
+    envelopes = [b'{"d":1}', b'{"d":{"a":2},"m":{}}', b'{"d":3}']
+    assert columns == b"".join(
+        (
+            struct.pack("<3I", *map(len, envelopes)),
+            struct.pack("<3I", 1, 9, 1),
+            bytes((0, 1, 1)),
+            struct.pack("<3H", 0, 1, 0),
+            struct.pack("<3H", 0, 0, 0),
+            *envelopes,
+            b"t",
+        )
+    )
+
+
+def test_records_without_labels_have_no_columns_for_them() -> None:
+    head, data = chunk_of(RecordBatch([b'{"d":1}'], [1]))
+    assert not head.has_labels
+    assert len(data) == staged_chunk.decode_head(data)[1] + 4 + 4 + 7 + 8
