@@ -20,10 +20,10 @@ from xxhash import xxh3_64_intdigest
 from tests.crash.harness import Blow
 from topics.errors import StartRefused
 from topics.formats.message import HEADER, HEADER_BYTES, ID_AT
+from topics.formats.message_codec import Codec
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import NewMessage, encode_send
-from topics.streams.codec import Codec
 from topics.streams.partitioning import PartitionId
 from topics.streams.polling import Consumer, PollingStrategy
 from topics.streams.settings import StreamsSettings

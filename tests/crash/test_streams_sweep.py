@@ -17,11 +17,11 @@ from tests.crash.harness import BLOWS, Blow
 from tests.crash.streams_world import ROOT, ROOT_USER, SECTOR_BYTES, Broken, StreamsWorld, expect, may_refuse
 from tests.crash.sweep import RecordProperty, Tally, sampled
 from topics.errors import StartRefused
+from topics.formats.message_codec import Codec
 from topics.formats.state_entry import StateEntry
 from topics.formats.stream_command import Command
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams import partition_recovery
-from topics.streams.codec import Codec
 from topics.streams.segment import Segment
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.state_log import StateLog

@@ -4,8 +4,8 @@ from typing import Final
 
 from tests.streams.partition_world import batch, new_pool, offsets, payloads
 from topics.formats.message import BodyOrder
+from topics.formats.message_codec import Codec
 from topics.storage.fs import Fs
-from topics.streams.codec import Codec
 from topics.streams.consumer_offsets import ConsumerOffsets
 from topics.streams.partition import Partition, PartitionOptions
 from topics.streams.retention import NEVER_EXPIRES, UNLIMITED_BYTES, RetainedPartition, RetainedTopic

@@ -5,8 +5,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from topics.formats.message_cipher import Cipher
 from topics.streams.batch import NewMessage
-from topics.streams.cipher import Cipher
 
 KEY_BASE64: Final = base64.b64encode(bytes(range(32))).decode()
 OTHER_KEY_BASE64: Final = base64.b64encode(bytes(32)).decode()

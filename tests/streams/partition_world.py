@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from topics.formats.message import BodyOrder
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import IncomingBatch, NewMessage, encode_send
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.deduplication import Deduplicator
 from topics.streams.memory_pool import MemoryPool
 from topics.streams.message_view import PolledMessages

@@ -10,10 +10,10 @@ import pytest
 
 from tests.conftest import FULL
 from tests.streams.kept_topic import DATA, KeptTopic, key_of
+from topics.formats.message_codec import Codec
 from topics.storage.fs import RealFs
 from topics.storage.stores import FolderStore
 from topics.streams.archive import ArchivePass, Archiver, open_archive
-from topics.streams.codec import Codec
 from topics.streams.retention import Cleaner, RetainedPartition
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk

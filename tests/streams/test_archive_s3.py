@@ -18,10 +18,10 @@ from tests.streams.kept_topic import DATA, KeptTopic, key_of
 from tests.streams.partition_world import batch
 from tests.streams.test_archive import local_files, name_of, sealed_files
 from topics.errors import StartRefused
+from topics.formats.message_codec import Codec
 from topics.storage.fs import RealFs
 from topics.storage.stores import SegmentStore
 from topics.streams.archive import ArchivePass, Archiver, open_archive
-from topics.streams.codec import Codec
 from topics.streams.restore import RestoreReport, restore
 from topics.streams.settings import from_mapping
 from topics.testing.fake_disk import FakeDisk

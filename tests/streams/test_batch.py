@@ -24,11 +24,11 @@ from topics.formats.message import (
     decode_header,
     encode_message,
 )
+from topics.formats.message_cipher import OVERHEAD_BYTES
+from topics.formats.message_codec import Codec
 from topics.formats.user_headers import HeaderField, HeaderKind, encode_user_headers
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import IncomingBatch, NewMessage, encode_send, prepare
-from topics.streams.cipher import OVERHEAD_BYTES
-from topics.streams.codec import Codec
 
 TIMESTAMP: Final = 1_700_000_000_000_000
 ORIGIN_TIMESTAMP: Final = 1_699_999_999_000_000

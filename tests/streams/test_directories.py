@@ -24,11 +24,11 @@ def fill(disk: FakeDisk, path: str) -> None:
 def test_keys_are_paths_below_the_directory_by_the_names_of_the_settings() -> None:
     settings = from_mapping({"system": {"stream": {"path": "S"}, "topic": {"path": "T"}, "partition": {"path": "P"}}})
     directories = Directories(FakeDisk(), ROOT, settings)
-    assert directories.streams_key == "S"
-    assert directories.partition_key(1, 2, 3) == "S/1/T/2/P/3"
-    assert directories.path(directories.partitions_key(1, 2)) == "/data/S/1/T/2/P"
+    assert directories.keys.streams == "S"
+    assert directories.keys.partition(1, 2, 3) == "S/1/T/2/P/3"
+    assert directories.path(directories.keys.partitions_of(1, 2)) == "/data/S/1/T/2/P"
     _, directories = made()
-    assert directories.partition_key(0, 0, 0) == "streams/0/topics/0/partitions/0"
+    assert directories.keys.partition(0, 0, 0) == "streams/0/topics/0/partitions/0"
 
 
 def test_a_folder_goes_with_all_that_is_in_it() -> None:

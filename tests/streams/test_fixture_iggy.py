@@ -12,9 +12,9 @@ from tests.streams.system_world import batch
 from topics.formats.message import BodyOrder, read_headers, starts_of
 from topics.formats.message_index import decode_entries, make_entries
 from topics.formats.state_entry import encode_iggy_entry, scan_iggy
+from topics.formats.stream_layout import Flavour
 from topics.storage.fs import RealFs
 from topics.streams.batch import NewMessage, encode_send, prepare
-from topics.streams.flavour import Flavour
 from topics.streams.partitioning import PartitionId
 from topics.streams.polling import Consumer, PollingStrategy
 from topics.streams.system import Sent, StoredOffset, System

@@ -4,7 +4,8 @@ import pytest
 
 from topics.errors import StartRefused
 from topics.formats.message import BodyOrder
-from topics.streams.flavour import Flavour, open_flavour
+from topics.formats.stream_layout import Flavour
+from topics.streams.flavour import open_flavour
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs

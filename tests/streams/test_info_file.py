@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from topics.formats.stream_layout import Flavour
 from topics.storage.fs import RealFs
-from topics.streams.flavour import Flavour
 from topics.streams.info_file import next_hash, update_info
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs

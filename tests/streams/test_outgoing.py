@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.streams.message_strategies import CIPHER, OTHER_KEY_BASE64, sends
 from topics.formats.message import BodyOrder, encode_message, starts_of
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import decode_entries
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import NewMessage, StoredBatch, encode_send, prepare
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.outgoing import to_wire, verify
 
 TIMESTAMP: Final = 1_700_000_000_000_000

@@ -23,12 +23,12 @@ from tests.streams.partition_world import (
     payloads,
 )
 from topics.formats.message import BodyOrder
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, POSITION_MAX
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import NewMessage, encode_send
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.memory_pool import MemoryPool, PooledBuffer
 from topics.streams.partition import UNSYNCED_SEGMENTS_MAX, Partition, PartitionOptions
 from topics.testing.clock import ManualClock

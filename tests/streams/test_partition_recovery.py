@@ -24,10 +24,10 @@ from tests.streams.partition_world import (
     poll_one,
 )
 from topics.formats.message import ID_AT, RESERVED_AT, BodyOrder, encode_message
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.codec import Codec
 from topics.streams.partition import Partition, PartitionOptions
 from topics.streams.partition_recovery import WRONG_ENTRIES_MAX, recover
 from topics.testing.clock import ManualClock

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.conftest import FULL
 from tests.streams.partition_world import World, batch, offsets, payloads, poll_one
 from topics.formats.message import BodyOrder
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamStatus
 from topics.streams.batch import NewMessage, encode_send
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.partition import PartitionOptions
 from topics.testing.fake_disk import Damage
 

@@ -10,9 +10,9 @@ from tests.conftest import FULL
 from tests.streams.kept_topic import BATCH_MESSAGES, DATA, KeptTopic, key_of
 from tests.streams.test_archive import BACKUP, archived_files, local_files, name_of
 from topics.errors import ColdUnavailable, StartRefused
+from topics.formats.message_codec import Codec
 from topics.storage.stores import FolderStore
 from topics.streams.archive import Archiver
-from topics.streams.codec import Codec
 from topics.streams.restore import CHUNK_BYTES, RestoreReport, restore
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs

@@ -7,13 +7,14 @@ import pytest
 
 from tests.streams.partition_world import batch
 from topics.formats.message import BodyOrder
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
+from topics.formats.stream_layout import segment_path
 from topics.storage.fs import IOV_MAX, Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import StoredBatch, prepare
-from topics.streams.codec import Codec
 from topics.streams.segment import Piece, Segment, SyncFailed
-from topics.streams.segment_files import create_files, segment_path
+from topics.streams.segment_files import create_files
 from topics.streams.segment_index import SegmentIndex, no_entries
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs, OneByteFs

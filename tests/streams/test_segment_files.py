@@ -5,14 +5,14 @@ import logging
 import pytest
 
 from topics.errors import StartRefused
-from topics.streams.codec import Codec
+from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import segment_path
 from topics.streams.segment_files import (
     create_files,
     find_segments,
     open_files,
     read_codec,
     remove_side_files,
-    segment_path,
     write_codec,
 )
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk

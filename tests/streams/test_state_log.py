@@ -10,6 +10,7 @@ import pytest
 
 from tests.formats.strategies import flip
 from topics.errors import StartRefused
+from topics.formats.message_cipher import Cipher
 from topics.formats.state_entry import StateEntry
 from topics.formats.stream_command import (
     Command,
@@ -21,11 +22,11 @@ from topics.formats.stream_command import (
     UpdateStream,
     UserStatus,
 )
+from topics.formats.stream_layout import Flavour
 from topics.formats.stream_permissions import ALL_PERMISSIONS, Permissions, StreamPermissions
 from topics.storage.fs import Fs, RealFs
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.cipher import Cipher
-from topics.streams.flavour import Flavour, open_flavour
+from topics.streams.flavour import open_flavour
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.state_log import StateLog
 from topics.testing.clock import ManualClock

@@ -6,12 +6,12 @@ from typing import Final
 import pytest
 
 from tests.streams.system_world import PARTITION, ROOT, World, batch, fill, numbered, refusal, start_offsets
+from topics.formats.message_codec import Codec
 from topics.formats.stream_command import UserStatus
+from topics.formats.stream_layout import Flavour
 from topics.formats.stream_permissions import Permissions
 from topics.limits import U64_MAX
 from topics.streams.batch import NewMessage, encode_send
-from topics.streams.codec import Codec
-from topics.streams.flavour import Flavour
 from topics.streams.partitioning import Balanced, MessagesKey, PartitionId
 from topics.streams.polling import Consumer, PollingStrategy
 from topics.streams.system import Credentials, Sent, StoredOffset, System

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from topics.formats.message_cipher import Cipher
 from topics.storage.findings import Finding
 from topics.streams.batch import NewMessage, encode_send
-from topics.streams.cipher import Cipher
 from topics.streams.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System

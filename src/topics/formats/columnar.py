@@ -90,7 +90,11 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """Which records are wanted. Seqs are inclusive, `before_ts` is not; `hidden` are ranges of seqs to leave out."""
+    """Which records are wanted. Seqs are inclusive, `before_ts` is not; `hidden` are ranges of seqs to leave out.
+
+    `deleted` are those of records that are deleted, and whose delete bytes may not say so yet: only for the column of
+    that name, as records that must not be shown are hidden.
+    """
 
     first_seq: int = 0
     last_seq: int = I64_MAX
@@ -102,6 +106,7 @@ class RecordFilter:
     exclude_nodes: tuple[str, ...] = ()
     include_deleted: bool = False
     hidden: tuple[tuple[int, int], ...] = ()
+    deleted: tuple[tuple[int, int], ...] = ()
 
 
 EVERYTHING: Final = RecordFilter()
@@ -134,7 +139,7 @@ def record_batches(
     """
     assert on_corrupt == "fail" or set(GAP_COLUMNS) <= set(columns)
     wanted_schema = schema(columns)
-    hidden = _Ranges(where.hidden)
+    hidden, deleted = _Ranges(where.hidden), _Ranges(where.deleted)
 
     def refuse(bad: BadRange) -> CorruptRecord:
         where_is = f"{origin.segment or 'frames'}, offset {bad.offset}: {bad.reason}"
@@ -152,7 +157,7 @@ def record_batches(
         if verify and table.is_confirmed:
             chunk.drop_wrong_checksums()
         chunk.filter_by_content(where)
-        batch = chunk.decode(wanted_schema)
+        batch = chunk.decode(wanted_schema, deleted)
         known_bad = sorted([*known_bad, *_visible(chunk.bad, where, hidden)])
         due = [gap for gap in known_bad if rows.stop == len(table) or gap.first_seq <= chunk.last_seq]
         known_bad = known_bad[len(due) :]
@@ -301,11 +306,11 @@ class _Chunk:
         wanted[list(reasons)] = False
         self._keep(wanted)
 
-    def decode(self, wanted_schema: pa.Schema) -> pa.RecordBatch:
+    def decode(self, wanted_schema: pa.Schema, deleted: _Ranges) -> pa.RecordBatch:
         """The rows that are left and hold records; those that do not are added to `bad`."""
         while True:
             try:
-                return self._batch(wanted_schema)
+                return self._batch(wanted_schema, deleted)
             except _NotRecords as error:
                 self._drop_bad(error.reasons)
 
@@ -360,7 +365,7 @@ class _Chunk:
 
     # Columns.
 
-    def _batch(self, wanted_schema: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, wanted_schema: pa.Schema, deleted: _Ranges) -> pa.RecordBatch:
         count = len(self)
         makers: dict[str, Callable[[], pa.Array]] = {
             "topic": lambda: constant(self._origin.topic, pa.string(), count),
@@ -370,7 +375,7 @@ class _Chunk:
             "tag": lambda: self._labels("tag"),
             "value": lambda: binary_slices(self._bytes(), *self._value_span()),
             "epoch": lambda: constant(self._origin.epoch, pa.int64(), count),
-            "deleted": lambda: pa.array(self._deleted()),
+            "deleted": lambda: pa.array(self._deleted_by_now(deleted)),
             "segment": lambda: constant(self._origin.segment, pa.string(), count),
             "checksum": lambda: pa.array(self._stored_checksums().view("<i8")),
             "kind": lambda: constant("record", pa.string(), count),
@@ -396,6 +401,9 @@ class _Chunk:
     def _deleted(self) -> Mask:
         deleted: Mask = np.frombuffer(self._view, dtype=np.uint8)[self._ends - 1] == segment.DELETED
         return deleted
+
+    def _deleted_by_now(self, deleted: _Ranges) -> Mask:
+        return self._deleted() | deleted.contain(self.seqs) if len(deleted) else self._deleted()
 
     def _stored_checksums(self) -> NDArray[np.uint64]:
         return windows(self._view, "V8")[self._ends - segment.TRAILER_BYTES].view("<u8")

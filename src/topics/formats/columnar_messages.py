@@ -264,6 +264,11 @@ def _resume(
     return None
 
 
+def salvage_messages(table: MessageTable) -> MessageTable:
+    """The same once more with every checksum verified, and the damage named."""
+    return _by_salvaging(table.log, table.entries, table.first_offset, table.last_offset, table.index_problem)
+
+
 def message_batches(
     table: MessageTable,
     origin: PartitionOrigin,
@@ -292,7 +297,7 @@ def message_batches(
         return message_gap_batch([GapRow(bad.first_seq, bad.last_seq, "corrupt", bad.ts)], wanted_schema, origin)
 
     if verify and not table.is_confirmed and len(_wrong_checksums(table, slice(0, len(table)))):
-        table = _by_salvaging(table.log, table.entries, table.first_offset, table.last_offset, table.index_problem)
+        table = salvage_messages(table)
     verify = verify and table.is_confirmed
     if len(table) and (last := int(table.headers["offset"][-1])) > I64_MAX:
         raise BadFrame(f"offset {last} is larger than a bigint", int(table.starts[-1]))

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from topics.errors import ColdUnavailable, StartRefused, StorageFull
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
+from topics.formats.stream_layout import CODEC, INDEX, LOG, segment_path
 from topics.storage.fs import Buffer, Fs, read_file
 from topics.storage.stores import FolderStore, SegmentStore
 from topics.streams.retention import RetainedPartition, Segment
-from topics.streams.segment_files import CODEC, INDEX, LOG, segment_path
 from topics.streams.settings import StreamsSettings
 
 logger = logging.getLogger(__name__)

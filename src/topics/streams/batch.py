@@ -36,11 +36,11 @@ from topics.formats.message import (
     write_column,
     write_headers,
 )
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY, ENTRY_BYTES, POSITION_MAX, Entries, decode_entries, make_entries
 from topics.formats.user_headers import UserHeaders, encode_user_headers
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 
 ID_BYTES: Final = 16
 

@@ -25,13 +25,13 @@ from typing import Final
 from xxhash import xxh32_intdigest
 
 from topics.errors import StartRefused
+from topics.formats.stream_layout import OFFSETS_FOLDER
 from topics.limits import U64_MAX
 from topics.storage.fs import File, Fs, read_file, write_all
 from topics.stream_errors import StreamsError, StreamStatus
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_DIRECTORY: Final = "offsets"
 U32_MAX: Final = 2**32 - 1
 
 _OFFSET: Final = Struct("<Q")
@@ -71,7 +71,7 @@ class ConsumerOffsets:
 
     def __init__(self, fs: Fs, directory: str) -> None:
         self._fs = fs
-        self._root = f"{directory}/{OFFSETS_DIRECTORY}"
+        self._root = f"{directory}/{OFFSETS_FOLDER}"
         self._lock = threading.Lock()
         self._offsets: dict[ConsumerKind, dict[int, int]] = {kind: {} for kind in ConsumerKind}
         self._is_dropped = False

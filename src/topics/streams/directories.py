@@ -9,12 +9,12 @@ import logging
 from typing import Final
 
 from topics.errors import StartRefused
+from topics.formats.stream_layout import LOCK_FILE, StreamKeys
 from topics.storage.fs import Fs, Lock
 from topics.streams.settings import StreamsSettings
 
 logger = logging.getLogger(__name__)
 
-LOCK_FILE: Final = ".topics.lock"
 DELETED: Final = ".deleted"
 SET_ASIDE: Final = ".set-aside-"
 
@@ -29,32 +29,13 @@ def take_lock(fs: Fs, root: str) -> Lock:
 
 
 class Directories:
-    """Keys are paths below the data directory, such as `streams/0/topics/0/partitions/0`."""
+    """Folders by their keys (`StreamKeys`)."""
 
     def __init__(self, fs: Fs, root: str, settings: StreamsSettings) -> None:
         self.root = root
         self._fs = fs
         system = settings.system
-        self._streams, self._topics, self._partitions = system.stream.path, system.topic.path, system.partition.path
-
-    @property
-    def streams_key(self) -> str:
-        return self._streams
-
-    def stream_key(self, stream_id: int) -> str:
-        return f"{self._streams}/{stream_id}"
-
-    def topics_key(self, stream_id: int) -> str:
-        return f"{self.stream_key(stream_id)}/{self._topics}"
-
-    def topic_key(self, stream_id: int, topic_id: int) -> str:
-        return f"{self.topics_key(stream_id)}/{topic_id}"
-
-    def partitions_key(self, stream_id: int, topic_id: int) -> str:
-        return f"{self.topic_key(stream_id, topic_id)}/{self._partitions}"
-
-    def partition_key(self, stream_id: int, topic_id: int, partition_id: int) -> str:
-        return f"{self.partitions_key(stream_id, topic_id)}/{partition_id}"
+        self.keys = StreamKeys(streams=system.stream.path, topics=system.topic.path, partitions=system.partition.path)
 
     def path(self, key: str) -> str:
         return f"{self.root}/{key}"

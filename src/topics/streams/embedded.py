@@ -21,11 +21,11 @@ from typing import Final, Self
 from topics.clock import Clock, SystemClock
 from topics.errors import InvalidRequest, TopicsError
 from topics.formats.message import Buffer
+from topics.formats.message_codec import Codec
 from topics.formats.stream_command import Identifier
 from topics.storage.fs import Fs, RealFs
 from topics.streams.archive import open_archive
 from topics.streams.batch import NewMessage, encode_send
-from topics.streams.codec import Codec
 from topics.streams.directories import take_lock
 from topics.streams.message_view import PolledMessages
 from topics.streams.metadata import GroupInfo, StreamInfo, TopicInfo

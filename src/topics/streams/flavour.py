@@ -5,30 +5,10 @@ can say which one is true. A directory with neither is fresh and gets the flavou
 that is durable before anything else is written. A flavour never changes afterwards.
 """
 
-from enum import Enum
-from typing import Final
-
 from topics.errors import StartRefused
-from topics.formats.message import BodyOrder
+from topics.formats.stream_layout import Flavour
 from topics.storage.fs import Fs
 from topics.streams.settings import StreamsSettings
-
-STATE_FOLDER: Final = "state"
-
-
-class Flavour(Enum):
-    PAGE = "page"
-    IGGY = "iggy"
-
-    @property
-    def body_order(self) -> BodyOrder:
-        return BodyOrder.HEADERS_FIRST if self is Flavour.PAGE else BodyOrder.PAYLOAD_FIRST
-
-    def state_log_path(self, root: str) -> str:
-        return f"{root}/state.messages" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/log"
-
-    def info_path(self, root: str) -> str:
-        return f"{root}/info.json" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/info"
 
 
 def open_flavour(fs: Fs, root: str, settings: StreamsSettings) -> Flavour:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from topics.formats.control import MALFORMED
+from topics.formats.stream_layout import Flavour
 from topics.storage.fs import Fs, read_file, write_atomic
-from topics.streams.flavour import Flavour
 from topics.version import package_version
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from topics.formats.message import (
     write_column,
     write_headers,
 )
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.message_view import Chunk
 
 

@@ -27,13 +27,14 @@ import numpy as np
 
 from topics.clock import Clock
 from topics.formats.message import BodyOrder, Positions
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import POSITION_MAX
+from topics.formats.stream_layout import LOG, segment_path
 from topics.limits import KIB, MIB
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import IncomingBatch, PreparedBatch, StoredBatch, prepare
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.deduplication import Deduplicator
 from topics.streams.journal import Journal, Window
 from topics.streams.memory_pool import MemoryPool
@@ -41,15 +42,7 @@ from topics.streams.message_view import Chunk, PolledMessages
 from topics.streams.outgoing import to_wire, verify
 from topics.streams.partition_recovery import RecoveredSegment, recover
 from topics.streams.segment import Piece, Segment, SegmentInfo, SyncFailed
-from topics.streams.segment_files import (
-    LOG,
-    SegmentFiles,
-    create_files,
-    open_files,
-    remove_side_files,
-    segment_path,
-    write_codec,
-)
+from topics.streams.segment_files import SegmentFiles, create_files, open_files, remove_side_files, write_codec
 from topics.streams.segment_index import SegmentIndex, no_entries, read_entries
 from topics.streams.times import now_us
 

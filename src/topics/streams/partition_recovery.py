@@ -34,12 +34,13 @@ from topics.formats.message import (
     USER_HEADERS_BYTES_MAX,
     Buffer,
 )
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, make_entries
+from topics.formats.stream_layout import INDEX, LOG, segment_path
 from topics.limits import MIB
 from topics.storage.fs import File, Fs, write_all, write_atomic
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.codec import Codec
-from topics.streams.segment_files import INDEX, LOG, find_segments, open_files, read_codec, segment_path
+from topics.streams.segment_files import find_segments, open_files, read_codec
 from topics.streams.segment_index import count_good, read_entries
 
 logger = logging.getLogger(__name__)

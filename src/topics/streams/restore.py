@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from topics.errors import StartRefused
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
+from topics.formats.stream_layout import CODEC, INDEX, LOG, TEMPORARY, segment_path
 from topics.limits import MIB
 from topics.storage.fs import Fs, write_all
 from topics.storage.stores import SegmentStore
-from topics.streams.segment_files import CODEC, INDEX, LOG, TEMPORARY, segment_path
 
 CHUNK_BYTES: Final = 8 * MIB
 STREAMS_PREFIX: Final = "streams/"

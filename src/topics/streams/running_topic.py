@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from topics.errors import StartRefused
+from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.codec import Codec
 from topics.streams.consumer_groups import ConsumerGroup
 from topics.streams.consumer_offsets import ConsumerKind, ConsumerOffsets
 from topics.streams.metadata import TopicInfo

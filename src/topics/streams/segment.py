@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from topics.formats.message import HEADER_BYTES
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, Entries, make_entries
 from topics.storage.fs import Fs, write_all, write_vectors
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.batch import StoredBatch
-from topics.streams.codec import Codec
 from topics.streams.segment_files import SegmentFiles, open_files
 from topics.streams.segment_index import IndexView, SegmentIndex, Spans
 

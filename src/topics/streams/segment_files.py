@@ -1,8 +1,4 @@
-"""The files of a segment: their names, the handles that writer and readers share, how they come and go.
-
-    {start_offset:020d}.log     messages, back to back
-    {start_offset:020d}.index   one entry a message
-    {start_offset:020d}.codec   the name of the algorithm that its payloads are compressed with; none without it
+"""The files of a segment: the handles that writer and readers share, how they come and go.
 
 Rules of this file:
 
@@ -14,30 +10,15 @@ Rules of this file:
 import errno
 import logging
 import os
-import re
 import threading
 from collections.abc import Sequence
-from typing import Final
 
-from topics.errors import StartRefused
+from topics.errors import BadFrame, StartRefused
+from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import CODEC, INDEX, LOG, OFFSETS_FOLDER, SEGMENT_FILE, segment_path, segment_starts
 from topics.storage.fs import File, Fs, OpenMode, read_file, write_atomic
-from topics.streams.codec import Codec
 
 logger = logging.getLogger(__name__)
-
-LOG: Final = ".log"
-INDEX: Final = ".index"
-CODEC: Final = ".codec"
-TEMPORARY: Final = ".tmp"
-
-# Beside the segments, and not ours.
-OFFSETS_DIRECTORY: Final = "offsets"
-
-_SEGMENT_FILE: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.codec)(\.tmp)?")
-
-
-def segment_path(directory: str, start_offset: int, suffix: str) -> str:
-    return f"{directory}/{start_offset:020d}{suffix}"
 
 
 class SegmentFiles:
@@ -116,12 +97,10 @@ def read_codec(fs: Fs, directory: str, start_offset: int) -> Codec:
     path = segment_path(directory, start_offset, CODEC)
     if not fs.exists(path):
         return Codec.NONE
-    name = read_file(fs, path)
-    for codec in Codec:
-        if codec.value.encode("ascii") == name:
-            return codec
-    known = ", ".join(codec.value for codec in Codec)
-    raise StartRefused(f"{path}: expected one of {known}, found {name[:40]!r}")
+    try:
+        return Codec.from_file(read_file(fs, path))
+    except BadFrame as error:
+        raise StartRefused(f"{path}: {error.message}") from error
 
 
 def remove_side_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> None:
@@ -137,8 +116,7 @@ def remove_side_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> N
 
 def list_segments(fs: Fs, directory: str) -> list[int]:
     """Start offsets of the segments that are there, rising. Nothing is changed."""
-    matches = [match for name in fs.listdir(directory) if (match := _SEGMENT_FILE.fullmatch(name))]
-    return sorted(int(match[1]) for match in matches if match[2] == LOG and not match[3])
+    return segment_starts(fs.listdir(directory))
 
 
 def find_segments(fs: Fs, directory: str) -> list[int]:
@@ -146,9 +124,9 @@ def find_segments(fs: Fs, directory: str) -> list[int]:
     found: dict[str, set[int]] = {LOG: set(), INDEX: set(), CODEC: set()}
     unlinked = False
     for name in fs.listdir(directory):
-        match = _SEGMENT_FILE.fullmatch(name)
+        match = SEGMENT_FILE.fullmatch(name)
         if match is None:
-            if name != OFFSETS_DIRECTORY:
+            if name != OFFSETS_FOLDER:
                 logger.warning("%s/%s: not the name of a segment's file; ignored", directory, name)
         elif match[3]:
             fs.unlink(f"{directory}/{name}")

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_typ
 import msgspec
 
 from topics.errors import SettingsError
+from topics.formats.message_cipher import KEY_BYTES, Cipher
 from topics.limits import KIB, MIB, U64_MAX
 
 GIB: Final = 1024 * MIB
@@ -39,7 +40,6 @@ SEGMENT_BYTES_STEP: Final = 512
 POOL_BYTES_MIN: Final = 512 * MIB
 POOL_BYTES_STEP: Final = 4 * KIB
 BUCKET_CAPACITY_MIN: Final = 128
-ENCRYPTION_KEY_BYTES: Final = 32
 ENV_PREFIX: Final = "IGGY_"
 
 FlavourName = Literal["page", "iggy"]
@@ -237,6 +237,10 @@ class EncryptionSettings:
     enabled: bool = False
     # Standard base64 of 32 bytes.
     key: str = field(default="", repr=False)
+
+    def cipher(self) -> Cipher | None:
+        """None while it is not enabled. Raises `StreamsError` for what is no key."""
+        return Cipher(self.key) if self.enabled else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -523,7 +527,7 @@ def _problems(settings: StreamsSettings) -> Iterator[str]:
     if system.partition.max_poll_bytes < 1:
         yield "system.partition.max_poll_bytes must be 1 or more"
     if system.encryption.enabled and not _is_key(system.encryption.key):
-        yield f"system.encryption.key must be the base64 of exactly {ENCRYPTION_KEY_BYTES} bytes"
+        yield f"system.encryption.key must be the base64 of exactly {KEY_BYTES} bytes"
     yield from _interval_problems(settings)
     yield from _archive_problems(settings)
     archiver = settings.data_maintenance.archiver
@@ -626,6 +630,6 @@ def _archive_problems(settings: StreamsSettings) -> Iterator[str]:
 
 def _is_key(text: str) -> bool:
     try:
-        return len(b64decode(text, validate=True)) == ENCRYPTION_KEY_BYTES
+        return len(b64decode(text, validate=True)) == KEY_BYTES
     except ValueError:
         return False

@@ -27,9 +27,9 @@ from topics.formats.state_entry import (
     scan_page,
 )
 from topics.formats.stream_command import Command, decode_page, encode_page
+from topics.formats.stream_layout import Flavour
 from topics.storage.fs import File, Fs, write_all
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.flavour import Flavour
 from topics.streams.times import now_us
 
 logger = logging.getLogger(__name__)

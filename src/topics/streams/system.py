@@ -22,6 +22,7 @@ from typing import Final
 
 from topics.clock import Clock
 from topics.errors import StartRefused
+from topics.formats.message_codec import Codec
 from topics.formats.stream_command import (
     CreateConsumerGroup,
     CreatePartitions,
@@ -38,19 +39,18 @@ from topics.formats.stream_command import (
     UpdateStream,
     UpdateTopic,
 )
+from topics.formats.stream_layout import Flavour
 from topics.storage.fs import Fs, Lock, write_atomic
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams import users
 from topics.streams.accounts import Accounts
 from topics.streams.batch import IncomingBatch
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.commands import Commands
 from topics.streams.consumer_groups import ConsumerGroup
 from topics.streams.consumer_offsets import ConsumerKind, ConsumerOffsets, check_offset, consumer_file_id
 from topics.streams.deduplication import Deduplicator
 from topics.streams.directories import DELETED, Directories, take_lock
-from topics.streams.flavour import Flavour, open_flavour
+from topics.streams.flavour import open_flavour
 from topics.streams.info_file import update_info
 from topics.streams.memory_pool import MemoryPool
 from topics.streams.message_view import PolledMessages
@@ -142,8 +142,7 @@ class System:
         self._clock = clock
         self._directory_lock = lock
         self._directories = directories
-        encryption = settings.system.encryption
-        self._cipher = Cipher(encryption.key) if encryption.enabled else None
+        self._cipher = settings.system.encryption.cipher()
         self._commands = Commands(self.metadata)
         # By stream id, then topic id.
         self._running: dict[int, dict[int, RunningTopic]] = {}
@@ -228,14 +227,14 @@ class System:
     def _finish_removals(self) -> None:
         """What a crash left of a deletion goes now; what nobody knows of stays, and is told."""
         directories = self._directories
-        directories.finish_removals(directories.streams_key)
-        self._report_strangers(directories.streams_key, {str(stream_id) for stream_id in self.metadata.streams})
+        directories.finish_removals(directories.keys.streams)
+        self._report_strangers(directories.keys.streams, {str(stream_id) for stream_id in self.metadata.streams})
         for stream in self.metadata.streams.values():
-            key = directories.topics_key(stream.id)
+            key = directories.keys.topics_of(stream.id)
             directories.finish_removals(key)
             self._report_strangers(key, {str(topic_id) for topic_id in stream.topics})
             for topic in stream.topics.values():
-                key = directories.partitions_key(stream.id, topic.id)
+                key = directories.keys.partitions_of(stream.id, topic.id)
                 directories.finish_removals(key)
                 self._report_strangers(key, {str(partition.id) for partition in topic.partitions})
 
@@ -248,7 +247,7 @@ class System:
         info = topic.info
         if not self.settings.system.recovery.recreate_missing_state:
             for partition in info.partitions:
-                key = self._directories.partition_key(info.stream_id, info.id, partition.id)
+                key = self._directories.keys.partition(info.stream_id, info.id, partition.id)
                 if not self._directories.exists(key):
                     raise StartRefused(
                         f"{self._directories.path(key)} is missing, and the state log has the partition; bring it "
@@ -270,7 +269,7 @@ class System:
         )
 
     def _open_partition(self, info: TopicInfo, partition_id: int, codec: Codec) -> RunningPartition:
-        key = self._directories.partition_key(info.stream_id, info.id, partition_id)
+        key = self._directories.keys.partition(info.stream_id, info.id, partition_id)
         path = self._directories.path(key)
         deduplication = self.settings.system.message_deduplication
         partition = Partition.open(
@@ -336,7 +335,7 @@ class System:
             command = CreateStream(self.metadata.next_stream_id(), name)
             self.metadata.check(user_id, command)
             with _storage_errors("create the stream"):
-                self._directories.make_room(self._directories.stream_key(command.stream_id))
+                self._directories.make_room(self._directories.keys.stream(command.stream_id))
             self._commands.log_and_apply(user_id, command)
             self._running[command.stream_id] = {}
             return self.metadata.streams[command.stream_id]
@@ -352,7 +351,7 @@ class System:
             self._commands.log_and_apply(user_id, command, must_be_durable=True)
             for topic in self._running.pop(info.id).values():
                 topic.drop()
-            self._remove(self._directories.stream_key(info.id))
+            self._remove(self._directories.keys.stream(info.id))
 
     def purge_stream(self, stream: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         command = PurgeStream(stream)
@@ -402,7 +401,7 @@ class System:
             # As it will be, for the folders that come before the entry.
             draft = TopicInfo(command.topic_id, name, stream_id, 0, 0, 0, command.compression_algorithm, 1)
             topic = self._running_topic(draft)
-            key = self._directories.topic_key(stream_id, command.topic_id)
+            key = self._directories.keys.topic(stream_id, command.topic_id)
             with _storage_errors("create the topic"):
                 self._directories.make_room(key)
                 with self._undone_unless_logged([key]):
@@ -455,7 +454,7 @@ class System:
             info = self.metadata.resolve_topic(stream, topic)
             self._commands.log_and_apply(user_id, command, must_be_durable=True)
             self._running[info.stream_id].pop(info.id).drop()
-            self._remove(self._directories.topic_key(info.stream_id, info.id))
+            self._remove(self._directories.keys.topic(info.stream_id, info.id))
 
     def purge_topic(self, stream: Identifier, topic: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         command = PurgeTopic(stream, topic)
@@ -490,7 +489,7 @@ class System:
             running = self._topic(stream, topic)
             first = len(running.partitions)
             keys = [
-                self._directories.partition_key(running.info.stream_id, running.info.id, partition_id)
+                self._directories.keys.partition(running.info.stream_id, running.info.id, partition_id)
                 for partition_id in range(first, first + count)
             ]
             with _storage_errors("create the partitions"):

@@ -19,17 +19,17 @@ from topics.formats.message import (
     checksums,
     read_column,
 )
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, Entries
 from topics.formats.state_entry import scan_iggy, scan_page
+from topics.formats.stream_layout import INDEX, LOG, Flavour, segment_path
 from topics.storage.findings import Finding, Totals
 from topics.storage.fs import File, Fs, read_file
 from topics.stream_errors import StreamsError
-from topics.streams.cipher import Cipher
-from topics.streams.codec import Codec
 from topics.streams.directories import Directories
-from topics.streams.flavour import Flavour
 from topics.streams.outgoing import to_wire
-from topics.streams.segment_files import INDEX, LOG, list_segments, read_codec, segment_path
+from topics.streams.segment_files import list_segments, read_codec
 from topics.streams.segment_index import count_good, read_entries
 from topics.streams.settings import StreamsSettings
 
@@ -75,10 +75,10 @@ class StreamsVerifier:
 
     def _partitions(self) -> Iterator[str]:
         directories = self._directories
-        for stream_id in _ids(directories.names(directories.streams_key)):
-            for topic_id in _ids(directories.names(directories.topics_key(stream_id))):
-                for partition_id in _ids(directories.names(directories.partitions_key(stream_id, topic_id))):
-                    yield directories.partition_key(stream_id, topic_id, partition_id)
+        for stream_id in _ids(directories.names(directories.keys.streams)):
+            for topic_id in _ids(directories.names(directories.keys.topics_of(stream_id))):
+                for partition_id in _ids(directories.names(directories.keys.partitions_of(stream_id, topic_id))):
+                    yield directories.keys.partition(stream_id, topic_id, partition_id)
 
     def _files(self, partitions: list[str]) -> Iterator[tuple[str, int]]:
         for key in partitions:

@@ -12,9 +12,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.errors import StartRefused
+from topics.errors import BadFrame, StartRefused
+from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.codec import Codec
 
 COMPRESSING: Final = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
 
@@ -155,3 +155,11 @@ def test_gzip_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     for codec in (Codec.NONE, Codec.GZIP):
         codec.load()
         assert codec.expand(codec.compress(b"x"), 1) == b"x"
+
+
+def test_a_file_names_its_codec_to_the_byte() -> None:
+    for codec in Codec:
+        assert Codec.from_file(codec.value.encode()) is codec
+    for content in (b"", b"zstd\n", b"ZSTD", b"snappy"):
+        with pytest.raises(BadFrame, match="expected one of none, gzip, lz4, zstd, found b'"):
+            Codec.from_file(content)

@@ -7,11 +7,11 @@ One key serves messages and the state log. A key is never part of an error or a 
 
 import base64
 import binascii
-import os
+import secrets
 from typing import Final
 
 from topics.errors import StartRefused
-from topics.formats.message import Buffer
+from topics.formats.buffers import Buffer
 from topics.stream_errors import StreamsError, StreamStatus
 
 KEY_BYTES: Final = 32
@@ -44,7 +44,7 @@ class Cipher:
 
     def encrypt(self, data: Buffer) -> bytes:
         """The stored form, 28 bytes longer than the data."""
-        nonce = os.urandom(NONCE_BYTES)
+        nonce = secrets.token_bytes(NONCE_BYTES)
         return nonce + self._aead.encrypt(nonce, data, None)
 
     def decrypt(self, data: Buffer) -> bytes:

@@ -1,22 +1,24 @@
 """Compression of payloads, one self-contained frame each.
 
-The libraries are imported at the first use: a server without compression needs none of them.
+The libraries are imported at the first use: who meets no compression needs none of them.
 """
 
-import threading
 import zlib
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from topics.errors import StartRefused
-from topics.formats.message import Buffer
+from topics.errors import BadFrame, StartRefused
+from topics.formats.buffers import Buffer
 from topics.stream_errors import StreamsError, StreamStatus
 
 _GZIP_WBITS = 31
 _GZIP_LEVEL = 6
 
-# A compressor of zstandard serves one thread at a time.
-_per_thread = threading.local()
+# Those of zstandard serve one thread at a time and take long to make: who needs one takes it off its list, and puts
+# it back when done. Both are single steps of a list, which any threads may take at once.
+_idle_compressors: list[Any] = []
+_idle_decompressors: list[Any] = []
 
 
 class Codec(Enum):
@@ -47,6 +49,15 @@ class Codec(Enum):
                 StreamStatus.INVALID_COMMAND, f"compression is none, gzip, lz4 or zstd, not {name!r}"
             ) from None
 
+    @classmethod
+    def from_file(cls, content: Buffer) -> "Codec":
+        """The one that a `.codec` file names. No such file is `NONE`."""
+        for codec in cls:
+            if codec.value.encode("ascii") == content:
+                return codec
+        known = ", ".join(codec.value for codec in cls)
+        raise BadFrame(f"expected one of {known}, found {bytes(content[:40])!r}")
+
     def load(self) -> None:
         """Imports what this codec needs, so that a missing package is found at the start and not at a send."""
         if self is Codec.LZ4:
@@ -62,10 +73,9 @@ class Codec(Enum):
             frame: bytes = _lz4_frame().compress(data)
             return frame
         if self is Codec.ZSTD:
-            compressor = getattr(_per_thread, "compressor", None)
-            if compressor is None:
-                compressor = _per_thread.compressor = _zstandard().ZstdCompressor()
+            compressor = _take(_idle_compressors, _zstandard().ZstdCompressor)
             packed: bytes = compressor.compress(data)
+            _idle_compressors.append(compressor)
             return packed
         return data
 
@@ -81,6 +91,13 @@ class Codec(Enum):
 
 
 _CODES = {Codec.NONE: 1, Codec.GZIP: 2, Codec.LZ4: 3, Codec.ZSTD: 4}
+
+
+def _take(idle: list[Any], make: Callable[[], Any]) -> Any:
+    try:
+        return idle.pop()
+    except IndexError:
+        return make()
 
 
 def _compress_gzip(data: Buffer) -> bytes:
@@ -132,10 +149,9 @@ def _expand_zstd(data: Buffer, bytes_max: int) -> bytes:
         size: int = zstandard.frame_content_size(data)
         if not 0 <= size <= bytes_max:
             raise _unreadable("zstd", f"it expands to {'an unknown number of' if size < 0 else size} bytes")
-        decompressor = getattr(_per_thread, "decompressor", None)
-        if decompressor is None:
-            decompressor = _per_thread.decompressor = zstandard.ZstdDecompressor()
+        decompressor = _take(_idle_decompressors, zstandard.ZstdDecompressor)
         expanded: bytes = decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
+        _idle_decompressors.append(decompressor)
     except zstandard.ZstdError as error:
         raise _unreadable("zstd", str(error)) from error
     return expanded

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.streams.message_strategies import CIPHER, KEY_BASE64, OTHER_KEY_BASE64
 from topics.errors import StartRefused
+from topics.formats.message_cipher import NONCE_BYTES, OVERHEAD_BYTES, Cipher
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.cipher import NONCE_BYTES, OVERHEAD_BYTES, Cipher
 
 KEY: Final = base64.b64decode(KEY_BASE64)
 

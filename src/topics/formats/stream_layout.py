@@ -1,0 +1,80 @@
+"""Where things are in a data directory of the partitioned engine. Names only: nothing here looks at a file.
+
+    {state log of the flavour}
+    streams/{stream_id}/topics/{topic_id}/partitions/{partition_id}/
+        {start_offset:020d}.log     messages, back to back
+        {start_offset:020d}.index   one entry a message
+        {start_offset:020d}.codec   the name of the algorithm that its payloads are compressed with; none without it
+        offsets/consumers/{id}  offsets/groups/{id}
+
+A directory has one of two flavours, and its state log tells which: `state.messages` is `page`, `state/log` is `iggy`.
+They differ in that log and in the order of the bodies of messages.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from topics.formats.message import BodyOrder
+
+STATE_FOLDER: Final = "state"
+LOCK_FILE: Final = ".topics.lock"
+OFFSETS_FOLDER: Final = "offsets"
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+CODEC: Final = ".codec"
+TEMPORARY: Final = ".tmp"
+
+SEGMENT_FILE: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.codec)(\.tmp)?")
+
+
+class Flavour(Enum):
+    PAGE = "page"
+    IGGY = "iggy"
+
+    @property
+    def body_order(self) -> BodyOrder:
+        return BodyOrder.HEADERS_FIRST if self is Flavour.PAGE else BodyOrder.PAYLOAD_FIRST
+
+    def state_log_path(self, root: str) -> str:
+        return f"{root}/state.messages" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/log"
+
+    def info_path(self, root: str) -> str:
+        return f"{root}/info.json" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamKeys:
+    """Keys are paths below the data directory, such as `streams/0/topics/0/partitions/0`; settings name the folders."""
+
+    streams: str = "streams"
+    topics: str = "topics"
+    partitions: str = "partitions"
+
+    def stream(self, stream_id: int) -> str:
+        return f"{self.streams}/{stream_id}"
+
+    def topics_of(self, stream_id: int) -> str:
+        return f"{self.stream(stream_id)}/{self.topics}"
+
+    def topic(self, stream_id: int, topic_id: int) -> str:
+        return f"{self.topics_of(stream_id)}/{topic_id}"
+
+    def partitions_of(self, stream_id: int, topic_id: int) -> str:
+        return f"{self.topic(stream_id, topic_id)}/{self.partitions}"
+
+    def partition(self, stream_id: int, topic_id: int, partition_id: int) -> str:
+        return f"{self.partitions_of(stream_id, topic_id)}/{partition_id}"
+
+
+def segment_path(directory: str, start_offset: int, suffix: str) -> str:
+    return f"{directory}/{start_offset:020d}{suffix}"
+
+
+def segment_starts(names: Iterable[str]) -> list[int]:
+    """Start offsets of the segments among the names in the folder of a partition, rising: one for each `.log`."""
+    matches = [match for name in names if (match := SEGMENT_FILE.fullmatch(name))]
+    return sorted(int(match[1]) for match in matches if match[2] == LOG and not match[3])
