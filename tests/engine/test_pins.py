@@ -38,9 +38,20 @@ def test_pins_are_bounded_in_time_and_number() -> None:
     clock = ManualClock(0)
     pins = Pins(clock)
     assert pins.pin(1, frozenset((1,)), 10 * PIN_MS_MAX).until_ms == PIN_MS_MAX
-    for _ in range(PINS_MAX - 1):
-        pins.pin(1, frozenset((1,)), 1000)
+    for topic_id in range(2, PINS_MAX + 1):
+        pins.pin(topic_id, frozenset((1,)), 1000)
     with pytest.raises(Throttled):
-        pins.pin(1, frozenset((1,)), 1000)
+        pins.pin(1, frozenset((1, 101)), 1000)
     clock.advance(1000)
-    pins.pin(1, frozenset((1,)), 1000)
+    pins.pin(1, frozenset((1, 101)), 1000)
+
+
+def test_a_pin_of_the_same_segments_is_prolonged_and_never_shortened() -> None:
+    clock = ManualClock(0)
+    pins = Pins(clock)
+    first = pins.pin(1, frozenset((1, 101)), 1000)
+    clock.advance(400)
+    assert pins.pin(1, frozenset((1, 101)), 1000) == (first.id, 1400)
+    assert pins.pin(1, frozenset((1, 101)), 10) == (first.id, 1400)
+    assert len(pins) == 1
+    assert pins.pin(1, frozenset((101,)), 10).id != first.id

@@ -14,9 +14,16 @@ import pytest
 
 from topics.storage import fs as fs_module
 from topics.storage.fs import IOV_MAX, Fs, OpenMode, RealFs, read_file, write_all, write_atomic, write_vectors
+from topics.storage.overlay import OverlayFs
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs, OneByteFs
 from topics.testing.monitor_fs import MonitorFs
+
+
+def overlay_on(below: Fs) -> Fs:
+    below.makedirs("/scratch")
+    return OverlayFs(below, "/scratch")
+
 
 KINDS: dict[str, Callable[[], Fs]] = {
     "real": RealFs,
@@ -26,6 +33,7 @@ KINDS: dict[str, Callable[[], Fs]] = {
     "real-monitor": lambda: MonitorFs(RealFs()),
     "fake-monitor": lambda: MonitorFs(FakeDisk()),
     "fake-fault": lambda: FaultFs(FakeDisk()),
+    "fake-overlay": lambda: overlay_on(FakeDisk()),
 }
 
 
@@ -461,6 +469,28 @@ class TestNames:
         with raises(errno.EINVAL):
             fs.rename(f"{root}/d", f"{root}/d/e")
 
+    def test_a_rename_to_a_new_name_is_refused_where_there_is_one(self, fs: Fs, root: str) -> None:
+        fs.makedirs(f"{root}/d")
+        put(fs, f"{root}/a", b"first")
+        fs.rename_new(f"{root}/a", f"{root}/d/name")
+        put(fs, f"{root}/b", b"second")
+        with raises(errno.EEXIST):
+            fs.rename_new(f"{root}/b", f"{root}/d/name")
+        with raises(errno.EEXIST):
+            fs.rename_new(f"{root}/b", f"{root}/d")
+        with raises(errno.ENOENT):
+            fs.rename_new(f"{root}/missing", f"{root}/c")
+        with raises(errno.ENOENT):
+            fs.rename_new(f"{root}/b", f"{root}/missing/c")
+        assert fs.listdir(root) == ["b", "d"]
+        assert read_file(fs, f"{root}/d/name") == b"first"
+
+    def test_a_file_has_a_time_and_a_missing_one_has_none(self, fs: Fs, root: str) -> None:
+        put(fs, f"{root}/a", b"")
+        assert fs.modified_ms(f"{root}/a") >= 0
+        with raises(errno.ENOENT):
+            fs.modified_ms(f"{root}/missing")
+
     def test_unlink_frees_the_name_while_the_handle_goes_on(self, fs: Fs, root: str) -> None:
         put(fs, f"{root}/a", b"abc")
         file = fs.open(f"{root}/a", "write")
@@ -531,6 +561,11 @@ class TestWriteAtomic:
 
 
 class TestRealFs:
+    def test_the_time_of_a_file_is_that_of_its_last_write(self, real_root: str) -> None:
+        put(RealFs(), f"{real_root}/a", b"")
+        os.utime(f"{real_root}/a", (1_700_000_000.25, 1_700_000_000.25))
+        assert RealFs().modified_ms(f"{real_root}/a") == 1_700_000_000_250
+
     def test_files_and_directories_are_private(self, real_root: str) -> None:
         fs = RealFs()
         fs.makedirs(f"{real_root}/d/e")
@@ -573,6 +608,25 @@ class TestRealFs:
         again = fs.lock(f"{real_root}/.lock")
         assert again is not None
         again.release()
+
+    def test_readers_share_a_lock_that_nobody_has_for_himself(self, real_root: str) -> None:
+        fs, path = RealFs(), f"{real_root}/.lock"
+        with raises(errno.ENOENT):
+            fs.lock_shared(path)
+        assert not fs.exists(path)
+        owner = fs.lock(path)
+        assert owner is not None
+        assert fs.lock_shared(path) is None
+        owner.release()
+        first, second = fs.lock_shared(path), fs.lock_shared(path)
+        assert first is not None
+        assert second is not None
+        first.release()
+        assert fs.lock(path) is None
+        second.release()
+        owner = fs.lock(path)
+        assert owner is not None
+        owner.release()
 
     def test_a_lock_that_fails_for_another_reason_raises(self, real_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def flock(fd: int, operation: int) -> None:

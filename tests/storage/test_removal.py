@@ -15,6 +15,7 @@ from topics.storage.removal import (
     remove_hot_copy,
     remove_segment,
     remove_topic_directory,
+    remove_tree,
     remove_wal_files,
 )
 from topics.storage.segment_writer import SegmentLimits
@@ -176,3 +177,12 @@ def test_a_strange_folder_inside_a_doomed_directory_is_not_an_end_of_everything(
     with pytest.raises(OSError):  # noqa: PT011 - EISDIR or EPERM, by the system
         remove_deleted_directory(RealFs(), str(doomed))
     assert doomed.exists()
+
+
+def test_a_tree_goes_with_all_that_is_in_it_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "doomed" / "inner" / "empty").mkdir(parents=True)
+    (tmp_path / "doomed" / "inner" / "file").write_bytes(b"x")
+    (tmp_path / "neighbour").write_bytes(b"y")
+    remove_tree(RealFs(), str(tmp_path / "doomed"))
+    assert [path.name for path in tmp_path.iterdir()] == ["neighbour"]
+    remove_tree(RealFs(), str(tmp_path / "doomed"))

@@ -257,6 +257,7 @@ READS: Final[dict[str, tuple[Callable[[S3Store], object], object]]] = {
     "read nothing": (lambda store: store.read_range(DATA, 0, 0), b""),
     "list": (lambda store: store.list(""), ["STORE", DATA, OTHER]),
     "list a folder": (lambda store: store.list("topics/0000000A/"), [DATA, OTHER]),
+    "list entries": (lambda store: [entry[:2] for entry in store.entries("topics/")], [(DATA, 200), (OTHER, 5)]),
     "list nothing": (lambda store: store.list("topics/0000000B/"), []),
     "exists": (lambda store: store.exists(DATA), True),
     "does not exist": (lambda store: store.exists(ABSENT), False),
@@ -266,6 +267,8 @@ READS: Final[dict[str, tuple[Callable[[S3Store], object], object]]] = {
 WRITES: Final[dict[str, tuple[Callable[[S3Store], object], str, bytes | None]]] = {
     "put": (lambda store: store.put(DATA, NEW), DATA, NEW),
     "put another": (lambda store: store.put(ABSENT, NEW), ABSENT, NEW),
+    "put if absent": (lambda store: store.put_if_absent(ABSENT, NEW), ABSENT, NEW),
+    "put if absent where one is": (lambda store: store.put_if_absent(DATA, NEW), DATA, OLD),
     "delete": (lambda store: store.delete(DATA), DATA, None),
 }
 CALLS: Final = {name: case[0] for name, case in (READS | WRITES).items()}

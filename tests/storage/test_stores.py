@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from topics.errors import ColdUnavailable, Damaged, FutureVersion, StartRefused, StorageFull
 from topics.storage.fs import Buffer, OpenMode, RealFs
-from topics.storage.stores import FolderStore, SegmentStore, ensure_store_id, open_store, read_store_id
+from topics.storage.stores import (
+    FolderStore,
+    SegmentStore,
+    ensure_store_id,
+    file_address,
+    open_store,
+    path_of_address,
+    read_store_id,
+)
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk, FakeFile
 
 DATA: Final = "topics/0000000A/seg-0000000000000001.data"
@@ -633,3 +641,8 @@ def test_an_s3_address_without_obstore_is_refused_and_names_the_extra(monkeypatc
 def test_obstore_is_imported_for_s3_addresses_only() -> None:
     code = "import sys, topics.storage.stores as s; s.open_store('/x', None); sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", ["/srv/cold", "/srv/old disk/ü", "/srv/100%/a%20b"])
+def test_an_address_made_of_a_path_leads_back_to_it(path: str) -> None:
+    assert path_of_address(file_address(path)) == path

@@ -36,14 +36,22 @@ class Pins:
         return len(self._held)
 
     def pin(self, topic_id: int, first_seqs: frozenset[int], pin_ms: int) -> Pin:
-        """Keeps the segments that begin with these seqs for so long, an hour at most."""
+        """Keeps the segments that begin with these seqs for so long, an hour at most.
+
+        A pin of the very same segments is prolonged: who follows a topic asks for its last one every second.
+        """
         self._forget_expired()
-        if len(self._held) >= PINS_MAX:
-            raise Throttled(f"{PINS_MAX} pins are held; try again when some have ended", {"pins_max": PINS_MAX})
         pin_ms = min(pin_ms, PIN_MS_MAX)
-        pin_id, self._next_id = self._next_id, self._next_id + 1
-        self._held[pin_id] = _Held(topic_id, first_seqs, self._clock.monotonic_ms() + pin_ms)
-        return Pin(pin_id, self._clock.now_ms() + pin_ms)
+        until_ms = self._clock.monotonic_ms() + pin_ms
+        pin_id = next((pin_id for pin_id, held in self._held.items() if held[:2] == (topic_id, first_seqs)), None)
+        if pin_id is not None:
+            until_ms = max(until_ms, self._held[pin_id].until_ms)
+        elif len(self._held) >= PINS_MAX:
+            raise Throttled(f"{PINS_MAX} pins are held; try again when some have ended", {"pins_max": PINS_MAX})
+        else:
+            pin_id, self._next_id = self._next_id, self._next_id + 1
+        self._held[pin_id] = _Held(topic_id, first_seqs, until_ms)
+        return Pin(pin_id, self._clock.now_ms() + until_ms - self._clock.monotonic_ms())
 
     def holds(self, topic_id: int, first_seq: int) -> bool:
         if not self._held:

@@ -54,7 +54,7 @@ from topics.storage.job_runner import InlineRunner, JobRunner, WorkerRunner
 from topics.storage.removal import remove_deleted_directory, remove_topic_directory
 from topics.storage.segments import SegmentCache
 from topics.storage.snapshots import LoadedSnapshots, drop_old_snapshots, load_snapshots
-from topics.storage.stores import MissingStore, ensure_store_id, open_store, read_store_id
+from topics.storage.stores import MissingStore, SegmentStore, ensure_store_id, open_store, read_store_id
 from topics.storage.wal import Wal, WalShard, create_shard_files, shard_index
 from topics.storage.wal_recovery import ShardEnd, ShardReader, finish_rewrites, list_wal_files, settle, sync_log
 
@@ -138,11 +138,12 @@ def open_engine(
     runtime: Runtime,
     runner: JobRunner | None = None,
     progress: Progress | None = None,
+    open_tier: Callable[[str, Fs], SegmentStore] = open_store,
 ) -> OpenEngine:
     """Recovers the directory. Raises `StartRefused` (nothing was cut) when it cannot be served as it is."""
     directory = open_directory(fs, root, clock)
     try:
-        cold = None if settings.cold_dir is None else CachedStore(open_store(settings.cold_dir, fs))
+        cold = None if settings.cold_dir is None else CachedStore(open_tier(settings.cold_dir, fs))
         recovery = _Recovery(directory, settings, clock, runtime, cold, progress or _no_progress)
         return recovery.run(runner or WorkerRunner(directory.lock))
     except OSError as error:
@@ -377,16 +378,7 @@ class _Recovery:
         return [layout.shard_directory(self._root, shard, count) for shard in range(count)]
 
     def _found_shard_count(self) -> int:
-        wal = layout.wal_directory(self._root)
-        if list_wal_files(self._fs, wal):
-            return 1
-        shards = [
-            shard
-            for name in self._fs.listdir(wal)
-            if (shard := layout.shard_of(name)) is not None and list_wal_files(self._fs, f"{wal}/{name}")
-        ]
-        # One shard has no directory of its own, so these are at least two, whatever is left of them.
-        return max(2, max(shards) + 1) if shards else 0
+        return found_shard_count(self._fs, self._root)
 
     def _shard_count(self, snapshot: Snapshot | None) -> int:
         if snapshot is not None:
@@ -688,6 +680,20 @@ class _Recovery:
         for name in self._fs.listdir(directory):
             if name.endswith(layout.DELETED):
                 remove_deleted_directory(self._fs, f"{directory}/{name}")
+
+
+def found_shard_count(fs: Fs, root: str) -> int:
+    """How many shards the log in this directory has; 0 when it has no files."""
+    wal = layout.wal_directory(root)
+    if list_wal_files(fs, wal):
+        return 1
+    shards = [
+        shard
+        for name in fs.listdir(wal)
+        if (shard := layout.shard_of(name)) is not None and list_wal_files(fs, f"{wal}/{name}")
+    ]
+    # One shard has no directory of its own, so these are at least two, whatever is left of them.
+    return max(2, max(shards) + 1) if shards else 0
 
 
 def finish_topic(topic: Topic, now_ms: int, *, recount: bool) -> None:

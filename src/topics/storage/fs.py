@@ -96,6 +96,10 @@ class Fs(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, by the clock of the file system, milliseconds since the Unix epoch."""
+        ...
+
     def listdir(self, path: str) -> list[str]:
         """Names, sorted."""
         ...
@@ -106,6 +110,12 @@ class Fs(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """Atomically; replaces `target`."""
+        ...
+
+    def rename_new(self, source: str, target: str) -> None:
+        """As `rename`, but `FileExistsError` when there is a `target`: of two callers one wins, the other is told.
+
+        Files only. A process that dies in it may leave both names."""
         ...
 
     def unlink(self, path: str) -> None: ...
@@ -395,6 +405,9 @@ class RealFs:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return status.st_size
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
@@ -416,6 +429,11 @@ class RealFs:
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
+
+    def rename_new(self, source: str, target: str) -> None:
+        # A second name that must be new, then the first one goes. There is no rename that refuses everywhere.
+        os.link(source, target)
+        os.unlink(source)
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
@@ -462,6 +480,22 @@ class RealFs:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        return RealLock(path, fd)
+
+    def lock_shared(self, path: str) -> RealLock | None:
+        """A lock that other readers may hold too, on a file that is there; None while somebody has it for himself.
+
+        For those who only look: the file is neither made nor opened for writing.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             return None

@@ -90,6 +90,22 @@ def remove_deleted_directory(fs: Fs, path: str) -> None:
     fs.sync_dir(path.rpartition("/")[0])
 
 
+def remove_tree(fs: Fs, path: str) -> None:
+    """A folder that is nobody else's, with all that is in it. What is missing is fine."""
+    try:
+        names = fs.listdir(path)
+    except FileNotFoundError:
+        return
+    for name in names:
+        child = f"{path}/{name}"
+        try:
+            fs.unlink(child)
+        except (IsADirectoryError, PermissionError):
+            # Which of the two a directory gives is up to the system.
+            remove_tree(fs, child)
+    fs.rmdir(path)
+
+
 def remove_hot_copy(fs: Fs, root: str, cold: SegmentStore, topic_id: int, first_seq: int) -> None:
     """The hot files of a segment whose cold copy is complete and recorded."""
     directory = layout.topic_directory(root, topic_id)

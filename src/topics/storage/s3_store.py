@@ -19,15 +19,16 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as Client
 
 from topics.errors import ColdUnavailable, StartRefused
 from topics.limits import KIB
 from topics.storage.fs import Buffer
 from topics.storage.layout import STORE
+from topics.storage.shared_stores import Entries, Entry
 from topics.storage.stores import Names, check_name, check_range, missing_object, missing_tier
 
 if TYPE_CHECKING:
@@ -121,6 +122,13 @@ class S3Store:
         bytes are those of the hot copy is for the relocator: before it deletes that, it reads the object back,
         checks each frame's checksum and compares the delete bytes, which no checksum covers.
         """
+        self._put(name, data, "overwrite")
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        """As `put`, on the condition that there is no such object, of which the server is the judge."""
+        return self._put(name, data, "create")
+
+    def _put(self, name: str, data: Buffer, mode: Literal["overwrite", "create"]) -> bool:
         check_name(name)
         view = memoryview(data)
         assert view.contiguous, "a body is sent as it lies in memory"
@@ -128,8 +136,10 @@ class S3Store:
         with self._translated("put", name):
             try:
                 # Never in parts: an upload that breaks off leaves those in the bucket, unseen and paid for.
-                e_tag = client.put(name, data, use_multipart=False)["e_tag"]
+                e_tag = client.put(name, data, mode=mode, use_multipart=False)["e_tag"]
                 meta = self._head(name)
+            except AlreadyExistsError:
+                return False
             except FileNotFoundError as error:
                 raise ColdUnavailable(
                     f"{self.address}: cannot put {name}: the bucket does not exist, or lost it at once"
@@ -140,6 +150,7 @@ class S3Store:
                 f"{meta['size']} bytes with ETag {meta['e_tag']} are there"
             )
         self._is_marked |= name == STORE
+        return True
 
     def read_range(self, name: str, offset: int, size: int) -> bytes:
         check_name(name)
@@ -175,15 +186,27 @@ class S3Store:
             raise ColdUnavailable(f"{self.address}: cannot delete {name}: it is still there")
 
     def list(self, prefix: str) -> Names:
+        return [entry.name for entry in self.entries(prefix)]
+
+    def entries(self, prefix: str) -> Entries:
         # obstore's prefixes are whole folders.
         folder = prefix.rpartition("/")[0]
         with self._translated("list", prefix):
-            names = self._names_after(None, folder)
+            found = self._entries_after(None, folder)
             self._require_listing()
             # A page that was no listing looks like the end of one, and what followed it is missing: once more.
-            while fresh := self._names_after(names[-1] if names else None, folder):
-                names += fresh
-        return [name for name in names if name.startswith(prefix)]
+            while fresh := self._entries_after(found[-1].name if found else None, folder):
+                found += fresh
+        return [entry for entry in found if entry.name.startswith(prefix)]
+
+    def modified_ms(self, name: str) -> int:
+        check_name(name)
+        with self._translated("measure", name):
+            return _modified_ms(self._head(name))
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        """There are none: what is put appears whole."""
+        return 0
 
     def exists(self, name: str) -> bool:
         check_name(name)
@@ -219,10 +242,14 @@ class S3Store:
         except BaseError:
             return False
 
-    def _names_after(self, last: str | None, folder: str) -> Names:
+    def _entries_after(self, last: str | None, folder: str) -> Entries:
         """Sorted. obstore asks for page after page; a server that ignores where to begin repeats itself."""
         found = self._quick.list(folder or None, offset=last).collect()
-        return sorted(meta["path"] for meta in found if last is None or meta["path"] > last)
+        return sorted(
+            Entry(meta["path"], meta["size"], _modified_ms(meta))
+            for meta in found
+            if last is None or meta["path"] > last
+        )
 
     def _require_listing(self) -> None:
         """STORE is known to be there, so a listing without it is none."""
@@ -264,6 +291,10 @@ class S3Store:
         elif "AWS_ACCESS_KEY_ID" not in os.environ:
             hint = "; AWS_ACCESS_KEY_ID is not set"
         return ColdUnavailable(f"{self.address}: cannot {action} {name or 'the tier'}{hint}: {_reason(error)}")
+
+
+def _modified_ms(meta: "ObjectMeta") -> int:
+    return int(meta["last_modified"].timestamp() * 1000)
 
 
 def _parse_address(address: str) -> tuple[str, str]:

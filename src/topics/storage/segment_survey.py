@@ -5,8 +5,9 @@ segment (length, counts, digest) are evidence: they were durable, under a checks
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
+import msgspec
 from xxhash import xxh3_128
 
 from topics.errors import FormatError
@@ -29,6 +30,10 @@ _DERIVED: Final = "derived: `topics doctor --repair` builds it again from the fr
 
 # How many seqs a segment may span when no snapshot says it.
 _UNLISTED_SEQS_MAX: Final = 1 << 32
+
+# Which numbers of a segment can be held against it: those of the newest snapshot; of an older one, whose live numbers
+# are history; or of a manifest, which has only length and digest.
+Numbers = Literal["newest", "older", "manifest"]
 
 
 class SegmentFiles:
@@ -80,6 +85,55 @@ def cold_files(cold: SegmentStore, topic_id: int, topic: str, first_seq: int) ->
     return SegmentFiles(f"{cold.address}/{stem}", topic, open_read)
 
 
+class SegmentTask(NamedTuple):
+    """A survey that is made later, or on another machine: all that it needs, and small."""
+
+    # The data directory, or the cold tier when it is one.
+    address: str
+    is_cold: bool
+    topic: TopicState
+    state: SegmentState
+    numbers: Numbers = "newest"
+
+    @classmethod
+    def of(
+        cls, address: str, topic: TopicState, state: SegmentState, *, is_cold: bool, numbers: Numbers = "newest"
+    ) -> "SegmentTask":
+        """With only those parts of the topic that a survey looks at."""
+        pending = [
+            (max(first, state.first_seq), min(last, state.last_seq))
+            for first, last in topic.pending_deletes
+            if first <= state.last_seq and last >= state.first_seq
+        ]
+        small = TopicState(
+            name=topic.name,
+            id=topic.id,
+            epoch=topic.epoch,
+            config={},
+            head_seq=topic.head_seq,
+            cap_floor=topic.cap_floor,
+            ttl_floor=topic.ttl_floor,
+            trim_floor=topic.trim_floor,
+            delete_below=topic.delete_below,
+            first_live=topic.first_live,
+            pending_deletes=pending,
+        )
+        return cls(address, is_cold, small, msgspec.structs.replace(state), numbers)
+
+    @property
+    def first_seq(self) -> int:
+        return self.state.first_seq
+
+    @property
+    def name(self) -> str:
+        """Of its `.data`, in the tier."""
+        return layout.segment_object(self.topic.id, self.first_seq, "data")
+
+    @property
+    def uri(self) -> str:
+        return f"{self.address}/{self.name}"
+
+
 class SegmentSurvey:
     """Iterate `scan()` to its end; `bad_index` and `bad_tags` then say what should be built again.
 
@@ -93,13 +147,12 @@ class SegmentSurvey:
         state: SegmentState | None,
         topic: TopicState | None,
         *,
-        is_newest: bool = True,
+        numbers: Numbers = "newest",
     ) -> None:
         self._files = files
         self._first_seq = first_seq
         self._state = state
-        # An older snapshot's live numbers are history.
-        self._is_newest = is_newest
+        self._numbers = numbers
         self._floor = counting_floor(topic) if topic is not None else 0
         self._pending = _pending_inside(topic, state) if topic is not None and state is not None else frozenset()
         # Index entry each seq should have; absent for holes. Seqs of bad frames are in `_bad`.
@@ -304,10 +357,11 @@ class SegmentSurvey:
 
     def _wrong_entries(self, raw: bytes) -> Iterator[Finding]:
         whole = raw[: len(raw) - len(raw) % ENTRY_BYTES]
-        ts_before = 0
+        ts_before = position = 0
         for place, entry in enumerate(segment_index.decode(whole)):
             seq = self._first_seq + place
             if self._is_bad(seq):
+                ts_before, position = entry.ts, entry.offset + entry.length
                 continue
             offset = place * ENTRY_BYTES
             expected = self._entries.get(seq)
@@ -315,8 +369,12 @@ class SegmentSurvey:
             if expected is None:
                 if entry.length or entry.flags or any(padding):
                     yield self._entry(offset, seq, "a hole", _entry_text(entry, padding))
-                elif entry.ts != ts_before and place:
+                elif entry.ts != ts_before:
                     text = "a hole does not have the time of the entry before it"
+                    yield self._finding("warning", "idx", text, offset=offset, seq=seq, advice=_DERIVED)
+                elif entry.offset not in (0, position):
+                    # It means nothing. A wrong one was not written like this.
+                    text = "a hole is not where the next frame begins"
                     yield self._finding("warning", "idx", text, offset=offset, seq=seq, advice=_DERIVED)
                 continue
             if entry[:3] != expected[:3] or (entry.flags ^ expected.flags) & ~FLAG_DELETED or any(padding):
@@ -324,7 +382,7 @@ class SegmentSurvey:
             elif entry.flags & FLAG_DELETED and not expected.flags & FLAG_DELETED:
                 text = "the entry says deleted, the record's delete byte does not"
                 yield self._finding("warning", "idx", text, offset=offset, seq=seq, advice="the delete byte rules")
-            ts_before = expected.ts
+            ts_before, position = expected.ts, expected.offset + expected.length
 
     def _entry(self, offset: int, seq: int, expected: str, found: str) -> Finding:
         text = "the index entry does not agree with the frame"
@@ -375,7 +433,7 @@ class SegmentSurvey:
                 advice="a frame was replaced or lost; restore the file from a copy",
             )
         counted, noted = (self.live_count, self._live_bytes), (state.live_count, state.live_bytes)
-        if self._is_newest and counted != noted:
+        if self._numbers == "newest" and counted != noted:
             came_back = counted > noted
             yield self._finding(
                 "damage" if came_back else "warning",
@@ -387,6 +445,8 @@ class SegmentSurvey:
                 found=f"{counted[0]} of {counted[1]}",
                 advice="" if came_back else "an unfinished checkpoint sets delete bytes first; the log has the deletes",
             )
+        if self._numbers == "manifest":
+            return
         tagged = sum(map(len, self._tags.values()))
         last_ts = max((entry.ts for entry in self._entries.values()), default=0)
         for what, expected, found in (

@@ -279,6 +279,18 @@ def _open_s3(address: str) -> SegmentStore:
     return S3Store(address)
 
 
+def path_of_address(address: str) -> str | None:
+    """The folder that an address names; None for a bucket."""
+    if address.startswith("file:"):
+        return _path_of_file_address(address)
+    return None if "://" in address else os.path.abspath(address)
+
+
+def file_address(path: str) -> str:
+    """A path as an address that `path_of_address` reads back."""
+    return f"file://{path.replace('%', '%25')}"
+
+
 def _path_of_file_address(address: str) -> str:
     """`file:/path`, `file:///path` or `file://localhost/path`, with %XX for other bytes."""
     rest = address.removeprefix("file:")

@@ -20,7 +20,7 @@ from topics.storage.directory import Holder
 from topics.storage.findings import Finding, Severity, Totals
 from topics.storage.fs import Fs, read_file
 from topics.storage.replacement import read_mark, version_in_place
-from topics.storage.segment_survey import SegmentSurvey, cold_files, hot_files
+from topics.storage.segment_survey import SegmentSurvey, SegmentTask, cold_files, hot_files
 from topics.storage.stores import FolderStore, SegmentStore, read_store_id
 from topics.storage.wal_recovery import list_wal_files
 from topics.storage.wal_survey import ShardSurvey, TopicTrace
@@ -44,10 +44,13 @@ class Verifier:
         cold: SegmentStore | None = None,
         progress: Progress | None = None,
         holds_lock: bool = False,
+        leave_segment: Callable[[SegmentTask], None] | None = None,
     ) -> None:
+        """`leave_segment` is given each listed segment that is there, for somebody else to survey."""
         self._fs = fs
         self._root = root
         self._cold = cold
+        self._leave_segment = leave_segment
         # The caller has the directory's lock: nobody else writes.
         self._holds_lock = holds_lock
         self._progress = progress or _no_progress
@@ -475,6 +478,9 @@ class Verifier:
                 name = layout.segment_object(state.id, segment.first_seq, "data")
                 text = "both here and in the cold tier; the copy here is used"
                 yield Finding(severity="note", file=name, topic=state.name, message=text)
+            if self._leave_segment is not None:
+                self._leave_segment(SegmentTask.of(self._root, state, segment, is_cold=False))
+                return
             survey = SegmentSurvey(
                 hot_files(self._fs, self._root, state.id, state.name, segment.first_seq),
                 segment.first_seq,
@@ -539,7 +545,10 @@ class Verifier:
         kept = self._kept.get((topic_id, first_seq))
         if kept is not None:
             kept = self._as_replaced(topic_id, kept, 0)
-        survey = SegmentSurvey(files, first_seq, kept, state, is_newest=False)
+        if kept is not None and state is not None and self._leave_segment is not None:
+            self._leave_segment(SegmentTask.of(self._root, state, kept, is_cold=False, numbers="older"))
+            return
+        survey = SegmentSurvey(files, first_seq, kept, state, numbers="older")
         yield from self._survey(survey, len(kinds))
         if kept is not None:
             return
@@ -582,6 +591,9 @@ class Verifier:
             floor = _replayed_floor(state, self._traces.get(topic_id) or TopicTrace())
             kinds = {kind for kind in ("data", "idx", "tags") if _take(names, topic_id, first_seq, kind)}
             if "data" in kinds or cold.exists(layout.segment_object(topic_id, first_seq, "data")):
+                if self._leave_segment is not None:
+                    self._leave_segment(SegmentTask.of(cold.address, state, segment, is_cold=True))
+                    continue
                 files = cold_files(cold, topic_id, state.name, first_seq)
                 yield from self._survey(SegmentSurvey(files, first_seq, segment, state), len(kinds))
             elif segment.last_seq >= floor and not self._fs.exists(

@@ -12,7 +12,7 @@ bytes of files and for the entries of directories alike:
 `crash` decides the fate of everything pending by a `Damage` and a seed; `kill` loses nothing. After either,
 handles are dead and locks are free, as they are for the next process.
 
-Not modelled: hard links, symbolic links, permissions, times. Directories take no room.
+Not modelled: hard links, symbolic links, permissions, times: every file is from 1970. Directories take no room.
 """
 
 import errno
@@ -269,6 +269,10 @@ class FakeDisk:
     def size(self, path: str) -> int:
         return len(self._file(path).content)
 
+    def modified_ms(self, path: str) -> int:
+        self._file(path)
+        return 0
+
     def listdir(self, path: str) -> list[str]:
         return sorted(self._directory(path).entries)
 
@@ -288,6 +292,16 @@ class FakeDisk:
         self._check_rename(source, target)
         self._announce("rename", target)
         with self._mutex:
+            self._rename(source, target)
+
+    def rename_new(self, source: str, target: str) -> None:
+        self._file(source)
+        self._place(target)
+        self._announce("rename", target)
+        with self._mutex:
+            directory, name = self._place(target)
+            if name in directory.entries:
+                _fail(errno.EEXIST, target)
             self._rename(source, target)
 
     def unlink(self, path: str) -> None:

@@ -146,6 +146,10 @@ class FaultFs(WrappedFs):
         self.strike("rename", target)
         self.inner.rename(source, target)
 
+    def rename_new(self, source: str, target: str) -> None:
+        self.strike("rename", target)
+        self.inner.rename_new(source, target)
+
     def unlink(self, path: str) -> None:
         self.strike("unlink", path)
         self.inner.unlink(path)

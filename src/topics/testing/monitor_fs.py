@@ -19,7 +19,7 @@ wrappers it goes outermost, where it sees what the code under test asked for.
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from topics.storage.fs import Buffer, File, Fs, OpenMode
 from topics.testing.wrapped_fs import WrappedFile, WrappedFs
@@ -102,10 +102,16 @@ class MonitorFs(WrappedFs):
             return _MonitorFile(file, self, self._watch(path))
 
     def rename(self, source: str, target: str) -> None:
+        self._rename(source, target, self.inner.rename)
+
+    def rename_new(self, source: str, target: str) -> None:
+        self._rename(source, target, self.inner.rename_new)
+
+    def _rename(self, source: str, target: str, rename: Callable[[str, str], None]) -> None:
         with self._mutex:
             if not _is_passing(target):
                 self._check_synced_before_rename(source, target)
-            self.inner.rename(source, target)
+            rename(source, target)
             self._move(source, target)
             if not _is_temporary(target):
                 waiting = self._wait(target)

@@ -65,6 +65,9 @@ class WrappedFs:
     def size(self, path: str) -> int:
         return self.inner.size(path)
 
+    def modified_ms(self, path: str) -> int:
+        return self.inner.modified_ms(path)
+
     def listdir(self, path: str) -> list[str]:
         return self.inner.listdir(path)
 
@@ -73,6 +76,9 @@ class WrappedFs:
 
     def rename(self, source: str, target: str) -> None:
         self.inner.rename(source, target)
+
+    def rename_new(self, source: str, target: str) -> None:
+        self.inner.rename_new(source, target)
 
     def unlink(self, path: str) -> None:
         self.inner.unlink(path)
