@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+SPARK_STARTS := $(BIN)/python -c 'from topics.spark.session import require_java; require_java()'
 
 # Installs packages of Debian; who may not do that is told to: $(call apt_install,PACKAGES,WHAT IS WRONG WITHOUT THEM). It
 # fails when they are not there in the end.
@@ -18,26 +19,35 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-full browser bench bench-peers lint format clean
+.PHONY: help run demo demo-embedded test test-full browser java bench bench-peers bench-spark lint format clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/.package ## Start the server (settings: TOPICS_… in the environment, or topics.toml)
 	@exec $(BIN)/topics serve
 
-demo: $(VENV)/.package ## Run the demo of the embedded engine
+demo: $(VENV)/.spark java ## Events in, counted by Spark, watched live, archived and queried
+	@$(BIN)/python -m topics.spark_demo
+
+demo-embedded: $(VENV)/.package ## Run the demo of the embedded engine
 	@$(BIN)/python -m topics.demo
 
-test: lint browser ## Lint, check types, run the tests
+test: lint browser java ## Lint, check types, run the tests
 	@$(PYTEST)
 
-test-full: lint browser ## The same with the slow sweeps, all of them in full
+test-full: lint browser java ## The same with the slow sweeps, all of them in full
 	@TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
 
 # Without it the tests in tests/browser are skipped.
 browser:
 	@command -v chromium >/dev/null || $(call apt_install,chromium,nothing is tested in a browser without Chromium) || true
+
+# Java for Spark: the one of JAVA_HOME or of the path, if Spark starts with it. Without it the tests on Spark are skipped,
+# and what cannot do without it says so.
+java: $(VENV)/.spark
+	@$(SPARK_STARTS) 2>/dev/null || $(call apt_install,openjdk-17-jre-headless,) 2>/dev/null || \
+	    $(call apt_install,default-jre-headless,nothing runs on Spark without a JRE 17 or newer) || true
 
 bench: $(VENV)/.bench bench-peers ## Measure speed and size on this machine, with Redis beside it
 	@$(BIN)/topics bench
@@ -47,7 +57,10 @@ bench-peers:
 	@command -v wrk >/dev/null && command -v redis-benchmark >/dev/null && command -v redis-server >/dev/null || \
 	    $(call apt_install,wrk redis-server,the server is not measured without wrk and Redis) || true
 
-lint: $(VENV)/.tools ## Check style, format and types
+bench-spark: $(VENV)/.spark java ## Measure reads, writes and jobs on Spark
+	@$(BIN)/topics bench spark
+
+lint: $(VENV)/.tools $(VENV)/.spark ## Check style, format and types
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'lint: run `make format` to fix the format' >&2; exit 1; }
 	@$(BIN)/mypy
@@ -70,6 +83,12 @@ $(VENV)/.package: pyproject.toml | $(VENV)/.pip
 $(VENV)/.tools: $(VENV)/.package
 	@echo "installing the test and lint tools into $(VENV)"
 	@$(PIP_INSTALL) --group test --group lint
+	@touch $@
+
+# By itself: Spark is a download of 450 MB, which a server does without.
+$(VENV)/.spark: $(VENV)/.package
+	@echo "installing Spark into $(VENV)"
+	@$(PIP_INSTALL) --editable ".[spark,streams]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.package

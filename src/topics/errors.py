@@ -43,7 +43,7 @@ TopicsError
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 Detail = Mapping[str, object]
 
@@ -63,6 +63,16 @@ class TopicsError(Exception):
         super().__init__(message)
         self.message = message
         self.detail = detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle would make the error anew from its message, which is not what most of the classes are made from.
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(kind: type[TopicsError], args: tuple[object, ...], members: dict[str, object]) -> TopicsError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(members)
+    return error
 
 
 class InvalidRequest(TopicsError):

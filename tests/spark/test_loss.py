@@ -2,9 +2,12 @@
 
 import pickle
 
+import msgspec
 import pytest
 
+from tests.engine.small_log import SmallLog
 from tests.spark.manifests import make_manifest
+from topics.engine.manifest import take_manifest
 from topics.errors import CorruptRecord
 from topics.formats import columnar
 from topics.spark.loss import (
@@ -17,6 +20,8 @@ from topics.spark.loss import (
     find_gaps,
     gap_rows,
 )
+from topics.spark.manifest import Manifest
+from topics.testing.fake_disk import FakeDisk
 
 
 def test_seqs_below_the_floor_are_a_gap_from_the_cursor_on() -> None:
@@ -49,6 +54,29 @@ def test_the_reason_is_the_floor_that_reaches_the_gap(
 ) -> None:
     manifest = make_manifest(evict_floor=41, cap_floor=cap_floor, ttl_floor=ttl_floor)
     assert eviction_reason(manifest, 21) == reason
+
+
+@pytest.mark.parametrize(
+    "floors",
+    [
+        {"cap_floor": 9},
+        {"ttl_floor": 9},
+        {"trim_floor": 9},
+        {"cap_floor": 9, "ttl_floor": 4},
+        {"cap_floor": 4, "ttl_floor": 9},
+        {"cap_floor": 3, "ttl_floor": 6, "trim_floor": 9},
+    ],
+    ids=str,
+)
+def test_a_gap_is_the_one_that_a_diff_tells_of(floors: dict[str, int]) -> None:
+    log = SmallLog(FakeDisk())
+    log.append(count=12)
+    log.topic().raise_floors(**floors)
+    manifest = msgspec.convert(take_manifest(log.engine, "a"), Manifest)
+    for cursor in range(12):
+        told = log.topic().read(cursor, 1, 1_000_000, None).tombstone
+        found = [(gap.first_seq, gap.last_seq, gap.reason) for gap in find_gaps(manifest, cursor, 12)]
+        assert found == ([] if told is None else [(told.gap_from, told.gap_to, told.reason)])
 
 
 def test_the_error_names_topic_range_reason_floors_head_and_the_ways_out() -> None:

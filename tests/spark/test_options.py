@@ -191,14 +191,31 @@ def test_the_server_may_come_from_the_environment_of_the_driver() -> None:
 
 
 def test_streams_have_options_and_columns_of_their_own() -> None:
-    given = {"endpoint": "h", "stream": "s", "topic": "t", "partitions": "2, 0,2", "startingOffsets": '{"0": 5}'}
-    options = parse_options(given, mode="stream", source="topics_streams")
+    given = {"path": "/d", "stream": "s", "topic": "t", "partitions": "2, 0,2", "startingOffsets": '{"0": 5}'}
+    options = parse_options(given, mode="stream", source="topics_streams", environment={"TOPICS_URL": "http://h"})
+    assert options.endpoint is None
     assert options.partitions == (0, 2)
     assert options.columns[:4] == ("stream", "topic", "partition", "offset")
-    assert refused({"endpoint": "h", "stream": "s"}, source="topics_streams") == (
+    assert refused({"path": "/d", "stream": "s"}, source="topics_streams") == (
         "give `stream` and `topic`: they say what to read"
     )
     assert "no option `tag`" in refused(given | {"tag": "x"}, source="topics_streams")
+    assert "no option `token`" in refused(given | {"token": "x"}, source="topics_streams")
+    assert refused(given | {"startingOffsets": '{"t": 5}'}, source="topics_streams") == (
+        'option `startingOffsets` must be JSON by partition, such as {"0": 120}'
+    )
+
+
+def test_streams_are_read_from_their_directory_alone() -> None:
+    given = {"stream": "s", "topic": "t"}
+    assert refused(given, source="topics_streams") == "give `path`: the data directory of the engine of streams"
+    assert refused(given | {"endpoint": "http://h"}, source="topics_streams") == (
+        "option `endpoint`: the engine of streams has no server yet; give `path`, its data directory"
+    )
+    problem = refused(given | {"path": "/d", "consumer": "c"}, mode="stream", source="topics_streams")
+    assert problem == "option `consumer`: a stored offset is moved by the engine alone; progress is in the checkpoint"
+    problem = refused(given | {"path": "/d", "keyEnv": "K", "keyFile": "/k"}, source="topics_streams")
+    assert problem == "give only one of `keyEnv` and `keyFile`"
 
 
 def test_columns_of_gaps_are_there_exactly_when_rows_can_be_gaps() -> None:

@@ -175,6 +175,15 @@ def test_deleted_records_are_there_for_those_who_ask_for_them() -> None:
     assert partition.hidden == ((50, 52), (99, 100))
     (partition,) = plan_batch([manifest], replace(READ, include_deleted=True, starting_offsets={"orders": 3}))
     assert (partition.first_seq, partition.hidden) == (3, ())
+    assert partition.deleted == ((50, 52), (99, 100), (3, 44))
+
+
+def test_the_earliest_record_is_a_deleted_one_for_those_who_ask_for_them() -> None:
+    manifest = make_manifest(delete_below=50, earliest_seq=60, evict_floor=4)
+    (partition,) = plan_batch([manifest], replace(READ, include_deleted=True))
+    assert partition.first_seq == 4
+    (partition,) = plan_batch([manifest], READ)
+    assert partition.first_seq == 60
 
 
 def test_a_range_that_is_gone_as_a_whole_is_a_partition_of_its_gap() -> None:

@@ -25,7 +25,7 @@ def test_records_have_the_documented_columns() -> None:
 
 
 def test_streams_have_the_documented_columns() -> None:
-    given = {"endpoint": "h", "stream": "s", "topic": "t"}
+    given = {"path": "/d", "stream": "s", "topic": "t"}
     options = parse_options(given, mode="stream", source="topics_streams")
     assert ddl(schema_of(options, "topics_streams")) == (
         "`stream` string not null, `topic` string not null, `partition` int not null, `offset` bigint not null, "

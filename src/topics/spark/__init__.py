@@ -1,1 +1,48 @@
-"""Topics on Spark: options, schemas, planning and loss, none of which needs a JVM."""
+"""Topics on Spark.
+
+    import topics.spark
+
+    spark = topics.spark.session()
+    orders = topics.spark.read(spark, subscribe="orders", endpoint="http://localhost:4000")
+    orders.groupBy("tag").count().show()
+
+The same without this module: `spark.read.format("topics").option("subscribe", "orders").load()`. Both formats, `topics`
+and `topics_streams`, are found by Spark itself where this package is installed.
+
+Nothing heavy is imported before it is used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from topics.spark.session import SparkUnavailable, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkUnavailable", "doctor", "read", "read_stream", "register", "session"]
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes the formats known to a session whose driver does not find them by itself."""
+    from topics.spark.source import TopicsDataSource
+    from topics.spark.streams_source import StreamsDataSource
+
+    spark.dataSource.register(TopicsDataSource)
+    spark.dataSource.register(StreamsDataSource)
+
+
+def read(spark: "SparkSession", **options: Any) -> "DataFrame":
+    """Records of topics, as they are at the first action on it. Options by name; see docs/spark.md."""
+    return spark.read.format("topics").options(**options).load()
+
+
+def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
+    """Records of topics as they come."""
+    return spark.readStream.format("topics").options(**options).load()
+
+
+def doctor(spark: "SparkSession", endpoint: str | None = None) -> Any:
+    """What works here and what does not: Java, Python and packages on driver and executor, the server."""
+    from topics.spark.jobs import doctor as job
+
+    return job.run(spark, job.Config(endpoint=endpoint))

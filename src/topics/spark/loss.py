@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from topics.errors import CorruptRecord, TopicsError
-from topics.spark.manifest import Manifest
+from topics.spark.manifest import OFFSETS, SEQS, Manifest, Numbering
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 Reason = Literal[
-    "cap", "ttl", "mixed", "source_trim", "power_loss", "recreated", "regressed", "corrupt", "topic_deleted"
+    "cap", "ttl", "mixed", "source_trim", "power_loss", "missing", "recreated", "regressed", "corrupt", "topic_deleted"
 ]
 
 _WHAT_HAPPENED: Final[dict[str, str]] = {
@@ -26,6 +26,7 @@ _WHAT_HAPPENED: Final[dict[str, str]] = {
     "mixed": "evicted by a cap or expired",
     "source_trim": "gone from the source topic before a router copied them",
     "power_loss": "taken by a power loss",
+    "missing": "in no file: a segment between others is gone",
     "recreated": "of an instance of the topic that is gone: the topic was deleted and made anew",
     "regressed": "above the head: the topic was restored or its data lost, and seqs may have been given out again",
     "corrupt": "damaged",
@@ -44,10 +45,12 @@ class Gap(NamedTuple):
     last_seq: int | None
     reason: Reason
     ts: int = 0
+    numbering: Numbering = SEQS
 
     def __str__(self) -> str:
+        subject, unit, _ = self.numbering
         seqs = f"{self.first_seq}" + ("-…" if self.last_seq is None else f"-{self.last_seq}")
-        return f'topic "{self.topic}": seqs {seqs} are {_WHAT_HAPPENED[self.reason]}'
+        return f'{subject} "{self.topic}": {unit}s {seqs} are {_WHAT_HAPPENED[self.reason]}'
 
 
 class TopicsDataLoss(TopicsError):
@@ -58,12 +61,17 @@ class TopicsDataLoss(TopicsError):
     def __init__(self, gap: Gap, manifest: Manifest | None = None) -> None:
         floors = ""
         if manifest is not None:
+            unit = manifest.numbering.unit
             floors = (
-                f" (evict_floor {manifest.evict_floor}, earliest_seq {manifest.earliest_seq}, "
-                f"head_seq {manifest.head_seq})"
+                f" (evict_floor {manifest.evict_floor}, earliest_{unit} {manifest.earliest_seq}, "
+                f"head_{unit} {manifest.head_seq})"
             )
         super().__init__(f"data loss: {gap}{floors}. {_ways_out(gap)}", {"topic": gap.topic, "reason": gap.reason})
         self.gap = gap
+
+    def within(self, place: str) -> "TopicsDataLoss":
+        """The same, said to be of that place."""
+        return _rebuild(self.gap, f"{place}: {self.message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An error travels from task to driver as a pickle; by default only the message would.
@@ -85,7 +93,9 @@ def _ways_out(gap: Gap) -> str:
     ways = [
         accept,
         "move on with a new checkpoint and startingOffsets",
-        "restore the records with `topics pipeline restore`",
+        "restore the segments from an archive"
+        if gap.numbering == OFFSETS
+        else "restore the records with `topics pipeline restore`",
     ]
     if gap.reason == "regressed":
         del ways[0]
@@ -99,12 +109,14 @@ def find_gaps(manifest: Manifest, cursor: int, last_seq: int) -> list[Gap]:
     evicted_seq = min(manifest.evict_floor - 1, last_seq)
     if first_seq <= evicted_seq:
         reason = eviction_reason(manifest, first_seq)
-        gaps.append(Gap(manifest.topic, first_seq, evicted_seq, reason, manifest.time_near(manifest.evict_floor)))
+        ts = manifest.time_near(manifest.evict_floor)
+        gaps.append(Gap(manifest.topic, first_seq, evicted_seq, reason, ts, manifest.numbering))
         first_seq = evicted_seq + 1
     for first_lost_seq, last_lost_seq in sorted(manifest.lost_ranges):
         first, last = max(first_seq, first_lost_seq), min(last_seq, last_lost_seq)
         if first <= last:
-            gaps.append(Gap(manifest.topic, first, last, "power_loss", manifest.time_near(first)))
+            ts = manifest.time_near(first)
+            gaps.append(Gap(manifest.topic, first, last, manifest.lost_reason, ts, manifest.numbering))
     return gaps
 
 
@@ -123,7 +135,8 @@ def eviction_reason(manifest: Manifest, first_seq: int) -> Reason:
 def check_cursor(manifest: Manifest, cursor: int) -> None:
     """Raises `TopicsDataLoss` for a cursor that this instance never gave out (rule 3)."""
     if cursor > manifest.head_seq:
-        gap = Gap(manifest.topic, manifest.head_seq + 1, cursor, "regressed", manifest.time_near(cursor))
+        ts = manifest.time_near(cursor)
+        gap = Gap(manifest.topic, manifest.head_seq + 1, cursor, "regressed", ts, manifest.numbering)
         raise TopicsDataLoss(gap, manifest)
 
 

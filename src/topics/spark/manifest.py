@@ -4,11 +4,28 @@ Seqs are inclusive on both ends, times are milliseconds. Segments lie side by si
 overlap nowhere; what follows up to `head_seq` is the tail, which has no file yet.
 """
 
+from typing import Final, Literal, NamedTuple
+
 from msgspec import Struct, json
 
 from topics.errors import BadFrame
 
 SeqRange = tuple[int, int]
+
+
+class Numbering(NamedTuple):
+    """What is counted, and from where on: seqs of a topic, or offsets of a partition of a stream's topic.
+
+    Planning is the same for both. It says seq for either; these are the words for those who read about it.
+    """
+
+    subject: str
+    unit: str
+    first: int
+
+
+SEQS: Final = Numbering("topic", "seq", 1)
+OFFSETS: Final = Numbering("partition", "offset", 0)
 
 
 class Segment(Struct, frozen=True, kw_only=True):
@@ -27,6 +44,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     live: int
     sealed: bool
     digest: str
+    # Of records that are in no file that a task could open: they travel with it. Without a server only.
+    frames: bytes = b""
 
 
 class Pin(Struct, frozen=True, kw_only=True):
@@ -60,9 +79,18 @@ class Manifest(Struct, frozen=True, kw_only=True):
     trim_floor: int | None = None
 
     @property
+    def numbering(self) -> Numbering:
+        return SEQS
+
+    @property
+    def lost_reason(self) -> Literal["power_loss", "missing"]:
+        """What took the lost ranges."""
+        return "power_loss"
+
+    @property
     def first_seq(self) -> int:
         """The first seq that may be shown."""
-        return max(self.earliest_seq, self.evict_floor, self.delete_below, 1)
+        return max(self.earliest_seq, self.evict_floor, self.delete_below, self.numbering.first)
 
     def time_near(self, seq: int) -> int:
         """The time of a record close to the seq, the later side first; 0 when no segment says."""

@@ -6,7 +6,7 @@ one: a limit that was misspelled must not be a limit that is not there. Secrets 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,7 +15,18 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from topics.errors import InvalidRequest
-from topics.limits import KIB, MIB
+from topics.limits import MIB
+from topics.spark.manifest import OFFSETS, SEQS, Numbering
+from topics.spark.option_values import (
+    any_text,
+    count,
+    duration_ms,
+    flag,
+    name_list,
+    one_of,
+    size_bytes,
+    text_of,
+)
 
 Mode = Literal["batch", "stream"]
 Format = Literal["topics", "topics_streams"]
@@ -87,6 +98,13 @@ class ReadOptions:
     topic: str | None = None
     partitions: tuple[int, ...] = ()
     consumer: str | None = None
+    # Where each node finds the key of an encrypted directory; a key itself is in no option.
+    key_env: str | None = None
+    key_file: str | None = None
+
+    @property
+    def numbering(self) -> Numbering:
+        return SEQS if self.stream is None else OFFSETS
 
     @property
     def has_gap_rows(self) -> bool:
@@ -101,70 +119,17 @@ class ReadOptions:
 # Values.
 
 
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("must not be empty")
-    return value
-
-
-def _any_text(value: str) -> str:
-    return value
-
-
-def _choice(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value.lower() not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return value.lower()
-
-    return parse
-
-
-def _flag(value: str) -> bool:
-    return _choice("true", "false")(value) == "true"
-
-
 def _fail_on_data_loss(value: str) -> str:
-    return "fail" if _flag(value) else "rows"
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < least:
-            raise ValueError(f"must be a whole number, at least {least}")
-        return int(value)
-
-    return parse
-
-
-def _with_unit(units: Mapping[str, int], example: str) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip().lower())
-        if match is None or match[2] not in units or not int(match[1]):
-            raise ValueError(f"must be a number above 0 with or without a unit, such as {example}")
-        return int(match[1]) * units[match[2]]
-
-    return parse
-
-
-_bytes: Final = _with_unit({"": 1, "b": 1, "k": KIB, "kb": KIB, "m": MIB, "mb": MIB, "g": 1024 * MIB}, "64m")
-_duration: Final = _with_unit({"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}, "15m")
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = [name.strip() for name in value.split(",")]
-    if not all(names):
-        raise ValueError("must be a comma-separated list without empty entries")
-    return tuple(dict.fromkeys(names))
+    return "fail" if flag(value) else "rows"
 
 
 def _numbers(value: str) -> tuple[int, ...]:
-    return tuple(sorted({_count(0)(name) for name in _names(value)}))
+    return tuple(sorted({count(0)(name) for name in name_list(value)}))
 
 
 def _pattern(value: str) -> str:
     try:
-        re.compile(_text(value))
+        re.compile(text_of(value))
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from error
     return value
@@ -206,6 +171,10 @@ class _Option(NamedTuple):
     modes: tuple[Mode, ...] = ("batch", "stream")
     formats: tuple[Format, ...] = ("topics", "topics_streams")
 
+    def modes_of(self, source: Format) -> tuple[Mode, ...]:
+        # A directory of streams is read beside its engine, which tells no more over a network than it does in files.
+        return _BOTH if self.field == "path" and source == "topics_streams" else self.modes
+
 
 _BATCH: Final[tuple[Mode, ...]] = ("batch",)
 _STREAM: Final[tuple[Mode, ...]] = ("stream",)
@@ -214,50 +183,53 @@ _TOPICS: Final[tuple[Format, ...]] = ("topics",)
 _STREAMS: Final[tuple[Format, ...]] = ("topics_streams",)
 
 OPTIONS: Final[dict[str, _Option]] = {
-    "endpoint": _Option("endpoint", _text),
-    "token": _Option("token", _text),
-    "tokenEnv": _Option("token_env", _text),
-    "tokenFile": _Option("token_file", _text),
-    "subscribe": _Option("subscribe", _names, _BOTH, _TOPICS),
+    "endpoint": _Option("endpoint", text_of),
+    "token": _Option("token", text_of, _BOTH, _TOPICS),
+    "tokenEnv": _Option("token_env", text_of, _BOTH, _TOPICS),
+    "tokenFile": _Option("token_file", text_of, _BOTH, _TOPICS),
+    "subscribe": _Option("subscribe", name_list, _BOTH, _TOPICS),
     "subscribePattern": _Option("subscribe_pattern", _pattern, _BOTH, _TOPICS),
-    "path": _Option("path", _text, _BATCH),
-    "access": _Option("access", _choice("auto", "files", "http")),
-    "table": _Option("table", _choice(*TABLES), _BATCH, _TOPICS),
-    "columns": _Option("columns", _names),
+    "path": _Option("path", text_of, _BATCH),
+    "access": _Option("access", one_of("auto", "files", "http"), _BOTH, _TOPICS),
+    "table": _Option("table", one_of(*TABLES), _BATCH, _TOPICS),
+    "columns": _Option("columns", name_list),
     "startingOffsets": _Option("starting_offsets", _offsets),
     "endingOffsets": _Option("ending_offsets", _offsets, _BATCH),
     "startingTimestamp": _Option("starting_timestamp_ms", _time),
     "endingTimestamp": _Option("ending_timestamp_ms", _time, _BATCH),
-    "tag": _Option("tag", _any_text, _BOTH, _TOPICS),
-    "tagPrefix": _Option("tag_prefix", _any_text, _BOTH, _TOPICS),
-    "node": _Option("node", _any_text, _BOTH, _TOPICS),
-    "excludeNode": _Option("exclude_node", _names, _BOTH, _TOPICS),
-    "maxRecordsPerTrigger": _Option("max_records_per_trigger", _count(1), _STREAM),
-    "maxOffsetsPerTrigger": _Option("max_records_per_trigger", _count(1), _STREAM),
-    "maxBytesPerTrigger": _Option("max_bytes_per_trigger", _bytes, _STREAM),
-    "minRecordsPerTrigger": _Option("min_records_per_trigger", _count(1), _STREAM),
-    "maxTriggerDelay": _Option("max_trigger_delay_ms", _duration, _STREAM),
-    "partitionBytes": _Option("partition_bytes", _bytes),
-    "minPartitions": _Option("min_partitions", _count(1)),
-    "maxRecordsPerPartition": _Option("max_records_per_partition", _count(1)),
-    "batchRecords": _Option("batch_records", _count(1)),
-    "gaps": _Option("gaps", _choice("fail", "rows")),
+    "tag": _Option("tag", any_text, _BOTH, _TOPICS),
+    "tagPrefix": _Option("tag_prefix", any_text, _BOTH, _TOPICS),
+    "node": _Option("node", any_text, _BOTH, _TOPICS),
+    "excludeNode": _Option("exclude_node", name_list, _BOTH, _TOPICS),
+    "maxRecordsPerTrigger": _Option("max_records_per_trigger", count(1), _STREAM),
+    "maxOffsetsPerTrigger": _Option("max_records_per_trigger", count(1), _STREAM),
+    "maxBytesPerTrigger": _Option("max_bytes_per_trigger", size_bytes, _STREAM),
+    "minRecordsPerTrigger": _Option("min_records_per_trigger", count(1), _STREAM),
+    "maxTriggerDelay": _Option("max_trigger_delay_ms", duration_ms, _STREAM),
+    "partitionBytes": _Option("partition_bytes", size_bytes),
+    "minPartitions": _Option("min_partitions", count(1)),
+    "maxRecordsPerPartition": _Option("max_records_per_partition", count(1)),
+    "batchRecords": _Option("batch_records", count(1)),
+    "gaps": _Option("gaps", one_of("fail", "rows")),
     "failOnDataLoss": _Option("gaps", _fail_on_data_loss),
-    "onCorrupt": _Option("on_corrupt", _choice("fail", "rows")),
-    "onRecreated": _Option("on_recreated", _choice("fail", "restart"), _STREAM),
-    "verify": _Option("verify", _flag),
-    "isolation": _Option("isolation", _choice("visible", "durable"), _BOTH, _TOPICS),
-    "includeDeleted": _Option("include_deleted", _flag, _BATCH, _TOPICS),
-    "tail": _Option("tail", _choice("require", "skip"), _BATCH, _TOPICS),
-    "pinMs": _Option("pin_ms", _count(0)),
-    "requestTimeoutMs": _Option("request_timeout_ms", _count(1)),
-    "retries": _Option("retries", _count(0)),
-    "stream": _Option("stream", _text, _BOTH, _STREAMS),
-    "topic": _Option("topic", _text, _BOTH, _STREAMS),
+    "onCorrupt": _Option("on_corrupt", one_of("fail", "rows")),
+    "onRecreated": _Option("on_recreated", one_of("fail", "restart"), _STREAM),
+    "verify": _Option("verify", flag),
+    "isolation": _Option("isolation", one_of("visible", "durable"), _BOTH, _TOPICS),
+    "includeDeleted": _Option("include_deleted", flag, _BATCH, _TOPICS),
+    "tail": _Option("tail", one_of("require", "skip"), _BATCH, _TOPICS),
+    "pinMs": _Option("pin_ms", count(0), _BOTH, _TOPICS),
+    "requestTimeoutMs": _Option("request_timeout_ms", count(1), _BOTH, _TOPICS),
+    "retries": _Option("retries", count(0), _BOTH, _TOPICS),
+    "stream": _Option("stream", text_of, _BOTH, _STREAMS),
+    "topic": _Option("topic", text_of, _BOTH, _STREAMS),
     "partitions": _Option("partitions", _numbers, _BOTH, _STREAMS),
-    "consumer": _Option("consumer", _text, _STREAM, _STREAMS),
+    "consumer": _Option("consumer", text_of, _STREAM, _STREAMS),
+    "keyEnv": _Option("key_env", text_of, _BOTH, _STREAMS),
+    "keyFile": _Option("key_file", text_of, _BOTH, _STREAMS),
 }
-_NAME_BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
+
+_COLUMN_FIELDS: Final = frozenset({"table", "columns", "gaps", "on_corrupt"})
 
 
 def parse_options(
@@ -269,7 +241,7 @@ def parse_options(
     for raw_name, text in given.items():
         name = _known_name(raw_name, source)
         option = OPTIONS[name]
-        if mode not in option.modes:
+        if mode not in option.modes_of(source):
             raise BadOption(f"option `{name}` is for {option.modes[0]} reads only")
         if option.field in name_by_field:
             raise BadOption(f"options `{name_by_field[option.field]}` and `{name}` are the same; give one of them")
@@ -280,7 +252,7 @@ def parse_options(
             raise BadOption(f"option `{name}` {error}") from error
     if source == "topics_streams":
         values.setdefault("columns", STREAM_COLUMNS)
-    if "endpoint" not in values and "path" not in values:
+    if source == "topics" and "endpoint" not in values and "path" not in values:
         values["endpoint"] = (environment or {}).get(ENDPOINT_VARIABLE)
     options = ReadOptions(**values)
     for problem in _problems(options, name_by_field, mode, source):
@@ -288,16 +260,39 @@ def parse_options(
     return options
 
 
-def _known_name(raw_name: str, source: Format) -> str:
+def known_name(raw_name: str, known: Iterable[str], where: str) -> str:
+    """The option that is meant, in any case. Raises `BadOption` that names the nearest one of those that are there."""
     lower = raw_name.lower()
     if lower.replace("_", "").replace("-", "") == "apikey":
         raise BadOption("option `apiKey` is refused, as Spark shows it in plans; use `tokenEnv` or `tokenFile`")
-    name = _NAME_BY_LOWER.get(lower)
-    if name is not None and source in OPTIONS[name].formats:
-        return name
-    known = {lower_name: known for lower_name, known in _NAME_BY_LOWER.items() if source in OPTIONS[known].formats}
-    nearest = get_close_matches(lower, known, n=1, cutoff=0.0)
-    raise BadOption(f"there is no option `{raw_name}` for format `{source}`; did you mean `{known[nearest[0]]}`?")
+    name_by_lower = {name.lower(): name for name in known}
+    if lower not in name_by_lower:
+        nearest = get_close_matches(lower, name_by_lower, n=1, cutoff=0.0)
+        raise BadOption(f"there is no option `{raw_name}` for {where}; did you mean `{name_by_lower[nearest[0]]}`?")
+    return name_by_lower[lower]
+
+
+def parse_columns(given: Mapping[str, str], source: Format = "topics") -> ReadOptions:
+    """Only what decides the columns. Spark asks for them before it says what kind of read it will be."""
+    values: dict[str, Any] = {"columns": COLUMNS if source == "topics" else STREAM_COLUMNS}
+    for raw_name, text in given.items():
+        name = _known_name(raw_name, source)
+        option = OPTIONS[name]
+        if option.field not in _COLUMN_FIELDS:
+            continue
+        try:
+            values[option.field] = option.parse(text)
+        except ValueError as error:
+            raise BadOption(f"option `{name}` {error}") from error
+    options = ReadOptions(**values)
+    for problem in _column_problems(options, source):
+        raise BadOption(problem)
+    return options
+
+
+def _known_name(raw_name: str, source: Format) -> str:
+    known = {name: option for name, option in OPTIONS.items() if source in option.formats}
+    return known_name(raw_name, known, f"format `{source}`")
 
 
 def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source: Format) -> list[str]:
@@ -313,21 +308,15 @@ def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source
         require(
             len(subjects) == 1, "give exactly one of `subscribe`, `subscribePattern` and `path`: it says what to read"
         )
+        require(
+            options.endpoint is not None or options.path is not None,
+            f"no server: give `endpoint`, or set {ENDPOINT_VARIABLE} on the driver",
+        )
     else:
-        require("stream" in given and "topic" in given, "give `stream` and `topic`: they say what to read")
-    require(
-        options.endpoint is not None or options.path is not None,
-        f"no server: give `endpoint`, or set {ENDPOINT_VARIABLE} on the driver",
-    )
+        problems += _stream_problems(options)
     tokens = [given[name] for name in ("token", "token_env", "token_file") if name in given]
     require(len(tokens) <= 1, "give only one of `token`, `tokenEnv` and `tokenFile`")
-    known = COLUMNS + COLUMNS_ON_DEMAND if source == "topics" else STREAM_COLUMNS
-    for column in options.columns:
-        require(
-            column in known,
-            f"option `columns` has `{column}`, which is none of {', '.join(known)}"
-            + ("; those of gaps come by themselves with `gaps=rows`" if column in GAP_COLUMNS else ""),
-        )
+    problems += _column_problems(options, source)
     if mode == "batch":
         require(
             not _has_latest(options.starting_offsets), "option `startingOffsets` can be latest in streaming reads only"
@@ -350,6 +339,44 @@ def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source
     start, end = options.starting_timestamp_ms, options.ending_timestamp_ms
     require(start is None or end is None or start <= end, "option `endingTimestamp` is before `startingTimestamp`")
     return problems
+
+
+def _stream_problems(options: ReadOptions) -> list[str]:
+    rules = (
+        (
+            options.endpoint is None,
+            "option `endpoint`: the engine of streams has no server yet; give `path`, its data directory",
+        ),
+        (options.path is not None, "give `path`: the data directory of the engine of streams"),
+        (
+            options.stream is not None and options.topic is not None,
+            "give `stream` and `topic`: they say what to read",
+        ),
+        (
+            options.consumer is None,
+            "option `consumer`: a stored offset is moved by the engine alone; progress is in the checkpoint",
+        ),
+        (options.key_env is None or options.key_file is None, "give only one of `keyEnv` and `keyFile`"),
+        (
+            not isinstance(options.starting_offsets, dict) or all(map(str.isdecimal, options.starting_offsets)),
+            'option `startingOffsets` must be JSON by partition, such as {"0": 120}',
+        ),
+        (
+            not isinstance(options.ending_offsets, dict) or all(map(str.isdecimal, options.ending_offsets)),
+            'option `endingOffsets` must be JSON by partition, such as {"0": 120}',
+        ),
+    )
+    return [problem for rule, problem in rules if not rule]
+
+
+def _column_problems(options: ReadOptions, source: Format) -> list[str]:
+    known = COLUMNS + COLUMNS_ON_DEMAND if source == "topics" else STREAM_COLUMNS
+    return [
+        f"option `columns` has `{column}`, which is none of {', '.join(known)}"
+        + ("; those of gaps come by themselves with `gaps=rows`" if column in GAP_COLUMNS else "")
+        for column in options.columns
+        if column not in known
+    ]
 
 
 def _has_latest(offsets: Offsets) -> bool:

@@ -40,6 +40,8 @@ class Partition:
     tail_first_seq: int
     files: tuple[Segment, ...] = ()
     hidden: tuple[SeqRange, ...] = ()
+    # Deleted, though their frames may not say so yet. Only for those who asked for deleted records.
+    deleted: tuple[SeqRange, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
     @property
@@ -176,6 +178,7 @@ def cut_partitions(
     """The partitions of one topic from `first_seq` on, each up to its cut. One more when there are only gaps."""
     floor = first_readable_seq(manifest, include_deleted=include_deleted)
     hidden = list(manifest.lost_ranges)
+    deleted = [*manifest.pending_deletes, (0, manifest.delete_below - 1)]
     if not include_deleted:
         hidden += manifest.pending_deletes
     if not cuts and gaps:
@@ -199,6 +202,7 @@ def cut_partitions(
                 tail_first_seq=manifest.checkpointed_seq + 1,
                 files=_files(manifest, first, last_seq),
                 hidden=_clip(hidden, first, last_seq),
+                deleted=_clip(deleted, first, last_seq) if include_deleted else (),
                 gaps=tuple(home),
             )
         )
@@ -232,12 +236,13 @@ def starting_cursor(manifest: Manifest, options: ReadOptions) -> int:
 
     A time is found to the segment; the rest of it is left to the filter on `ts`, which every read has then.
     """
+    first_seq = first_readable_seq(manifest, include_deleted=options.include_deleted)
     if options.starting_timestamp_ms is not None:
-        return max(_first_seq_from(manifest, options.starting_timestamp_ms), manifest.first_seq) - 1
+        return max(_first_seq_from(manifest, options.starting_timestamp_ms), first_seq) - 1
     wanted = _offset_of(options.starting_offsets, manifest.topic, default=EARLIEST)
     if wanted == EARLIEST:
-        return manifest.first_seq - 1
-    return visible_head(manifest, options) if wanted == LATEST else max(wanted, 1) - 1
+        return first_seq - 1
+    return visible_head(manifest, options) if wanted == LATEST else max(wanted, manifest.numbering.first) - 1
 
 
 def _first_seq_from(manifest: Manifest, ts: int) -> int:
@@ -266,7 +271,7 @@ def _last_seq_wanted(manifest: Manifest, options: ReadOptions) -> int:
 
 def first_readable_seq(manifest: Manifest, *, include_deleted: bool = False) -> int:
     """The first seq that is still there; deleted ones are, for those who ask for them."""
-    return max(manifest.evict_floor, 1) if include_deleted else manifest.first_seq
+    return max(manifest.evict_floor, manifest.numbering.first) if include_deleted else manifest.first_seq
 
 
 def plan_batch(manifests: Sequence[Manifest], options: ReadOptions) -> list[Partition]:

@@ -10,13 +10,13 @@ same value again when there is nothing new.
 Pure: no Spark, no clock, no files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from topics.errors import InvalidRequest
 from topics.spark.loss import Gap, accept_gaps, check_cursor, find_gaps
-from topics.spark.manifest import Manifest
+from topics.spark.manifest import SEQS, Manifest, Numbering
 from topics.spark.options import ReadOptions
 from topics.spark.plan import (
     Partition,
@@ -47,19 +47,22 @@ class Offset:
 
     topics: Mapping[str, TopicOffset]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, numbering: Numbering = SEQS) -> dict[str, Any]:
         """The canonical form: the same offset is always the same text."""
+        subject, unit, _ = numbering
+        # Sorted as they stand here, in either wording.
         return {
-            "topics": {
-                name: {"cuts": list(topic.cuts), "epoch": topic.epoch, "seq": topic.seq}
+            f"{subject}s": {
+                name: {"cuts": list(topic.cuts), "epoch": topic.epoch, unit: topic.seq}
                 for name, topic in sorted(self.topics.items())
             },
             "v": OFFSET_VERSION,
         }
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> "Offset":
+    def from_json(value: Mapping[str, Any], numbering: Numbering = SEQS) -> "Offset":
         """Raises `InvalidRequest` for what no version that we know has written."""
+        subject, unit, _ = numbering
         version = value.get("v")
         if version != OFFSET_VERSION:
             raise InvalidRequest(
@@ -69,8 +72,8 @@ class Offset:
         try:
             return Offset(
                 {
-                    name: TopicOffset(int(topic["epoch"]), int(topic["seq"]), tuple(map(int, topic["cuts"])))
-                    for name, topic in value["topics"].items()
+                    name: TopicOffset(int(topic["epoch"]), int(topic[unit]), tuple(map(int, topic["cuts"])))
+                    for name, topic in value[f"{subject}s"].items()
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -86,6 +89,11 @@ def initial_offset(manifests: Sequence[Manifest], options: ReadOptions) -> Offse
         check_cursor(manifest, cursor)
         topics[manifest.topic] = TopicOffset(manifest.epoch, cursor)
     return Offset(topics)
+
+
+def heads(manifests: Iterable[Manifest]) -> Offset:
+    """As far as a query could be: what shows how far behind it is."""
+    return Offset({manifest.topic: TopicOffset(manifest.epoch, manifest.head_seq) for manifest in manifests})
 
 
 class _Lag(NamedTuple):
@@ -123,7 +131,7 @@ def next_offset(
         known, manifest = start.topics.get(name), manifests.get(name)
         if manifest is None:
             assert known is not None
-            accept_gaps([_deleted_gap(name, known)], options.gaps)
+            accept_gaps([_deleted_gap(name, known, options)], options.gaps)
             continue  # It leaves the offset, and its gap row comes with the partitions.
         if ceilings is not None and name not in ceilings:
             if known is not None:
@@ -147,10 +155,10 @@ def next_offset(
 def _cursor(known: TopicOffset | None, manifest: Manifest, options: ReadOptions) -> int:
     """What was read of this very instance; a topic that is new to the query begins with its first seq."""
     if known is None:
-        return 0
+        return manifest.numbering.first - 1
     if known.epoch != manifest.epoch:
         accept_gaps([_recreated_gap(known, manifest)], _on_recreated(options), manifest)
-        return 0
+        return manifest.numbering.first - 1
     check_cursor(manifest, known.seq)
     return known.seq
 
@@ -160,11 +168,13 @@ def _on_recreated(options: ReadOptions) -> Literal["fail", "rows"]:
 
 
 def _recreated_gap(known: TopicOffset, manifest: Manifest) -> Gap:
-    return Gap(manifest.topic, known.seq + 1, None, "recreated", manifest.time_near(1))
+    numbering = manifest.numbering
+    ts = manifest.time_near(numbering.first)
+    return Gap(manifest.topic, known.seq + 1, None, "recreated", ts, numbering)
 
 
-def _deleted_gap(name: str, known: TopicOffset) -> Gap:
-    return Gap(name, known.seq + 1, None, "topic_deleted")
+def _deleted_gap(name: str, known: TopicOffset, options: ReadOptions) -> Gap:
+    return Gap(name, known.seq + 1, None, "topic_deleted", numbering=options.numbering)
 
 
 def _limited(lags: Mapping[str, _Lag], options: ReadOptions) -> dict[str, int]:
@@ -237,7 +247,7 @@ def partitions_between(
         known, target, manifest = start.topics.get(name), end.topics.get(name), manifests.get(name)
         if target is None:
             assert known is not None
-            gaps = accept_gaps([_deleted_gap(name, known)], options.gaps)
+            gaps = accept_gaps([_deleted_gap(name, known, options)], options.gaps)
             made.append(_gaps_alone(name, known.epoch, gaps))
             continue
         if known is not None and known[:2] == target[:2]:
@@ -250,13 +260,16 @@ def _topic_between(
     name: str, known: TopicOffset | None, target: TopicOffset, manifest: Manifest | None, options: ReadOptions
 ) -> list[Partition]:
     is_new_instance = known is not None and known.epoch != target.epoch
-    cursor = 0 if known is None or is_new_instance else known.seq
+    numbering = options.numbering
+    cursor = numbering.first - 1 if known is None or is_new_instance else known.seq
     # What was there when the batch was planned may be gone as a whole.
     if manifest is None:
-        gaps = accept_gaps([Gap(name, cursor + 1, target.seq, "topic_deleted")], options.gaps)
+        deleted = Gap(name, cursor + 1, target.seq, "topic_deleted", numbering=numbering)
+        gaps = accept_gaps([deleted], options.gaps)
         return [_gaps_alone(name, target.epoch, gaps)]
     if manifest.epoch != target.epoch:
-        gaps = accept_gaps([Gap(name, cursor + 1, target.seq, "recreated")], _on_recreated(options), manifest)
+        recreated = Gap(name, cursor + 1, target.seq, "recreated", numbering=numbering)
+        gaps = accept_gaps([recreated], _on_recreated(options), manifest)
         return [_gaps_alone(name, target.epoch, gaps)]
     check_cursor(manifest, target.seq)
     gaps = []

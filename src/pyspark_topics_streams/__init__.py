@@ -1,0 +1,12 @@
+"""Lets Spark find the format `topics_streams` by itself: it imports every module `pyspark_*` and takes its
+`DefaultSource`.
+
+Whatever goes wrong in such an import would take the formats of all other packages with it, so nothing may.
+"""
+
+try:
+    from topics.spark.streams_source import StreamsDataSource as DefaultSource
+
+    __all__ = ["DefaultSource"]
+except Exception:  # noqa: BLE001 -- an edge: see above. A format that is not there is named by Spark when it is used.
+    __all__ = []

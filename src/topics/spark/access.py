@@ -1,0 +1,33 @@
+"""How a driver or a task gets at the server: the endpoint, and the token from where the options say it is."""
+
+import os
+
+from topics.client import Client
+from topics.spark.options import BadOption, ReadOptions
+from topics.storage.fs import RealFs, read_file
+
+
+def open_client(options: ReadOptions, *, throttle_wait_s: float = 0.0) -> Client:
+    """A client for this machine: `tokenEnv` and `tokenFile` are looked up here, not where the query was written."""
+    assert options.endpoint is not None
+    return Client(
+        options.endpoint,
+        token=token_of(options.token, options.token_env, options.token_file),
+        timeout_s=options.request_timeout_ms / 1000,
+        retries=options.retries,
+        throttle_wait_s=throttle_wait_s,
+    )
+
+
+def token_of(token: str | None, token_env: str | None, token_file: str | None) -> str | None:
+    """The key itself. Raises `BadOption` when it is not where it should be."""
+    if token_env is not None:
+        token = os.environ.get(token_env)
+        if not token:
+            raise BadOption(f"option `tokenEnv`: there is no variable {token_env} on this machine")
+    if token_file is not None:
+        try:
+            token = read_file(RealFs(), token_file).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadOption(f"option `tokenFile`: {error}") from error
+    return token

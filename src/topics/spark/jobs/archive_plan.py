@@ -1,0 +1,258 @@
+"""What an archive run has to do: a topic's manifest and the lake in, items of work and gaps out. Pure.
+
+A segment is done when the lake has its digest. One that is not done and shares seqs with one that is was written
+again (a purge): the files that have its seqs are written again, too, with the rows that it has now. The same happens to
+segments that lost rows since, when deletes are to be applied. Rows that the server has evicted stay: to keep them is
+what a lake is for. Rows that somebody deleted do not.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from topics.limits import MIB
+from topics.spark.jobs.job import Conflict
+from topics.spark.lake_state import LakeFile, LakeState, SegmentDone
+from topics.spark.loss import Gap, eviction_reason
+from topics.spark.manifest import Manifest, Segment, SeqRange
+from topics.spark.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
+
+FILE_BYTES: Final = 64 * MIB
+FILE_RECORDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much one task reads, and so how large a file can be: before compression, and in records."""
+
+    file_bytes: int = FILE_BYTES
+    file_records: int = FILE_RECORDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """What one task does: reads `partitions`, takes the rows of `dropped` out of the files `replaces`, and writes both
+    together. `segments` are done then, with the rows that will have been read. `epoch` is that of the lake, `expects`
+    is as in `lake.Part`.
+    """
+
+    topic: str
+    epoch: int
+    partitions: tuple[Partition, ...] = ()
+    segments: tuple[SegmentDone, ...] = ()
+    replaces: tuple[LakeFile, ...] = ()
+    dropped: tuple[SeqRange, ...] = ()
+    expects: frozenset[str] = frozenset()
+    weight_bytes: int = 0
+
+
+class TopicPlan(NamedTuple):
+    items: list[Item]
+    gaps: list[tuple[Gap, int]]  # With the epoch that each is of.
+
+
+def plan_topic(manifest: Manifest, state: LakeState, bounds: Bounds, *, apply_deletes: bool) -> TopicPlan:
+    """Raises `Conflict` when the lake has this topic from another store."""
+    _require_same_store(manifest, state)
+    epoch = _epoch(manifest, state)
+    fresh: list[Segment] = []
+    again: list[Segment] = []
+    for segment in manifest.segments:
+        if not segment.sealed or segment.last_seq < manifest.evict_floor:
+            continue
+        met = state.segments_between(manifest.topic, epoch, segment.first_seq, segment.last_seq)
+        if not met:
+            fresh.append(segment)
+        elif _has_changed(manifest, segment, met, apply_deletes=apply_deletes):
+            again.append(segment)
+    floor = manifest.delete_below - 1 if apply_deletes else 0
+    items = [_fresh_item(manifest, epoch, group) for group in _grouped(fresh, manifest, bounds)]
+    items += _rewrites(manifest, epoch, state, again, floor)
+    return TopicPlan(items, list(_gaps(manifest, epoch, state)))
+
+
+def _epoch(manifest: Manifest, state: LakeState) -> int:
+    """The number of this instance in the lake: that of the server, unless another instance has it.
+
+    A server may count each instance of a topic from 1: only the topic's id tells them apart.
+    """
+    known = {epoch: done[-1].topic_id for (topic, epoch), done in state.segments.items() if topic == manifest.topic}
+    for epoch, topic_id in known.items():
+        if topic_id == manifest.topic_id:
+            return epoch
+    return max([manifest.epoch, *(epoch + 1 for epoch in known)])
+
+
+def _require_same_store(manifest: Manifest, state: LakeState) -> None:
+    for (topic, _), done in state.segments.items():
+        if topic == manifest.topic and manifest.store_id and done[-1].store_id != manifest.store_id:
+            raise Conflict(
+                f'the lake has topic "{topic}" from store {done[-1].store_id}, this one is {manifest.store_id}; '
+                "give each server a lake of its own"
+            )
+
+
+def _has_changed(manifest: Manifest, segment: Segment, met: Sequence[SegmentDone], *, apply_deletes: bool) -> bool:
+    """Whether a segment whose seqs are in the lake may have more rows by now, or fewer."""
+    done = met[0]
+    if [each.digest for each in met] != [segment.digest] or done.bad:
+        return True
+    if not apply_deletes or not done.rows:
+        return False
+    pending = any(first <= segment.last_seq and last >= segment.first_seq for first, last in manifest.pending_deletes)
+    return pending or segment.live != done.rows
+
+
+# New segments: neighbours together, as far as a file may be large.
+
+
+def _grouped(segments: Sequence[Segment], manifest: Manifest, bounds: Bounds) -> Iterator[list[Segment]]:
+    places = {segment.first_seq: place for place, segment in enumerate(manifest.segments)}
+    group: list[Segment] = []
+    group_bytes = group_records = 0
+    for segment in segments:
+        is_full = (
+            group_bytes + segment.data_len > bounds.file_bytes
+            or group_records + segment.records > bounds.file_records
+            or len(group) == FILES_PER_PARTITION_MAX
+        )
+        is_neighbour = bool(group) and places[segment.first_seq] == places[group[-1].first_seq] + 1
+        if group and (is_full or not is_neighbour):
+            yield group
+            group, group_bytes, group_records = [], 0, 0
+        group.append(segment)
+        group_bytes += segment.data_len
+        group_records += segment.records
+    if group:
+        yield group
+
+
+def _fresh_item(manifest: Manifest, epoch: int, group: Sequence[Segment]) -> Item:
+    return Item(
+        topic=manifest.topic,
+        epoch=epoch,
+        partitions=_partitions(manifest, group),
+        segments=tuple(_done(manifest, epoch, segment) for segment in group),
+        weight_bytes=sum(segment.data_len for segment in group),
+    )
+
+
+def _partitions(manifest: Manifest, group: Sequence[Segment]) -> tuple[Partition, ...]:
+    return tuple(cut_partitions(manifest, group[0].first_seq, [group[-1].last_seq]))
+
+
+def _done(manifest: Manifest, epoch: int, segment: Segment) -> SegmentDone:
+    place = manifest.segments.index(segment)
+    return SegmentDone(
+        topic=manifest.topic,
+        store_id=manifest.store_id,
+        epoch=epoch,
+        first_seq=segment.first_seq,
+        last_seq=segment.last_seq,
+        digest=segment.digest,
+        rows=0,
+        topic_id=manifest.topic_id,
+        follows=manifest.segments[place - 1].last_seq if place else None,
+    )
+
+
+# Segments whose files are written again.
+
+
+class _Change(NamedTuple):
+    """Seqs whose rows in the lake go, and the segment that has what comes in their place."""
+
+    dropped: SeqRange
+    segment: Segment | None
+
+
+def _rewrites(
+    manifest: Manifest, epoch: int, state: LakeState, again: Sequence[Segment], deleted_to_seq: int
+) -> Iterator[Item]:
+    changes = [_Change((max(segment.first_seq, manifest.evict_floor), segment.last_seq), segment) for segment in again]
+    if deleted_to_seq > 0:
+        changes.append(_Change((0, deleted_to_seq), None))
+    for names, together in _sharing_files(manifest.topic, epoch, state, changes):
+        segments = [change.segment for change in together if change.segment is not None]
+        if not names and not segments:
+            continue
+        met = [
+            done.digest
+            for segment in segments
+            for done in state.segments_between(manifest.topic, epoch, segment.first_seq, segment.last_seq)
+        ]
+        yield Item(
+            topic=manifest.topic,
+            epoch=epoch,
+            partitions=tuple(part for segment in segments for part in _partitions(manifest, [segment])),
+            segments=tuple(_done(manifest, epoch, segment) for segment in segments),
+            replaces=tuple(state.files[name] for name in sorted(names)),
+            dropped=tuple(change.dropped for change in together),
+            expects=frozenset(met),
+            weight_bytes=sum(segment.data_len for segment in segments),
+        )
+
+
+def _sharing_files(
+    topic: str, epoch: int, state: LakeState, changes: Iterable[_Change]
+) -> list[tuple[set[str], list[_Change]]]:
+    """The changes, together where they touch the same file: a file can be replaced once."""
+    found: list[tuple[set[str], list[_Change]]] = []
+    for change in changes:
+        names = {file.name for file in state.files_between(topic, epoch, *change.dropped)}
+        touching = [each for each in found if each[0] & names]
+        merged = (names.union(*(each[0] for each in touching)), [c for each in touching for c in each[1]] + [change])
+        found = [each for each in found if each not in touching] + [merged]
+    return found
+
+
+# Gaps.
+
+
+def _gaps(manifest: Manifest, epoch: int, state: LakeState) -> Iterator[tuple[Gap, int]]:
+    """Seqs that will never be in the lake, as far as it does not name them yet.
+
+    A lake begins where its first segment does: what was gone before is no gap, but for a topic that it knows.
+    """
+    topic = manifest.topic
+    others = [key for key in state.segments if key[0] == topic and key[1] != epoch]
+    for _, other in others:
+        if not any(gap.last_seq is None for gap in _known_gaps(state, topic, other)):
+            last_seq = state.segments[topic, other][-1].last_seq
+            yield Gap(topic, last_seq + 1, None, "recreated"), other
+    done = state.segments.get((topic, epoch), [])
+    if done or others:
+        begin = done[0].first_seq if done else 1
+        covered = [(each.covers_from, each.last_seq) for each in done]
+        covered += [(gap.first_seq, gap.last_seq or gap.first_seq) for gap in _known_gaps(state, topic, epoch)]
+        for first_seq, last_seq in _uncovered(begin, manifest.evict_floor - 1, covered):
+            yield Gap(topic, first_seq, last_seq, eviction_reason(manifest, first_seq)), epoch
+    known = {(gap.first_seq, gap.last_seq) for gap in _known_gaps(state, topic, epoch)}
+    for first_seq, last_seq in manifest.lost_ranges:
+        if (first_seq, last_seq) not in known:
+            yield Gap(topic, first_seq, last_seq, "power_loss"), epoch
+
+
+def _known_gaps(state: LakeState, topic: str, epoch: int) -> list[LakeFile]:
+    return [gap for gap in state.gaps.values() if (gap.topic, gap.epoch) == (topic, epoch)]
+
+
+def _uncovered(first_seq: int, last_seq: int, covered: Iterable[SeqRange]) -> Iterator[SeqRange]:
+    for first_covered, last_covered in sorted(covered):
+        if first_covered > last_seq:
+            break
+        if first_covered > first_seq:
+            yield first_seq, first_covered - 1
+        first_seq = max(first_seq, last_covered + 1)
+    if first_seq <= last_seq:
+        yield first_seq, last_seq
+
+
+def by_topic(items: Sequence[Item]) -> Iterator[tuple[str, SeqRange]]:
+    """The seqs that items of each topic read, from the first to the last."""
+    ordered = sorted((item for item in items if item.partitions), key=lambda item: item.topic)
+    for topic, group in groupby(ordered, key=lambda item: item.topic):
+        partitions = [partition for item in group for partition in item.partitions]
+        firsts, lasts = zip(*((partition.first_seq, partition.last_seq) for partition in partitions), strict=True)
+        yield topic, (min(firsts), max(lasts))

@@ -1,0 +1,44 @@
+"""Which server a job talks to. The key itself is looked up where it is used, and is in no plan and no report."""
+
+import os
+from dataclasses import dataclass, field
+
+from topics.client import Client
+from topics.spark.access import token_of
+from topics.spark.options import ENDPOINT_VARIABLE, BadOption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A server, and where its key is: on the driver and on every executor."""
+
+    endpoint: str | None = None
+    token: str | None = field(default=None, repr=False)
+    token_env: str | None = None
+    token_file: str | None = None
+
+    def address(self) -> str:
+        """Raises `BadOption` when there is none."""
+        endpoint = self.endpoint or os.environ.get(ENDPOINT_VARIABLE)
+        if not endpoint:
+            raise BadOption(f"no server: give --endpoint, or set {ENDPOINT_VARIABLE}")
+        return endpoint
+
+    def resolved(self) -> "Connection":
+        """The same for another machine, whose environment names no server."""
+        return Connection(
+            endpoint=self.address(), token=self.token, token_env=self.token_env, token_file=self.token_file
+        )
+
+    def options(self) -> dict[str, str]:
+        """For the formats `topics` and `topics_streams`."""
+        given = {
+            "endpoint": self.address(),
+            "token": self.token,
+            "tokenEnv": self.token_env,
+            "tokenFile": self.token_file,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def client(self) -> Client:
+        return Client(self.address(), token=token_of(self.token, self.token_env, self.token_file))

@@ -1,0 +1,318 @@
+"""`import`: rows of Parquet, JSON lines, CSV or anything else that Spark reads become records of topics.
+
+The list of files and the schema are frozen at the first run, and cut into chunks, each an epoch: staged, and seen as a
+whole. A file that is added later is not part of this import. With `order_by` a chunk is not some files but a range of
+the first key over all of them, so that chunks one after the other are in order; files are read once for each.
+
+The server gives every record its time. The original one, if an expression says which it is, goes into the meta.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from topics.limits import MIB
+from topics.spark.jobs.connection import Connection
+from topics.spark.jobs.epochs import require_staging, write_epochs
+from topics.spark.jobs.frozen import default_id, freeze
+from topics.spark.jobs.job import Report, ReportProgress
+from topics.spark.jobs.marks import ORIGIN, marked
+from topics.spark.options import BadOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_FORMAT_BY_SUFFIX: Final = {
+    "parquet": "parquet",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "csv": "csv",
+    "orc": "orc",
+    "avro": "avro",
+    "txt": "text",
+}
+# A line that cannot be read must not become a row of nulls, nor a column go by the place of another.
+_DEFAULT_OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "json": {"mode": "FAILFAST"},
+    "csv": {"mode": "FAILFAST", "header": "true", "enforceSchema": "false"},
+}
+# Those that say which files there are.
+_LISTING_OPTIONS: Final = frozenset({"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Connection):
+    """`data`, `data_text`, `tag`, `node`, `meta`, `time` and `topic_expression` are SQL expressions over the input.
+
+    By default `data` is the whole row. `data_text` becomes a JSON string, `data` is JSON or a structure.
+    """
+
+    paths: tuple[str, ...]
+    topic: str | None = None
+    topic_expression: str | None = None
+    format: str | None = None
+    options_of_format: dict[str, str] = field(default_factory=dict)
+    data: str | None = None
+    data_text: str | None = None
+    tag: str | None = None
+    node: str | None = None
+    meta: str | None = None
+    time: str | None = None
+    order_by: tuple[str, ...] = ()
+    chunk_bytes: int = 128 * MIB
+    create_topic: bool = False
+    id: str | None = None
+    state: str | None = None
+    dry_run: bool = False
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Files, and the half-open range of the first key in them; all of them where there is none.
+
+    Bounds are texts that Spark casts back. The chunk without a lower one has the nulls.
+    """
+
+    files: list[str]
+    bytes: int
+    low: str | None = None
+    high: str | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    # As Spark writes it down: chunks that each infer their own could differ.
+    row_schema: str
+    chunks: list[Chunk]
+
+
+def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+    if (config.topic is None) == (config.topic_expression is None):
+        raise BadOption("give a topic, or an expression for it: it says where records go")
+    if config.data is not None and config.data_text is not None:
+        raise BadOption("give data or data_text, not both")
+    with config.client() as client:
+        require_staging(client)
+    source = _Source(spark, config)
+    if config.dry_run:
+        return _report_plan(source.plan())
+    asked = _asked(config)
+    writer, plan = freeze(config.state, "import", config.id or default_id(asked), asked, Plan, source.plan)
+    done = write_epochs(
+        "import",
+        plan.chunks,
+        lambda chunk: source.records(plan, chunk),
+        connection=config,
+        writer=writer,
+        topic=config.topic,
+        options={"createTopic": "true"} if config.create_topic else {},
+        weigh=lambda chunk: chunk.bytes,
+        report=report,
+    )
+    done.detail.update(_report_plan(plan).detail)
+    return done
+
+
+def _asked(config: Config) -> dict[str, Any]:
+    """What makes two imports the same one."""
+    names = (
+        *("paths", "topic", "topic_expression", "format", "options_of_format", "data", "data_text", "tag", "node"),
+        *("meta", "time", "order_by", "chunk_bytes"),
+    )
+    return {"endpoint": config.address(), **{name: getattr(config, name) for name in names}}
+
+
+def _report_plan(plan: Plan) -> Report:
+    files = {file for chunk in plan.chunks for file in chunk.files}
+    detail = {"files": len(files), "epochs": len(plan.chunks), "input_bytes": sum(chunk.bytes for chunk in plan.chunks)}
+    return Report(job="import", items_skipped=len(plan.chunks), detail=detail)
+
+
+def pack(files: Sequence[tuple[str, int]], chunk_bytes: int) -> Iterator[Chunk]:
+    """Files in the order of their names, about so many bytes together; a larger one is alone."""
+    names: list[str] = []
+    size = 0
+    for name, file_bytes in sorted(files):
+        if names and size + file_bytes > chunk_bytes:
+            yield Chunk(names, size)
+            names, size = [], 0
+        names.append(name)
+        size += file_bytes
+    if names:
+        yield Chunk(names, size)
+
+
+class SortKey(NamedTuple):
+    expression: str
+    is_descending: bool
+
+
+def parse_key(text: str) -> SortKey:
+    """`price`, `price asc` or `price desc`."""
+    match = re.fullmatch(r"(.+?)(?:\s+(asc|desc))?", text.strip(), re.IGNORECASE | re.DOTALL)
+    if match is None:
+        raise BadOption("a key to order by must not be empty")
+    return SortKey(match[1], (match[2] or "").lower() == "desc")
+
+
+def format_of(paths: Sequence[str]) -> str:
+    """The format that the names of files tell, compressed or not."""
+    found = {
+        _FORMAT_BY_SUFFIX.get(re.sub(r"\.(gz|bz2|zst|snappy|lz4)$", "", path.lower()).rpartition(".")[2])
+        for path in paths
+    }
+    if len(found) != 1 or None in found:
+        raise BadOption("the names of the files do not tell their format; give it with --format")
+    (name,) = found
+    assert name is not None
+    return name
+
+
+class _Source:
+    """The input of one import."""
+
+    def __init__(self, spark: "SparkSession", config: Config) -> None:
+        self._spark = spark
+        self._config = config
+        self._format = config.format or format_of(config.paths)
+        if self._format in {"jsonl", "ndjson"}:
+            self._format = "json"
+        self._options = {**_DEFAULT_OPTIONS.get(self._format, {}), **config.options_of_format}
+        self._keys = [parse_key(text) for text in config.order_by]
+
+    # Once.
+
+    def plan(self) -> Plan:
+        rows = self._load(list(self._config.paths))
+        files = self._files()
+        if not files:
+            # Not made of files, such as a table of a database: all of it at once.
+            chunks = [Chunk([], 0)]
+        elif self._keys:
+            chunks = list(self._ranges(rows, files))
+        else:
+            chunks = list(pack(files, self._config.chunk_bytes))
+        return Plan(rows.schema.json(), chunks)
+
+    def _files(self) -> list[tuple[str, int]]:
+        """Names and sizes; nothing is read for it."""
+        if not self._config.paths:
+            return []
+        listing = {name: value for name, value in self._options.items() if name.lower() in _LISTING_OPTIONS}
+        rows = (
+            self._spark.read.format("binaryFile")
+            .options(**{"recursiveFileLookup": "true", **listing})
+            .load(list(self._config.paths))
+            .select("path", "length")
+        )
+        return [(row["path"], row["length"]) for row in rows.collect()]
+
+    def _ranges(self, rows: "DataFrame", files: Sequence[tuple[str, int]]) -> Iterator[Chunk]:
+        """As many ranges of the first key as there are chunks' worth of bytes, about equally long."""
+        from pyspark.sql import functions as f
+
+        key = self._keys[0]
+        names, size = [name for name, _ in sorted(files)], sum(file_bytes for _, file_bytes in files)
+        count = -(-size // self._config.chunk_bytes)
+        bounds: list[str] = []
+        if count > 1:
+            # Spark's own sampling finds the borders.
+            found = (
+                rows.select(f.expr(key.expression).alias("key"))
+                .where("key is not null")
+                .repartitionByRange(count, "key")
+                .groupBy(f.spark_partition_id())
+                .agg(f.min("key").alias("low"))
+                .orderBy("low")
+                .select(f.col("low").cast("string"))
+                .collect()
+            )
+            bounds = [row["low"] for row in found][1:]
+        ranges = list(zip([None, *bounds], [*bounds, None], strict=True))
+        for low, high in reversed(ranges) if key.is_descending else ranges:
+            yield Chunk(names, size // len(ranges), low, high)
+
+    # For each chunk.
+
+    def _load(self, paths: list[str], schema: str | None = None) -> "DataFrame":
+        from pyspark.sql.types import StructType
+
+        reader = self._spark.read.format(self._format).options(**self._options)
+        if schema is not None:
+            reader = reader.schema(StructType.fromJson(msgspec.json.decode(schema)))
+            if len(self._config.paths) == 1 and paths != list(self._config.paths):
+                # Folders may be columns: of all files below this one.
+                reader = reader.option("basePath", self._base_path())
+        return reader.load(paths) if paths else reader.load()
+
+    def _base_path(self) -> str:
+        path = self._config.paths[0]
+        return path if "*" not in path else path.partition("*")[0].rpartition("/")[0]
+
+    def records(self, plan: Plan, chunk: Chunk) -> "DataFrame":
+        """The chunk as the sink takes it."""
+        from pyspark.sql import functions as f
+
+        paths = chunk.files or list(self._config.paths)
+        rows = self._load(paths, plan.row_schema if chunk.files else None)
+        if self._keys:
+            key = f.expr(self._keys[0].expression)
+            if chunk.high is not None:
+                is_below = key < _bound(rows, key, chunk.high)
+                rows = rows.where(is_below | key.isNull() if chunk.low is None else is_below)
+            if chunk.low is not None:
+                rows = rows.where(key >= _bound(rows, key, chunk.low))
+            rows = rows.orderBy(
+                *(f.expr(key.expression).desc() if key.is_descending else f.expr(key.expression) for key in self._keys)
+            )
+        return rows.select(*self._columns(rows))
+
+    def _columns(self, rows: "DataFrame") -> "Iterator[Column]":
+        from pyspark.sql import functions as f
+
+        config = self._config
+        if config.data_text is not None:
+            yield f.expr(config.data_text).cast("string").alias("data_text")
+        elif config.data is not None:
+            yield _json_text(rows, f.expr(config.data)).alias("data")
+        else:
+            yield f.to_json(f.struct("*")).alias("data")
+        for name, expression in (("topic", config.topic_expression), ("tag", config.tag), ("node", config.node)):
+            if expression is not None:
+                yield f.expr(expression).cast("string").alias(name)
+        meta = f.lit(None).cast("string") if config.meta is None else _json_text(rows, f.expr(config.meta))
+        if config.time is not None:
+            time = _milliseconds(rows, f.expr(config.time))
+            mark = f.concat(f.lit('{"ts":'), time.cast("string"), f.lit("}"))
+            meta = f.when(time.isNull(), meta).otherwise(marked(meta, ORIGIN, mark))
+        if config.meta is not None or config.time is not None:
+            yield meta.alias("meta")
+
+
+def _type_of(rows: "DataFrame", column: "Column") -> str:
+    return rows.select(column.alias("value")).schema["value"].dataType.simpleString()
+
+
+def _bound(rows: "DataFrame", key: "Column", text: str) -> "Column":
+    from pyspark.sql.functions import lit
+
+    return lit(text).cast(_type_of(rows, key))
+
+
+def _json_text(rows: "DataFrame", column: "Column") -> "Column":
+    """Structures are turned into JSON; everything else is it already, as text or as a number."""
+    from pyspark.sql.functions import to_json
+
+    is_structure = _type_of(rows, column).startswith(("struct<", "map<", "array<", "variant"))
+    return to_json(column) if is_structure else column.cast("string")
+
+
+def _milliseconds(rows: "DataFrame", column: "Column") -> "Column":
+    """Numbers are milliseconds already; texts and dates are times for Spark to read."""
+    from pyspark.sql.functions import unix_millis
+
+    if re.match(r"(tinyint|smallint|int|bigint|decimal)", _type_of(rows, column)):
+        return column.cast("bigint")
+    return unix_millis(column.cast("timestamp"))

@@ -1,0 +1,84 @@
+"""One file of a lake: its bytes against the digest in its name, its rows against what the manifest says of them."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from xxhash import xxh3_64_hexdigest
+
+from topics.spark.jobs.segment_check import Checked
+from topics.spark.lake_files import store_at
+from topics.spark.lake_state import LakeFile
+from topics.storage.findings import Finding
+
+
+class LakeTask(NamedTuple):
+    address: str
+    file: LakeFile
+
+    @property
+    def uri(self) -> str:
+        return f"{self.address}/{self.file.name}"
+
+
+def check_lake_files(tasks: Sequence[LakeTask]) -> list[Checked]:
+    """What an executor does."""
+    return [check_lake_file(task) for task in tasks]
+
+
+def check_lake_file(task: LakeTask) -> Checked:
+    store = store_at(task.address)
+    try:
+        content = store.read_range(task.file.name, 0, store.size(task.file.name))
+    except FileNotFoundError:
+        return Checked(is_missing=True)
+    return Checked(tuple(_findings(task, content)), task.file.records, len(content))
+
+
+def _findings(task: LakeTask, content: bytes) -> Iterator[Finding]:
+    file = task.file
+    if len(content) != file.bytes:
+        yield _finding(task, "another size than in the manifest", str(file.bytes), str(len(content)))
+    if not file.is_gap:
+        named = file.name.rpartition("-")[2].removesuffix(".parquet")
+        found = xxh3_64_hexdigest(content)
+        if found != named:
+            yield _finding(task, "the bytes are not those that the name has the digest of", named, found)
+            return
+    try:
+        with pq.ParquetFile(pa.BufferReader(content)) as parquet:
+            table = parquet.read(columns=None if file.is_gap else ["seq"])
+            if not file.is_gap:
+                # All pages are decoded, so that what a reader would stumble over is found here.
+                for group in range(parquet.num_row_groups):
+                    parquet.read_row_group(group)
+    except (OSError, pa.ArrowException) as error:
+        yield _finding(task, f"not readable as Parquet: {error}")
+        return
+    if table.num_rows != file.records:
+        yield _finding(task, "another number of rows than in the manifest", str(file.records), str(table.num_rows))
+    if file.is_gap or not table.num_rows:
+        return
+    seqs = table.column("seq").to_numpy()
+    bounds = (file.first_seq, file.last_seq)
+    if (int(seqs[0]), int(seqs[-1])) != bounds:
+        yield _finding(task, "other seqs than in the manifest", f"{bounds}", f"{(int(seqs[0]), int(seqs[-1]))}")
+    falling = np.flatnonzero(np.diff(seqs) <= 0)
+    if len(falling):
+        yield _finding(task, "the rows are not sorted by seq", seq=int(seqs[falling[0] + 1]))
+
+
+def _finding(task: LakeTask, text: str, expected: str = "", found: str = "", *, seq: int | None = None) -> Finding:
+    return Finding(
+        severity="damage",
+        file=task.uri,
+        topic=task.file.topic,
+        seq=task.file.first_seq if seq is None else seq,
+        last_seq=task.file.last_seq if seq is None else None,
+        message=text,
+        expected=expected,
+        found=found,
+        advice="archive the range again, or restore the file from a copy",
+    )

@@ -1,0 +1,112 @@
+"""`optimize`: small neighbouring files of a topic and day in the lake become one of about 256 MiB.
+
+The small ones are removed from the lake by the manifest that adds the large one, in one step. They stay where they are
+until a vacuum, so who reads an older manifest goes on reading. Rows, and their order, stay as they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from topics.clock import SystemClock
+from topics.limits import MIB
+from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.spread import core_count, spread
+from topics.spark.lake import open_lake
+from topics.spark.lake_files import DayFiles, file_batches, store_at
+from topics.spark.lake_state import LakeFile, LakeState, Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TARGET_BYTES: Final = 256 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Which files: of these topics, or all. Those of at least half the target are left as they are."""
+
+    lake: str
+    topics: tuple[str, ...] = ()
+    target_bytes: int = TARGET_BYTES
+    dry_run: bool = False
+
+
+def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+    """Merges what is small now. What another job changed meanwhile is left alone."""
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    lake = open_lake(config.lake)
+    groups = list(small_neighbours(lake.state, config.topics or None, config.target_bytes))
+    merged: list[Part] = []
+
+    def wave(items: Sequence[tuple[LakeFile, ...]]) -> WaveDone:
+        parts = spread(spark, items, partial(merge_files, address=lake.address))
+        kept = lake.commit("optimize", parts, now_ms=clock.now_ms())
+        merged.extend(kept)
+        return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
+
+    if groups and not config.dry_run:
+        run_waves("optimize", groups, wave, cores=core_count(spark), weigh=_weight_bytes, report=report)
+    return Report(
+        job="optimize",
+        records=sum(part.records for part in merged),
+        bytes=sum(part.bytes for part in merged),
+        seconds=(clock.monotonic_ms() - started_ms) / 1000,
+        items_done=len(merged),
+        items_skipped=len(groups) - len(merged),
+        exit_code=EXIT_DONE,
+        detail={
+            "lake": lake.address,
+            "manifest": lake.state.number,
+            "files_before": sum(len(group) for group in groups),
+            "files_after": sum(len(part.adds) for part in merged),
+        },
+    )
+
+
+def _weight_bytes(group: Sequence[LakeFile]) -> int:
+    return sum(file.bytes for file in group)
+
+
+def small_neighbours(
+    state: LakeState, topics: Sequence[str] | None, target_bytes: int
+) -> Iterator[tuple[LakeFile, ...]]:
+    """Files to merge, at least two at a time: neighbours by seq, so that what they become overlaps nothing.
+
+    Nor will it later: where seqs between two files are not in the lake yet, they are not merged.
+    """
+    for _, files in groupby(state.files_of(topics), key=lambda file: (file.topic, file.epoch, file.date)):
+        group: list[LakeFile] = []
+        for file in files:
+            if group and (
+                _weight_bytes(group) + file.bytes > target_bytes
+                or file.bytes * 2 >= target_bytes
+                or not _are_neighbours(state, group[-1], file)
+            ):
+                if len(group) > 1:
+                    yield tuple(group)
+                group = []
+            if file.bytes * 2 < target_bytes:
+                group.append(file)
+        if len(group) > 1:
+            yield tuple(group)
+
+
+def _are_neighbours(state: LakeState, file: LakeFile, after: LakeFile) -> bool:
+    assert file.last_seq is not None, "a file of records has a last seq"
+    return state.is_covered(file.topic, file.epoch, file.last_seq + 1, after.first_seq - 1)
+
+
+def merge_files(files: Sequence[LakeFile], *, address: str) -> Part:
+    """What a task does: one file with the rows of all, put where nobody sees it yet."""
+    store = store_at(address)
+    merged = DayFiles(files[0].topic, files[0].epoch)
+    for file in files:
+        for batch in file_batches(store, file.name):
+            merged.write(batch)
+    adds = merged.put(store)
+    assert sum(file.records for file in adds) == sum(file.records for file in files), "no row is lost on the way"
+    return Part(adds=adds, removes=tuple(file.name for file in files))

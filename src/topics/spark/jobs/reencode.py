@@ -1,0 +1,430 @@
+"""`reencode`: a directory of streams becomes a new one, with another key, another compression, or the other flavour.
+
+Offsets, ids, times, user headers and payloads are the same afterwards; the source is not touched. No engine may be at
+work on it: the job holds the lock of both directories. Keys are found on every node, and are in no plan and no file.
+
+Segments are written by tasks, each complete once its `.log` is there. A job that was killed goes on with those that are
+not. Stored offsets follow, then the state log: before that the target is no data directory, so nobody can start an
+engine on half of one. `_topics/reencode.json` comes last and says what was done; a run that finds it does nothing.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from os import environ
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from topics.clock import SystemClock
+from topics.errors import BadFrame, InvalidRequest, StartRefused
+from topics.formats.message_cipher import Cipher
+from topics.formats.message_codec import Codec
+from topics.formats.state_entry import FLAG_ENCRYPTED, StateEntry, encode_iggy_entry, encode_page_entry
+from topics.formats.stream_catalog import catalog_of
+from topics.formats.stream_layout import (
+    CODEC,
+    INDEX,
+    LOCK_FILE,
+    LOG,
+    OFFSETS_FOLDER,
+    STATE_FOLDER,
+    TEMPORARY,
+    Flavour,
+    StreamKeys,
+    segment_path,
+    segment_starts,
+)
+from topics.spark.jobs.job import Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.reencode_segment import Encoding, SegmentItem, SegmentRewritten, reencode_segment
+from topics.spark.jobs.spread import core_count, spread
+from topics.spark.options import BadOption
+from topics.spark.streams_directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
+from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
+from topics.stream_errors import StreamsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLAN_FILE: Final = "_topics/reencode-plan.json"
+DONE_FILE: Final = "_topics/reencode.json"
+VERSION: Final = 1
+# Far below what positions can say, and above what an engine makes: a segment is cut only when it must be.
+SEGMENT_BYTES_MAX: Final = 2**31
+
+_OFFSET_FOLDERS: Final = ("consumers", "groups")
+# Encrypted with the new key: who has another one cannot go on with the job.
+_KEY_CHECK: Final = b"topics reencode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What is not given stays as it is. The key of the source is that of the engine's settings, unless named.
+
+    `decrypt` makes a plain directory of an encrypted one; `force` allows compression in the flavour `iggy`, which
+    no other server can read.
+    """
+
+    source: str
+    target: str
+    source_key_env: str | None = None
+    source_key_file: str | None = None
+    target_key_env: str | None = None
+    target_key_file: str | None = None
+    decrypt: bool = False
+    compression: Literal["keep", "none", "gzip", "lz4", "zstd"] = "keep"
+    flavour: Literal["keep", "page", "iggy"] = "keep"
+    force: bool = False
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+    dry_run: bool = False
+
+
+class PlannedSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment of the source, as it was when the job began."""
+
+    key: str
+    start_offset: int
+    log_bytes: int
+    index_bytes: int
+    codec: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job that goes on compares itself with."""
+
+    v: int = VERSION
+    source: str
+    flavour: str
+    compression: str
+    encrypted: bool
+    key_check: str
+    state_bytes: int
+    segments: tuple[PlannedSegment, ...]
+
+
+def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+    """Raises `Conflict` when a directory is in use, or the target belongs to something else."""
+    return Reencoder(config, partial(spread, spark), partial(core_count, spark), report).run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Both directories: how bodies are stored in one, and are to be in the other."""
+
+    source: StreamDirectory
+    source_key: KeyPlace | None
+    target_key: KeyPlace | None
+    target_cipher: Cipher | None
+    flavour: Flavour
+
+
+def _open_ends(fs: Fs, config: Config, keys: StreamKeys) -> _Ends:
+    source = _open_source(fs, config, keys)
+    source_key = None if source.cipher is None else KeyPlace(config.source_key_env, config.source_key_file)
+    target_key = source_key
+    if config.target_key_env is not None or config.target_key_file is not None:
+        target_key = KeyPlace(config.target_key_env, config.target_key_file)
+        if config.decrypt:
+            raise BadOption("`decrypt` makes a plain directory, which has no key: leave one of them out")
+    elif config.decrypt:
+        target_key = None
+    return _Ends(
+        source=source,
+        source_key=source_key,
+        target_key=target_key,
+        target_cipher=None if target_key is None else find_cipher(fs, target_key, environ),
+        flavour=source.flavour if config.flavour == "keep" else Flavour(config.flavour),
+    )
+
+
+def _open_source(fs: Fs, config: Config, keys: StreamKeys) -> StreamDirectory:
+    """With its key, if it is encrypted: one that nobody needs is not asked for."""
+    root = directory_path(config.source)
+    plain = StreamDirectory(fs, root, keys, None)
+    try:
+        plain.state_entries()
+    except StartRefused:
+        place = KeyPlace(config.source_key_env, config.source_key_file)
+        keyed = StreamDirectory(fs, root, keys, find_cipher(fs, place, environ))
+        keyed.state_entries()
+        return keyed
+    return plain
+
+
+class Reencoder:
+    """One run. Where its tasks run is for `spread_out` to say."""
+
+    def __init__(
+        self,
+        config: Config,
+        spread_out: Callable[
+            [Sequence[SegmentItem], Callable[[SegmentItem], SegmentRewritten]], Sequence[SegmentRewritten]
+        ],
+        count_cores: Callable[[], int],
+        report: ReportProgress | None = None,
+    ) -> None:
+        self._config = config
+        self._spread_out = spread_out
+        self._count_cores = count_cores
+        self._report = report
+        self._fs: Fs = RealFs()
+        self._clock = SystemClock()
+        self._keys = folder_names(environ)
+        self._source_root = directory_path(config.source)
+        self._target_root = directory_path(config.target)
+        self._started_ms = self._clock.monotonic_ms()
+        self._bytes_after = 0
+
+    def run(self) -> Report:
+        _check_apart(self._source_root, self._target_root)
+        with _locked(self._fs, self._source_root, may_be_read_only=True):
+            ends = _open_ends(self._fs, self._config, self._keys)
+            if self._config.dry_run:
+                return self._summary(self._plan(ends))
+            self._fs.makedirs(self._target_root)
+            with _locked(self._fs, self._target_root):
+                return self._run_locked(ends)
+
+    def _run_locked(self, ends: _Ends) -> Report:
+        plan = self._agree(self._plan(ends), ends)
+        pending = [segment for segment in plan.segments if not self._is_done(segment)]
+        skipped = len(plan.segments) - len(pending)
+        if self._fs.exists(self._target(DONE_FILE)):
+            return self._summary(plan, skipped=skipped)
+        entries = ends.source.state_entries()
+        self._make_folders(entries)
+        items = [self._item(ends, segment) for segment in pending]
+        cores = self._count_cores() if items else 1
+        waves = run_waves(
+            "reencode", items, self._wave, cores=cores, weigh=lambda item: item.log_bytes, report=self._report
+        )
+        self._copy_offsets(entries)
+        self._copy_side_files(ends)
+        self._write_state_log(ends, entries)
+        self._write_done(plan)
+        return self._summary(plan, done=len(items), skipped=skipped, messages=waves.records)
+
+    def _wave(self, items: Sequence[SegmentItem]) -> WaveDone:
+        rewritten = self._spread_out(items, reencode_segment)
+        self._bytes_after += sum(segment.bytes_after for segment in rewritten)
+        return WaveDone(
+            sum(segment.messages for segment in rewritten), sum(segment.bytes_before for segment in rewritten)
+        )
+
+    # What there is, and what is to become of it.
+
+    def _codec(self, segment: PlannedSegment) -> Codec:
+        wanted = self._config.compression
+        return Codec.from_name(segment.codec if wanted == "keep" else wanted)
+
+    def _plan(self, ends: _Ends) -> Plan:
+        segments = tuple(
+            self._planned(key, start)
+            for key in self._partition_keys(ends.source.state_entries())
+            for start in segment_starts(self._list_partition(key))
+        )
+        for segment in segments:
+            codec = self._codec(segment)
+            codec.load()
+            if codec is not Codec.NONE and ends.flavour is Flavour.IGGY and not self._config.force:
+                raise InvalidRequest(
+                    f"{segment.key} would be compressed, which no other server reads in the flavour `iggy`; "
+                    "ask for compression none, or force it"
+                )
+        cipher = ends.target_cipher
+        return Plan(
+            source=self._source_root,
+            flavour=ends.flavour.value,
+            compression=self._config.compression,
+            encrypted=cipher is not None,
+            key_check="" if cipher is None else cipher.encrypt(_KEY_CHECK).hex(),
+            state_bytes=ends.source.state_log_bytes,
+            segments=segments,
+        )
+
+    def _partition_keys(self, entries: Sequence[StateEntry]) -> Iterator[str]:
+        """Folders that the state log does not know are not copied."""
+        for stream in catalog_of(entries).streams.values():
+            for topic in stream.topics.values():
+                for partition in range(len(topic.epochs)):
+                    yield self._keys.partition(stream.id, topic.id, partition)
+
+    def _list_partition(self, key: str) -> list[str]:
+        path = self._source(key)
+        if not self._fs.exists(path):
+            raise StartRefused(f"{path} is missing, and the state log has the partition; bring it back first")
+        return self._fs.listdir(path)
+
+    def _planned(self, key: str, start_offset: int) -> PlannedSegment:
+        path = self._source(key)
+        index_path = segment_path(path, start_offset, INDEX)
+        if not self._fs.exists(index_path):
+            raise StartRefused(f"{index_path} is missing; it is made again by a start of the engine")
+        codec = Codec.NONE
+        codec_path = segment_path(path, start_offset, CODEC)
+        if self._fs.exists(codec_path):
+            try:
+                codec = Codec.from_file(read_file(self._fs, codec_path))
+            except BadFrame as error:
+                raise StartRefused(f"{codec_path}: {error.message}") from error
+        return PlannedSegment(
+            key=key,
+            start_offset=start_offset,
+            log_bytes=self._fs.size(segment_path(path, start_offset, LOG)),
+            index_bytes=self._fs.size(index_path),
+            codec=codec.value,
+        )
+
+    def _agree(self, plan: Plan, ends: _Ends) -> Plan:
+        """The plan of the target: this one, written down now, or the same of an earlier run."""
+        path = self._target(PLAN_FILE)
+        if not self._fs.exists(path):
+            names = [name for name in self._fs.listdir(self._target_root) if name != LOCK_FILE]
+            if names:
+                raise Conflict(f"{self._target_root} is not empty, and not of this job: give a new directory")
+            self._fs.makedirs(path.rpartition("/")[0])
+            write_atomic(self._fs, path, msgspec.json.encode(plan))
+            return plan
+        try:
+            earlier = msgspec.json.decode(read_file(self._fs, path), type=Plan)
+        except ValueError as error:
+            raise Conflict(f"{path} is of another version, or damaged: {error}; give a new directory") from error
+        if msgspec.structs.replace(earlier, key_check="") != msgspec.structs.replace(plan, key_check=""):
+            raise Conflict(
+                f"{path}: an earlier run asked for something else, or the source has changed; give a new directory"
+            )
+        if ends.target_cipher is not None:
+            try:
+                ends.target_cipher.decrypt(bytes.fromhex(earlier.key_check))
+            except StreamsError as error:
+                raise Conflict(f"{path}: an earlier run had another key; give that one, or a new directory") from error
+        return earlier
+
+    def _is_done(self, segment: PlannedSegment) -> bool:
+        return self._fs.exists(segment_path(self._target(segment.key), segment.start_offset, LOG))
+
+    def _item(self, ends: _Ends, segment: PlannedSegment) -> SegmentItem:
+        before, after = ends.source.flavour.body_order, ends.flavour.body_order
+        return SegmentItem(
+            source_directory=self._source(segment.key),
+            target_directory=self._target(segment.key),
+            start_offset=segment.start_offset,
+            log_bytes=segment.log_bytes,
+            index_bytes=segment.index_bytes,
+            source=Encoding(order=before, codec=Codec.from_name(segment.codec), key=ends.source_key),
+            target=Encoding(order=after, codec=self._codec(segment), key=ends.target_key),
+            segment_bytes_max=self._config.segment_bytes_max,
+        )
+
+    # Everything else that is in a directory.
+
+    def _make_folders(self, entries: Sequence[StateEntry]) -> None:
+        """Also of partitions without messages. What tasks of a killed run left half done goes."""
+        for key in self._partition_keys(entries):
+            path = self._target(key)
+            self._fs.makedirs(path)
+            for name in self._fs.listdir(path):
+                if name.endswith(TEMPORARY):
+                    self._fs.unlink(f"{path}/{name}")
+
+    def _copy_offsets(self, entries: Sequence[StateEntry]) -> None:
+        for key in self._partition_keys(entries):
+            for folder in _OFFSET_FOLDERS:
+                source = self._source(f"{key}/{OFFSETS_FOLDER}/{folder}")
+                if not self._fs.exists(source):
+                    continue
+                target = self._target(f"{key}/{OFFSETS_FOLDER}/{folder}")
+                self._fs.makedirs(target)
+                for name in self._fs.listdir(source):
+                    write_atomic(self._fs, f"{target}/{name}", read_file(self._fs, f"{source}/{name}"))
+
+    def _copy_side_files(self, ends: _Ends) -> None:
+        """Of the same flavour only: an engine makes its own version file, and `page` keeps no revoked logins."""
+        if ends.flavour is not ends.source.flavour:
+            return
+        for name in (ends.flavour.info_path(""), f"/{STATE_FOLDER}/tokens"):
+            if self._fs.exists(self._source_root + name):
+                self._fs.makedirs((self._target_root + name).rpartition("/")[0])
+                write_atomic(self._fs, self._target_root + name, read_file(self._fs, self._source_root + name))
+
+    def _write_state_log(self, ends: _Ends, entries: Sequence[StateEntry]) -> None:
+        encode = encode_page_entry if ends.flavour is Flavour.PAGE else encode_iggy_entry
+        encrypt = None if ends.target_cipher is None else ends.target_cipher.encrypt
+        # That an entry is encrypted is said in one flavour, and known in the other.
+        plain = [replace(entry, flags=entry.flags & ~FLAG_ENCRYPTED) for entry in entries]
+        path = ends.flavour.state_log_path(self._target_root)
+        self._fs.makedirs(path.rpartition("/")[0])
+        write_atomic(self._fs, path, b"".join(encode(entry, encrypt) for entry in plain))
+
+    def _write_done(self, plan: Plan) -> None:
+        written = [
+            {"key": key, "start_offset": start, "bytes": self._fs.size(segment_path(self._target(key), start, LOG))}
+            for key in dict.fromkeys(segment.key for segment in plan.segments)
+            for start in segment_starts(self._fs.listdir(self._target(key)))
+        ]
+        done = {
+            "v": VERSION,
+            "job": "reencode",
+            "created_ms": self._clock.now_ms(),
+            "source": plan.source,
+            "flavour": plan.flavour,
+            "compression": plan.compression,
+            "encrypted": plan.encrypted,
+            "segments": written,
+        }
+        write_atomic(self._fs, self._target(DONE_FILE), msgspec.json.encode(done))
+
+    # Words.
+
+    def _source(self, key: str) -> str:
+        return f"{self._source_root}/{key}"
+
+    def _target(self, key: str) -> str:
+        return f"{self._target_root}/{key}"
+
+    def _summary(self, plan: Plan, *, done: int = 0, skipped: int = 0, messages: int = 0) -> Report:
+        return Report(
+            job="reencode",
+            records=messages,
+            bytes=sum(segment.log_bytes for segment in plan.segments),
+            seconds=(self._clock.monotonic_ms() - self._started_ms) / 1000,
+            items_done=done,
+            items_skipped=skipped,
+            detail={
+                "source": plan.source,
+                "target": self._target_root,
+                "flavour": plan.flavour,
+                "compression": plan.compression,
+                "encrypted": plan.encrypted,
+                "segments": len(plan.segments),
+                "bytes_written": self._bytes_after,
+            },
+        )
+
+
+def _check_apart(source: str, target: str) -> None:
+    if source == target or target.startswith(f"{source}/") or source.startswith(f"{target}/"):
+        raise BadOption(f"{target} and {source} are not apart: the result is a directory of its own")
+
+
+@contextmanager
+def _locked(fs: Fs, root: str, *, may_be_read_only: bool = False) -> Iterator[None]:
+    """No engine starts there meanwhile. Where nobody can write there is none, and no lock either."""
+    lock: Lock | None
+    try:
+        lock = fs.lock(f"{root}/{LOCK_FILE}")
+    except FileNotFoundError as error:
+        raise StartRefused(f"{root} is not there") from error
+    except OSError as error:
+        if not may_be_read_only or error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        yield
+        return
+    if lock is None:
+        raise Conflict(f"{root} is in use by another process; stop it, or give a copy")
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,258 @@
+"""`replay`: a range of a topic, once more, into a topic.
+
+The range is cut into chunks, each an epoch of the target: staged, and seen as a whole. Tags, nodes and metas are kept;
+`_topics_replay` in the meta names the record that it is a copy of. At a speed other than `max` a chunk is what the
+source got within a tick, and is written when it is due: as far behind the first one as it was then, divided by the
+speed. A replay that was stopped goes on with the next chunk at once, and keeps the pace from there.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from topics.limits import MIB
+from topics.spark.jobs.connection import Connection
+from topics.spark.jobs.epochs import require_staging, write_epochs
+from topics.spark.jobs.frozen import default_id, freeze
+from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress
+from topics.spark.jobs.marks import REPLAY, marked, source_mark
+from topics.spark.manifest import Manifest, decode_manifest
+from topics.spark.options import BadOption, ReadOptions
+from topics.spark.plan import choose_cuts, range_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+# More would be a query of its own for every few records.
+TICKS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Connection):
+    """Seqs are inclusive; by default all that the source has when the replay is first run.
+
+    `as_of_ms` leaves out what the source got later. `gaps` is `fail`, or `skip` to go on behind records that are gone.
+    """
+
+    source: str
+    target: str
+    from_seq: int | None = None
+    to_seq: int | None = None
+    as_of_ms: int | None = None
+    speed: str = "max"
+    tick_ms: int = 1000
+    chunk_records: int = 100_000
+    chunk_bytes: int = 64 * MIB
+    gaps: str = "fail"
+    create_topic: bool = False
+    id: str | None = None
+    state: str | None = None
+    dry_run: bool = False
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Seqs, both included, about how many bytes they are, and when the first was written, if that matters."""
+
+    first_seq: int
+    last_seq: int
+    bytes: int = 0
+    ts: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    # Of the source, so that another topic of the same name is not taken for it.
+    epoch: int
+    chunks: list[Chunk]
+
+
+def parse_speed(text: str) -> float | None:
+    """How many times as fast as it was; None for as fast as it goes."""
+    if text == "max":
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)x", text)
+    if match is None or float(match[1]) <= 0:
+        raise BadOption(f"the speed {text!r} must be max, or a number and x, such as 1x, 0.5x or 20x")
+    return float(match[1])
+
+
+def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+    """Raises `TopicsDataLoss` for records that are gone, unless they may be skipped: then they are findings."""
+    speed = parse_speed(config.speed)
+    if config.gaps not in {"fail", "skip"}:
+        raise BadOption(f"gaps are {config.gaps!r}; they can be fail or skip")
+    with config.client() as client:
+        require_staging(client)
+        manifest = decode_manifest(client.manifest(config.source))
+    if config.dry_run:
+        return _report_plan(config, Plan(manifest.epoch, _cut(spark, config, manifest, speed)))
+    asked = _asked(config)
+    writer, plan = freeze(
+        config.state,
+        "replay",
+        config.id or default_id(asked),
+        asked,
+        Plan,
+        lambda: Plan(manifest.epoch, _cut(spark, config, manifest, speed)),
+    )
+    if plan.epoch != manifest.epoch:
+        raise BadOption(f'topic "{config.source}" was made anew since the replay began; begin another with --id')
+    gaps = _GapWatch()
+    done = write_epochs(
+        "replay",
+        plan.chunks,
+        lambda chunk: _rows(spark, config, chunk, gaps),
+        connection=config,
+        writer=writer,
+        topic=config.target,
+        options={"createTopic": "true"} if config.create_topic else {},
+        weigh=lambda chunk: chunk.bytes,
+        before=None if speed is None else pace(speed, monotonic, Event().wait),
+        report=report,
+    )
+    findings = tuple(gaps.findings())
+    return replace(
+        done,
+        findings=findings,
+        exit_code=EXIT_DATA_LOSS if findings else done.exit_code,
+        detail={**_report_plan(config, plan).detail, **done.detail},
+    )
+
+
+def _asked(config: Config) -> dict[str, object]:
+    """What makes two replays the same one."""
+    names = ("source", "target", "from_seq", "to_seq", "as_of_ms", "speed", "tick_ms", "chunk_records", "chunk_bytes")
+    return {"endpoint": config.address(), **{name: getattr(config, name) for name in names}}
+
+
+def _report_plan(config: Config, plan: Plan) -> Report:
+    detail: dict[str, object] = {"source": config.source, "target": config.target, "epochs": len(plan.chunks)}
+    if plan.chunks:
+        detail["seqs"] = [plan.chunks[0].first_seq, plan.chunks[-1].last_seq]
+    return Report(job="replay", items_skipped=len(plan.chunks), detail=detail)
+
+
+# Chunks.
+
+
+def _cut(spark: "SparkSession", config: Config, manifest: Manifest, speed: float | None) -> list[Chunk]:
+    first_seq = manifest.first_seq if config.from_seq is None else max(1, config.from_seq)
+    last_seq = manifest.head_seq if config.to_seq is None else min(config.to_seq, manifest.head_seq)
+    if config.as_of_ms is not None:
+        # Times never go back in a topic, so nothing behind a segment that begins later is wanted.
+        later = [segment.first_seq for segment in manifest.segments if segment.min_ts > config.as_of_ms]
+        last_seq = min([last_seq, *(seq - 1 for seq in later[:1])])
+    if first_seq > last_seq:
+        return []
+    if speed is not None:
+        return _cut_by_time(spark, config, manifest, Chunk(first_seq, last_seq), speed)
+    limits = ReadOptions(partition_bytes=config.chunk_bytes, max_records_per_partition=config.chunk_records)
+    cuts = choose_cuts(manifest, first_seq, last_seq, limits)
+    starts = [first_seq, *(cut + 1 for cut in cuts)]
+    return [Chunk(start, cut, range_bytes(manifest, start, cut)) for start, cut in zip(starts, cuts, strict=False)]
+
+
+def _cut_by_time(spark: "SparkSession", config: Config, manifest: Manifest, whole: Chunk, speed: float) -> list[Chunk]:
+    """One query over the times of the range; records of a tick stay together, however many they are."""
+    from pyspark.sql import functions as f
+
+    tick_ms = max(1, round(config.tick_ms * speed))
+    rows = (
+        _read(spark, config, whole, columns="seq,ts")
+        .groupBy(f.floor(f.unix_millis(f.col("ts")) / tick_ms).alias("tick"))
+        .agg(f.min("seq").alias("first_seq"), f.unix_millis(f.min("ts")).alias("ts"))
+        .orderBy("first_seq")
+        .limit(TICKS_MAX + 1)
+        .collect()
+    )
+    if len(rows) > TICKS_MAX:
+        raise BadOption(f"the range has more than {TICKS_MAX} ticks; choose a longer --tick or a higher --speed")
+    # Up to the next tick, so that deleted seqs in between belong to a chunk as well.
+    ends = [row["first_seq"] - 1 for row in rows[1:]] + [whole.last_seq]
+    starts = [whole.first_seq, *(end + 1 for end in ends)]
+    return [
+        Chunk(start, end, range_bytes(manifest, start, end), row["ts"])
+        for start, end, row in zip(starts, ends, rows, strict=False)
+    ]
+
+
+def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], object]) -> Callable[[Chunk], None]:
+    """Waits in front of each chunk until it is due; the first one is at once."""
+    began: tuple[float, int] | None = None
+
+    def before(chunk: Chunk) -> None:
+        nonlocal began
+        if began is None:
+            began = (now_s(), chunk.ts)
+        due_s = began[0] + (chunk.ts - began[1]) / 1000 / speed
+        while (left_s := due_s - now_s()) > 0:
+            wait(left_s)
+
+    return before
+
+
+# Rows.
+
+
+class _GapWatch:
+    """Counts gaps while rows pass by, so that none that is skipped goes unnoticed."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Chunk, Observation]] = []
+
+    def without_gaps(self, chunk: Chunk, rows: "DataFrame") -> "DataFrame":
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        is_gap = f.col("kind") == "gap"
+        seen = Observation(f"gaps-{chunk.first_seq}")
+        self._seen.append((chunk, seen))
+        return rows.observe(
+            seen,
+            f.count(f.when(is_gap, 1)).alias("gaps"),
+            f.min(f.when(is_gap, f.col("seq"))).alias("first_seq"),
+            f.max(f.when(is_gap, f.col("gap_to"))).alias("last_seq"),
+        ).where(~is_gap)
+
+    def findings(self) -> Iterator[dict[str, object]]:
+        for chunk, seen in self._seen:
+            values = seen.get
+            if values["gaps"]:
+                yield {"problem": "gap", "chunk": [chunk.first_seq, chunk.last_seq], **values}
+
+
+def _read(spark: "SparkSession", config: Config, chunk: Chunk, *, columns: str | None = None) -> "DataFrame":
+    from pyspark.sql.functions import col, lit, timestamp_millis
+
+    options = {
+        **config.options(),
+        "subscribe": config.source,
+        "startingOffsets": _offsets(config.source, chunk.first_seq),
+        "endingOffsets": _offsets(config.source, chunk.last_seq),
+        "gaps": "fail" if config.gaps == "fail" else "rows",
+    }
+    if columns is not None:
+        options["columns"] = columns
+    rows = spark.read.format("topics").options(**options).load()
+    if config.as_of_ms is None:
+        return rows
+    is_wanted = col("ts") <= timestamp_millis(lit(config.as_of_ms))
+    return rows.where(is_wanted | (col("kind") == "gap") if config.gaps == "skip" else is_wanted)
+
+
+def _offsets(topic: str, seq: int) -> str:
+    return msgspec.json.encode({topic: seq}).decode()
+
+
+def _rows(spark: "SparkSession", config: Config, chunk: Chunk, gaps: _GapWatch) -> "DataFrame":
+    from pyspark.sql.functions import col
+
+    rows = _read(spark, config, chunk)
+    if config.gaps == "skip":
+        rows = gaps.without_gaps(chunk, rows)
+    mark = source_mark(col("seq"), col("ts"), config.source)
+    return rows.select("data", "tag", "node", marked(col("meta"), REPLAY, mark).alias("meta"))

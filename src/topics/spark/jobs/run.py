@@ -1,0 +1,209 @@
+"""`run`: a declarative pipeline project, by `spark-pipelines`, without the ways in which that goes wrong.
+
+rule 1  Never `--master`: Spark's command adds `--remote local` to itself, and refuses both. A cluster is a Connect
+        server.
+rule 2  No `dataSource.register` in a project: all flows complete, and then the command fails. Our formats are found by
+        their names.
+rule 3  Tables are remembered from run to run, or the second one finds their folders and refuses. So there is a catalog
+        below the project, unless another one is set.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from topics.errors import TopicsError
+from topics.spark.jobs.frozen import STATE_DEFAULT
+from topics.spark.jobs.job import EXIT_DONE, EXIT_FAILED, Report
+from topics.spark.options import ENDPOINT_VARIABLE, BadOption
+from topics.storage.fs import Fs, RealFs, read_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
+_CATALOG: Final = "spark.sql.catalogImplementation"
+_FLOW: Final = re.compile(r"Flow (?P<name>\S+) (?:is|has) (?P<state>[A-Z]+)")
+
+_LAST_STATES: Final = frozenset({"COMPLETED", "FAILED", "SKIPPED", "STOPPED", "EXCLUDED", "IDLE"})
+# Of the output, for whoever has to find out why it failed.
+_LINES_KEPT: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """`spec` is the file, or the folder that it is in. `state` has the catalog; by default it is below that folder."""
+
+    spec: str
+    remote: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    endpoint: str | None = None
+    full_refresh: bool = False
+    state: str | None = None
+    dry_run: bool = False
+
+
+def run(spark: "SparkSession | None", config: Config, *, tell: Callable[[str], None] | None = None) -> Report:
+    """A pipeline makes a session of its own, so none is needed. `tell` gets one line for each flow that ends.
+
+    Raises `BadOption` for a project that cannot run.
+    """
+    del spark
+    fs = RealFs()
+    spec = find_spec(fs, os.path.abspath(config.spec))
+    check_project(fs, os.path.dirname(spec))
+    conf = {**_own_conf(fs, spec, config), **config.conf}
+    started_s = monotonic()
+    flows, ending, last_lines = _follow(command_line(spec, config, conf), _environment(config), tell)
+    if ending != 0:
+        raise TopicsError(f"the pipeline failed with exit code {ending}: {_reason(last_lines)}")
+    failed = [name for name, state in flows.items() if state == "FAILED"]
+    return Report(
+        job="run",
+        seconds=monotonic() - started_s,
+        items_done=sum(state == "COMPLETED" for state in flows.values()),
+        items_skipped=sum(state in {"SKIPPED", "EXCLUDED"} for state in flows.values()),
+        findings=tuple({"problem": "flow failed", "flow": name} for name in failed),
+        exit_code=EXIT_FAILED if failed else EXIT_DONE,
+        detail={"spec": spec, "flows": flows},
+    )
+
+
+# Before.
+
+
+def find_spec(fs: Fs, path: str) -> str:
+    if not fs.exists(path):
+        raise BadOption(f"{path} is not there; give the spec of a pipeline, or the folder that it is in")
+    if path.endswith((".yml", ".yaml")):
+        return path
+    found = [name for name in SPEC_NAMES if fs.exists(f"{path}/{name}")]
+    if not found:
+        raise BadOption(f"{path} has no {SPEC_NAMES[0]}; `spark-pipelines init --name NAME` makes a project")
+    return f"{path}/{found[0]}"
+
+
+def check_project(fs: Fs, folder: str) -> None:
+    """Refuses what would fail late, with the line."""
+    for path in _python_files(fs, folder):
+        for number, line in enumerate(read_file(fs, path).decode(errors="replace").splitlines(), 1):
+            if re.search(r"^[^#]*\bdataSource\.register\(", line):
+                raise BadOption(
+                    f"{path}:{number}: a pipeline must not register data sources, or it fails behind its last flow; "
+                    'delete the line: format("topics") is found where the package topics is installed'
+                )
+
+
+def _python_files(fs: Fs, folder: str) -> Iterator[str]:
+    for name in fs.listdir(folder):
+        path = f"{folder}/{name}"
+        if name.endswith(".py"):
+            yield path
+        elif not name.startswith((".", "_")) and "." not in name:
+            try:
+                yield from _python_files(fs, path)
+            except NotADirectoryError:
+                continue
+
+
+def _own_conf(fs: Fs, spec: str, config: Config) -> dict[str, str]:
+    """What we set unless told otherwise. A Connect server has its own, and takes no others."""
+    if config.remote is not None:
+        return {}
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    if _has_catalog(config.conf) or _has_catalog(_configuration(fs, spec)):
+        return conf
+    state = os.path.abspath(config.state or f"{os.path.dirname(spec)}/{STATE_DEFAULT}")
+    fs.makedirs(state)
+    database = f"jdbc:derby:;databaseName={state}/metastore_db;create=true"
+    return {
+        **conf,
+        _CATALOG: "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": database,
+        "spark.sql.warehouse.dir": f"{state}/warehouse",
+    }
+
+
+def _has_catalog(names: Iterable[str]) -> bool:
+    return any(name == _CATALOG or name.startswith("spark.sql.catalog.") for name in names)
+
+
+def _configuration(fs: Fs, spec: str) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        members = yaml.safe_load(read_file(fs, spec))
+    except yaml.YAMLError as error:
+        raise BadOption(f"{spec} is not YAML: {error}") from error
+    if not isinstance(members, dict):
+        raise BadOption(f"{spec} is not the spec of a pipeline: it has no members")
+    found = members.get("configuration") or {}
+    if "spark.master" in found:
+        raise BadOption(f"{spec}: a pipeline has no master; start a Connect server on the cluster and give --remote")
+    return dict(found)
+
+
+def command_line(spec: str, config: Config, conf: dict[str, str]) -> list[str]:
+    import pyspark
+
+    command = [f"{os.path.dirname(pyspark.__file__)}/bin/spark-pipelines", "dry-run" if config.dry_run else "run"]
+    if config.remote is not None:
+        command += ["--remote", config.remote]
+    for name, value in conf.items():
+        command += ["--conf", f"{name}={value}"]
+    command += ["--spec", spec]
+    if config.full_refresh and not config.dry_run:
+        command.append("--full-refresh-all")
+    return command
+
+
+def _environment(config: Config) -> dict[str, str]:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    if config.endpoint is not None:
+        environment[ENDPOINT_VARIABLE] = config.endpoint
+    return environment
+
+
+# While it runs.
+
+
+def _follow(
+    command: list[str], environment: dict[str, str], tell: Callable[[str], None] | None
+) -> tuple[dict[str, str], int, list[str]]:
+    """The last state of each flow, the exit code, and the end of the output."""
+    flows: dict[str, str] = {}
+    last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last_lines.append(line.strip())
+            if (seen := _FLOW.search(line)) is None:
+                continue
+            name, state = seen["name"], seen["state"]
+            flows[name] = state
+            if state in _LAST_STATES and tell is not None:
+                tell(f"{name}: {state.lower()}")
+        code = process.wait()
+    return flows, code, list(last_lines)
+
+
+def _reason(lines: list[str]) -> str:
+    """The line that says most: the last one with an error class of Spark, or simply the last one."""
+    told = [line for line in lines if line and not line.startswith(("at ", "File ", "[Stage"))]
+    named = [line for line in told if re.search(r"\[[A-Z][A-Z_.]+\]|Error|Exception", line)]
+    return (named or told or ["it said nothing"])[-1]

@@ -1,0 +1,98 @@
+"""`vacuum`: files of the lake that do not count go, when they have not counted for long enough.
+
+Those are files that no manifest names (a job was killed before its commit, or gave up to a faster one), files that a
+manifest has removed, and what broken puts left. Who reads a manifest older than that cannot any more afterwards.
+
+A job that is running has files that no manifest names *yet*. They are young: that is why an age of less than an hour
+is refused unless somebody says that nothing else is running.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from topics.clock import SystemClock
+from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.lake import Lake, open_lake
+from topics.spark.lake_state import DATA, GAPS
+from topics.spark.options import BadOption
+from topics.storage.shared_stores import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+OLDER_THAN_MS: Final = 7 * 24 * 3_600_000
+OLDER_THAN_MS_MIN: Final = 3_600_000
+# The chain is read again before each so many removals.
+WAVE_FILES: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    lake: str
+    older_than_ms: int = OLDER_THAN_MS
+    # Nothing else works on this lake: no age is too young.
+    alone: bool = False
+    dry_run: bool = False
+
+
+def run(
+    spark: "SparkSession | None",  # noqa: ARG001 - every job is given one; removing files needs none.
+    config: Config,
+    *,
+    report: ReportProgress | None = None,
+) -> Report:
+    """Removes what does not count any more."""
+    if config.older_than_ms < OLDER_THAN_MS_MIN and not config.alone:
+        raise BadOption(
+            "vacuum: files younger than an hour may belong to a job that is running; "
+            "stop all jobs on this lake and say so with --alone, or give a longer --older-than"
+        )
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    lake = open_lake(config.lake)
+    before_ms = clock.now_ms() - config.older_than_ms
+    found = [entry for prefix in (DATA, GAPS) for entry in lake.store.entries(prefix)]
+    doomed = list(_not_counting(lake, found, before_ms))
+    removed: list[Entry] = []
+
+    def wave(entries: "Sequence[Entry]") -> WaveDone:
+        lake.refresh()
+        gone = list(_not_counting(lake, entries, before_ms))
+        for entry in gone:
+            # A job may just have put the same file again, to commit it next: it is young then.
+            if lake.store.modified_ms(entry.name) < before_ms:
+                lake.store.delete(entry.name)
+                removed.append(entry)
+        return WaveDone(bytes=sum(entry.size_bytes for entry in gone))
+
+    unfinished = 0
+    if not config.dry_run:
+        run_waves("vacuum", doomed, wave, cores=1, wave_items=WAVE_FILES, report=report)
+        unfinished = lake.store.remove_unfinished(before_ms)
+    return Report(
+        job="vacuum",
+        bytes=sum(entry.size_bytes for entry in removed),
+        seconds=(clock.monotonic_ms() - started_ms) / 1000,
+        items_done=len(removed),
+        items_skipped=len(doomed) - len(removed),
+        exit_code=EXIT_DONE,
+        detail={
+            "lake": lake.address,
+            "manifest": lake.state.number,
+            "files_kept": len(found) - len(removed),
+            "unfinished_removed": unfinished,
+        },
+    )
+
+
+def _not_counting(lake: Lake, entries: "Sequence[Entry]", before_ms: int) -> Iterator[Entry]:
+    """Those that are in no manifest, or in none since that time."""
+    state = lake.state
+    for entry in entries:
+        if entry.name in state.files or entry.name in state.gaps or entry.modified_ms >= before_ms:
+            continue
+        if state.removed_ms.get(entry.name, 0) < before_ms:
+            yield entry

@@ -1,0 +1,471 @@
+"""`verify`: every segment in all tiers, the files of lakes, the partitions of streams. Nothing is changed.
+
+Beside a running server its manifests say what is where and how far a file counts; the files themselves are read on the
+executors. What looks wrong is held against a new manifest before it is reported: a segment may have moved, been evicted
+or written again meanwhile. Without a server the data directory is looked at as `topics verify` does, its log and
+snapshots included, and only the segments are spread.
+
+The rules are those of `storage.verify` and `storage.segment_survey`; `segment_check` and `message_check` are what makes
+them fast.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from topics.clock import SystemClock
+from topics.errors import ColdUnavailable, TopicsError
+from topics.formats.snapshot import SegmentState, TopicState
+from topics.formats.stream_layout import segment_starts
+from topics.limits import MIB
+from topics.spark.jobs.connection import Connection
+from topics.spark.jobs.job import EXIT_DONE, EXIT_FINDINGS, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.lake_check import LakeTask, check_lake_files
+from topics.spark.jobs.message_check import MessageTask, check_message_segments
+from topics.spark.jobs.segment_check import Checked, check_segments
+from topics.spark.jobs.spread import core_count, spread
+from topics.spark.lake import open_lake
+from topics.spark.lake_state import LakeDamaged
+from topics.spark.manifest import Manifest, Segment
+from topics.spark.options import BadOption, ReadOptions
+from topics.spark.segment_files import tier_and_name
+from topics.spark.source import take_manifests
+from topics.storage.findings import Finding
+from topics.storage.fs import RealFs
+from topics.storage.segment_survey import SegmentTask
+from topics.storage.shared_stores import open_shared_store
+from topics.storage.stores import open_store, path_of_address, read_store_id
+from topics.storage.verify import Verifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A task of Spark costs about 0.1 s, so small files go together.
+UNIT_BYTES: Final = 64 * MIB
+UNIT_FILES: Final = 200
+# How often a segment may change between a manifest and its check before that is a finding.
+CHANGES_MAX: Final = 5
+REPORT_JSON: Final = "verify.json"
+REPORT_PARQUET: Final = "verify.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Connection):
+    """What to look at: a server's topics, or a data directory at `path`; and lakes and directories of streams."""
+
+    # All of them by default.
+    topics: tuple[str, ...] = ()
+    path: str | None = None
+    # The cold tier of the directory at `path`; a server says itself where its tier is.
+    cold: str | None = None
+    # Other places that may have copies of the same segments, such as backups.
+    copies: tuple[str, ...] = ()
+    lakes: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    # A folder or bucket for `verify.json` and `verify.parquet`.
+    report: str | None = None
+    pin_ms: int = 3_600_000
+    dry_run: bool = False
+
+
+Task = SegmentTask | MessageTask | LakeTask
+
+
+class Unit(NamedTuple):
+    """What one task of Spark does: files of one kind."""
+
+    tasks: tuple[Task, ...]
+    bytes: int
+    # Of the tier that the files are in; empty when any will do.
+    store_id: str = ""
+
+
+def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+    """Exit code 2 when there are findings. Raises `ColdUnavailable` when the files cannot be seen by an executor."""
+    return _Run(spark, config, report).run()
+
+
+def check_unit(unit: Unit) -> list[Checked]:
+    """On an executor."""
+    first = unit.tasks[0]
+    if isinstance(first, MessageTask):
+        return check_message_segments([task for task in unit.tasks if isinstance(task, MessageTask)])
+    if isinstance(first, LakeTask):
+        return check_lake_files([task for task in unit.tasks if isinstance(task, LakeTask)])
+    if unit.store_id and read_store_id(open_store(first.address, RealFs())) != unit.store_id:
+        raise ColdUnavailable(
+            f"{first.address} is not the server's store as an executor sees it: verify reads files, so run it where "
+            "they are, or mount them at the same path"
+        )
+    return check_segments([task for task in unit.tasks if isinstance(task, SegmentTask)])
+
+
+class _Run:
+    def __init__(self, spark: "SparkSession", config: Config, report: ReportProgress | None) -> None:
+        self._spark = spark
+        self._config = config
+        self._report = report
+        self._findings: list[Finding] = []
+        self._notes = 0
+        self._missing = 0
+        self._message_counts: dict[MessageTask, int] = {}
+        self._clock = SystemClock()
+
+    def run(self) -> Report:
+        started_ms = self._clock.monotonic_ms()
+        units = self._plan()
+        records = size_bytes = 0
+        if not self._config.dry_run:
+            done = run_waves(
+                "verify",
+                units,
+                self._wave,
+                cores=core_count(self._spark),
+                weigh=lambda unit: unit.bytes,
+                report=self._report,
+            )
+            records, size_bytes = done.records, done.bytes
+        self._findings += _discontinuities(self._message_counts)
+        rows = tuple(_row(finding) for finding in sorted(self._findings, key=_place_of))
+        files = sum(len(unit.tasks) for unit in units)
+        result = Report(
+            job="verify",
+            records=records,
+            bytes=size_bytes,
+            seconds=(self._clock.monotonic_ms() - started_ms) / 1000,
+            items_done=0 if self._config.dry_run else files,
+            items_skipped=files if self._config.dry_run else 0,
+            findings=rows,
+            exit_code=EXIT_FINDINGS if rows else EXIT_DONE,
+            detail={"files": files, "notes": self._notes, "gone_meanwhile": self._missing},
+        )
+        if self._config.report is not None and not self._config.dry_run:
+            _write_report(self._config.report, result, now_ms=self._clock.now_ms())
+        return result
+
+    # The work list.
+
+    def _plan(self) -> list[Unit]:
+        config = self._config
+        units: list[Unit] = []
+        if config.path is not None:
+            units += self._directory_units(config.path)
+        elif config.endpoint is not None or not (config.lakes or config.streams):
+            units += self._server_units()
+        for address in config.lakes:
+            units += self._lake_units(address)
+        for path in config.streams:
+            units += _stream_units(path)
+        return units
+
+    def _take(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            if finding.severity == "note":
+                self._notes += 1
+            else:
+                self._findings.append(finding)
+
+    def _server_units(self) -> Iterator[Unit]:
+        listed: dict[str, list[SegmentTask]] = {}
+        for manifest in self._manifests(self._config.topics):
+            tasks = listed.setdefault(manifest.store_id, [])
+            tasks += [_task_of(manifest, segment) for segment in manifest.segments]
+        for store_id, tasks in listed.items():
+            places = {task.address for task in tasks}
+            yield from _segment_units(tasks, store_id)
+            yield from _segment_units(_copies(tasks, places), store_id)
+            yield from _segment_units(_copies(tasks, set(self._config.copies)), "")
+
+    def _manifests(self, topics: tuple[str, ...]) -> list[Manifest]:
+        config = self._config
+        options = ReadOptions(
+            endpoint=config.address(),
+            token=config.token,
+            token_env=config.token_env,
+            token_file=config.token_file,
+            subscribe=topics,
+            subscribe_pattern=None if topics else ".*",
+            pin_ms=config.pin_ms,
+        )
+        return take_manifests(options)
+
+    def _directory_units(self, address: str) -> Iterator[Unit]:
+        root = path_of_address(address)
+        if root is None:
+            raise BadOption(f"{address} is no path: a data directory is looked at where it is mounted")
+        fs = RealFs()
+        cold = None if self._config.cold is None else open_store(self._config.cold, fs)
+        left: list[SegmentTask] = []
+        verifier = Verifier(fs, root, cold=cold, leave_segment=left.append)
+        for finding in verifier.run():
+            file = finding.file if "://" in finding.file or finding.file.startswith("/") else f"{root}/{finding.file}"
+            self._take([msgspec.structs.replace(finding, file=file)])
+        if verifier.totals.in_use:
+            # Deletes go on meanwhile.
+            left = [task._replace(numbers="older") for task in left]
+        topics = set(self._config.topics)
+        tasks = [task for task in left if not topics or task.topic.name in topics]
+        yield from _segment_units(tasks, "")
+        places = {root, *self._config.copies} | ({cold.address} if cold is not None else set())
+        yield from _segment_units(_copies(tasks, places), "")
+
+    def _lake_units(self, address: str) -> list[Unit]:
+        try:
+            lake = open_lake(address)
+        except LakeDamaged as error:
+            self._take([Finding(severity="damage", file=address, message=error.message)])
+            return []
+        files = chain(lake.state.files_of(), lake.state.gaps.values())
+        return _units([(LakeTask(lake.address, file), file.bytes) for file in files], "")
+
+    # The work.
+
+    def _wave(self, units: Sequence[Unit]) -> WaveDone:
+        records = size_bytes = 0
+        doubtful: list[tuple[SegmentTask, Checked]] = []
+        for unit, results in zip(units, spread(self._spark, units, check_unit), strict=True):
+            for task, checked in zip(unit.tasks, results, strict=True):
+                records += checked.records
+                size_bytes += checked.bytes
+                if isinstance(task, MessageTask):
+                    self._take_messages(task, checked)
+                elif isinstance(task, LakeTask):
+                    self._take(_or_missing(task.uri, checked))
+                elif checked.findings or checked.is_missing:
+                    doubtful.append((task, checked))
+        self._settle(doubtful)
+        return WaveDone(records, size_bytes)
+
+    def _take_messages(self, task: MessageTask, checked: Checked) -> None:
+        self._take(checked.findings)
+        if checked.is_missing:
+            # Retention took it since it was listed.
+            self._missing += 1
+        else:
+            self._message_counts[task] = checked.records
+
+    def _settle(self, doubtful: Sequence[tuple[SegmentTask, Checked]]) -> None:
+        """Reports what is still so. Beside a server a segment may be another one by now, which is looked at instead."""
+        for _ in range(CHANGES_MAX if self._config.path is None else 0):
+            if not doubtful:
+                return
+            now = self._now(sorted({task.topic.name for task, _ in doubtful}))
+            changed: list[SegmentTask] = []
+            for task, checked in doubtful:
+                current = now.get((task.topic.id, task.topic.epoch, task.first_seq))
+                if current is None:
+                    self._missing += 1
+                elif _is_other(task, current):
+                    # A copy elsewhere keeps its place.
+                    changed.append(task._replace(state=current.state))
+                elif checked.is_missing and task.uri != current.uri:
+                    changed.append(current)
+                else:
+                    self._take(_or_missing(task.uri, checked, task))
+            units = list(_segment_units(changed, ""))
+            results = chain.from_iterable(spread(self._spark, units, check_unit))
+            tasks = [task for unit in units for task in unit.tasks if isinstance(task, SegmentTask)]
+            doubtful = [
+                (task, checked)
+                for task, checked in zip(tasks, results, strict=True)
+                if checked.findings or checked.is_missing
+            ]
+        for task, checked in doubtful:
+            if checked.is_missing and self._config.path is not None:
+                self._missing += 1
+            else:
+                self._take(_or_missing(task.uri, checked, task))
+
+    def _now(self, topics: Sequence[str]) -> Mapping[tuple[int, int, int], SegmentTask]:
+        found: dict[tuple[int, int, int], SegmentTask] = {}
+        for topic in topics:
+            try:
+                manifests = self._manifests((topic,))
+            except TopicsError as error:
+                if error.code != "topic_not_found":
+                    raise
+                continue
+            for manifest in manifests:
+                for segment in manifest.segments:
+                    task = _task_of(manifest, segment)
+                    found[manifest.topic_id, manifest.epoch, segment.first_seq] = task
+        return found
+
+
+def _task_of(manifest: Manifest, segment: Segment) -> SegmentTask:
+    address, _ = tier_and_name(segment.uri)
+    topic = TopicState(name=manifest.topic, id=manifest.topic_id, epoch=manifest.epoch, config={})
+    state = SegmentState(
+        first_seq=segment.first_seq,
+        entry_count=segment.records,
+        data_bytes=segment.data_len,
+        first_ts=segment.min_ts,
+        last_ts=segment.max_ts,
+        live_count=segment.live,
+        live_bytes=0,
+        sealed=segment.sealed,
+        tier="cold" if segment.tier == "cold" else "hot",
+        digest=bytes.fromhex(segment.digest),
+    )
+    path = path_of_address(address)
+    return SegmentTask.of(path or address, topic, state, is_cold=segment.tier == "cold", numbers="manifest")
+
+
+def _is_other(task: SegmentTask, current: SegmentTask) -> bool:
+    """Whether the files were written again; an active segment only grows, and what was noted of it stays."""
+    old, new = task.state, current.state
+    return (old.sealed, old.data_bytes, old.digest) != (new.sealed, new.data_bytes, new.digest) and (
+        old.sealed or new.data_bytes < old.data_bytes
+    )
+
+
+def _copies(tasks: Sequence[SegmentTask], places: Iterable[str]) -> list[SegmentTask]:
+    """The same sealed segments in other places: their frames must be those that the listed one was sealed with."""
+    found: list[SegmentTask] = []
+    listed = {(task.address, task.name) for task in tasks}
+    for place in sorted(places):
+        store = open_store(place, RealFs())
+        names = set(store.list("topics/"))
+        found += [
+            task._replace(address=store.address, is_cold=True, numbers="manifest")
+            for task in tasks
+            if task.state.digest and task.name in names and (store.address, task.name) not in listed
+        ]
+    return found
+
+
+def _segment_units(tasks: Sequence[SegmentTask], store_id: str) -> list[Unit]:
+    by_address: dict[str, list[SegmentTask]] = {}
+    for task in tasks:
+        by_address.setdefault(task.address, []).append(task)
+    return [
+        unit
+        for group in by_address.values()
+        for unit in _units([(task, task.state.data_bytes) for task in group], store_id)
+    ]
+
+
+def _stream_units(path: str) -> list[Unit]:
+    root = path_of_address(path)
+    if root is None:
+        raise BadOption(f"{path} is no path: partitions of streams are looked at where they are mounted")
+    fs = RealFs()
+    weighed: list[tuple[Task, int]] = []
+    for directory in _partitions(fs, root):
+        starts = segment_starts(fs.listdir(directory))
+        for start in starts:
+            task = MessageTask(directory, start, is_last=start == starts[-1])
+            try:
+                weighed.append((task, fs.size(task.log_path)))
+            except FileNotFoundError:
+                continue
+    if not weighed and not fs.exists(root):
+        raise BadOption(f"{root}: there is no such directory")
+    return _units(weighed, "")
+
+
+def _partitions(fs: RealFs, directory: str) -> Iterator[str]:
+    """Folders that have segments of messages, wherever they lie."""
+    try:
+        names = fs.listdir(directory)
+    except (NotADirectoryError, FileNotFoundError):
+        return
+    if segment_starts(names):
+        yield directory
+        return
+    for name in sorted(names):
+        yield from _partitions(fs, f"{directory}/{name}")
+
+
+def _units(weighed: Sequence[tuple[Task, int]], store_id: str) -> list[Unit]:
+    units: list[Unit] = []
+    tasks: list[Task] = []
+    size_bytes = 0
+    for task, task_bytes in weighed:
+        if tasks and (size_bytes + task_bytes > UNIT_BYTES or len(tasks) == UNIT_FILES):
+            units.append(Unit(tuple(tasks), size_bytes, store_id))
+            tasks, size_bytes = [], 0
+        tasks.append(task)
+        size_bytes += task_bytes
+    if tasks:
+        units.append(Unit(tuple(tasks), size_bytes, store_id))
+    return units
+
+
+# Findings.
+
+
+def _or_missing(uri: str, checked: Checked, task: SegmentTask | None = None) -> tuple[Finding, ...]:
+    if not checked.is_missing:
+        return checked.findings
+    if task is None:
+        return (Finding(severity="damage", file=uri, message="missing"),)
+    return (
+        Finding(
+            severity="damage",
+            file=uri,
+            seq=task.first_seq,
+            last_seq=task.state.last_seq,
+            topic=task.topic.name,
+            message="missing",
+            advice="restore the file from a copy, or the records with `topics pipeline restore`",
+        ),
+    )
+
+
+def _discontinuities(counts: Mapping[MessageTask, int]) -> Iterator[Finding]:
+    before: MessageTask | None = None
+    for task in sorted(counts):
+        if before is not None and before.directory == task.directory:
+            expected = before.start_offset + counts[before]
+            if expected != task.start_offset:
+                yield Finding(
+                    severity="warning",
+                    file=task.log_path,
+                    seq=task.start_offset,
+                    message="does not begin where the segment before it ends",
+                    expected=str(expected),
+                    found=str(task.start_offset),
+                )
+        before = task
+
+
+def _place_of(finding: Finding) -> tuple[str, int, int]:
+    return finding.file, finding.offset or 0, finding.seq or 0
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    return {
+        "uri": finding.file,
+        "topic": finding.topic,
+        "seq": finding.seq,
+        "last_seq": finding.last_seq if finding.last_seq is not None else finding.seq,
+        "offset": finding.offset,
+        "severity": finding.severity,
+        "problem": finding.message,
+        "expected": finding.expected,
+        "found": finding.found,
+        "advice": finding.advice,
+    }
+
+
+def _write_report(address: str, report: Report, *, now_ms: int) -> None:
+    """Both files whole or not at all; a later run replaces them."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    text, number = pa.string(), pa.int64()
+    schema = pa.schema(
+        [
+            *(("uri", text), ("topic", text), ("seq", number), ("last_seq", number), ("offset", number)),
+            *(("severity", text), ("problem", text), ("expected", text), ("found", text), ("advice", text)),
+        ]
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(report.findings), schema), sink, compression="zstd")
+    store = open_shared_store(address, RealFs())
+    store.put(REPORT_PARQUET, memoryview(sink.getvalue()))
+    store.put(REPORT_JSON, msgspec.json.encode({"created_ms": now_ms, **report.members()}))

@@ -1,0 +1,33 @@
+"""How much a trigger of a streaming query takes, and when it waits for more. State of one query, on the driver."""
+
+from time import monotonic
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from topics.spark.options import ReadOptions
+
+
+class Pace:
+    """What is forgotten in a restart only makes the next batch come sooner or later."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._last_batch_s: float | None = None
+
+    def default_limit(self) -> ReadLimit:
+        """Only says whether there are limits. Which ones is in the options: Spark has no type for all of them."""
+        limit = self._options.max_records_per_trigger
+        if limit is None and self._options.max_bytes_per_trigger is not None:
+            limit = self._options.max_records_per_partition
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def may_wait(self) -> bool:
+        """Whether a small batch may be held back for more."""
+        if self._options.min_records_per_trigger is None:
+            return False
+        if self._last_batch_s is None:
+            self._last_batch_s = monotonic()
+        return (monotonic() - self._last_batch_s) * 1000 < self._options.max_trigger_delay_ms
+
+    def note_batch(self) -> None:
+        self._last_batch_s = monotonic()

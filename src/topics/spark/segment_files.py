@@ -1,0 +1,149 @@
+"""Segments where they lie: in a folder of this machine, or in a bucket.
+
+A sealed file of a folder is mapped. Of all others only what is needed is read, and never beyond the lengths that the
+manifest gives: behind them a writer may be at work.
+"""
+
+from functools import lru_cache
+from typing import Final, Protocol
+
+import numpy as np
+
+from topics.errors import ColdUnavailable, StartRefused
+from topics.formats import segment_index
+from topics.formats.buffers import Buffer
+from topics.formats.frame_table import ENTRIES, FrameTable, from_frames, from_index
+from topics.spark.manifest import Segment
+from topics.storage.fs import Fs, RealFs
+from topics.storage.layout import STORE
+from topics.storage.stores import SegmentStore, open_store, path_of_address, read_store_id
+
+_PARTS_OF_A_NAME: Final = 3  # topics/0000000A/seg-0000000000000001.data
+
+
+class Moved(Exception):
+    """The files are not those of the manifest, or not there any more: take a new one."""
+
+
+class Elsewhere(Exception):
+    """These files cannot be read on this machine; the text says why."""
+
+
+class _Files(Protocol):
+    def read_range(self, name: str, offset: int, size: int) -> bytes: ...
+
+
+def open_segment(file: Segment, first_seq: int, last_seq: int, store_id: str) -> FrameTable:
+    """The frames of these seqs of a segment, and perhaps more of it. A store without an id is taken as it is.
+
+    Raises `Moved` or `Elsewhere`; what is wrong with the bytes is in the table.
+    """
+    if file.frames:
+        return from_frames(file.frames, first_seq=file.first_seq, last_seq=file.last_seq)
+    address, name = tier_and_name(file.uri)
+    try:
+        if store_id:
+            _require_store(address, store_id)
+        path = path_of_address(address)
+        if path is None:
+            return _sliced(_store(address), name, file, first_seq, last_seq)
+        folder = _Folder(RealFs(), path)
+        if file.sealed:
+            return _mapped(folder, name, file, first_seq, last_seq)
+        return _sliced(folder, name, file, first_seq, last_seq)
+    except FileNotFoundError:
+        raise Moved from None
+    except (ColdUnavailable, StartRefused) as error:
+        raise Elsewhere(error.message) from error
+    except OSError as error:
+        raise Elsewhere(f"{file.uri}: {error}") from error
+
+
+def tier_and_name(uri: str) -> tuple[str, str]:
+    """The address of the tier, and the name in it of a segment's `.data`."""
+    parts = uri.split("/")
+    return "/".join(parts[:-_PARTS_OF_A_NAME]), "/".join(parts[-_PARTS_OF_A_NAME:])
+
+
+# Asked once per process, where they are found: a worker reads many partitions.
+
+
+@lru_cache(maxsize=64)
+def _store(address: str) -> SegmentStore:
+    return open_store(address, RealFs())
+
+
+@lru_cache(maxsize=64)
+def _require_store(address: str, store_id: str) -> None:
+    """Raises `Elsewhere` unless the tier is the one that was meant, as this machine sees it."""
+    found = read_store_id(_store(address))
+    if found is None:
+        raise Elsewhere(f"{address} has no {STORE} here")
+    if found != store_id:
+        raise Elsewhere(f"{address} is another store here: {found}")
+
+
+class _Folder:
+    def __init__(self, fs: Fs, root: str) -> None:
+        self._fs = fs
+        self._root = root
+
+    def map(self, name: str) -> Buffer:
+        file = self._fs.open(f"{self._root}/{name}", "read")
+        try:
+            return file.map()
+        finally:
+            file.close()
+
+    def read_range(self, name: str, offset: int, size: int) -> bytes:
+        file = self._fs.open(f"{self._root}/{name}", "read")
+        try:
+            return file.pread(size, offset)
+        finally:
+            file.close()
+
+
+def _idx_of(name: str) -> str:
+    return f"{name.removesuffix('.data')}.idx"
+
+
+def _mapped(folder: _Folder, name: str, file: Segment, first_seq: int, last_seq: int) -> FrameTable:
+    data = folder.map(name)
+    if len(data) != file.data_len:
+        raise Moved  # Written again since: the pair is another one.
+    try:
+        idx = folder.map(_idx_of(name))
+    except FileNotFoundError:
+        idx = b""
+    return from_index(data, idx, file.first_seq, last_seq=file.last_seq, wanted=(first_seq, last_seq))
+
+
+def _sliced(files: _Files, name: str, file: Segment, first_seq: int, last_seq: int) -> FrameTable:
+    idx = files.read_range(_idx_of(name), 0, file.idx_len)
+    span = _span(idx, file, first_seq, last_seq)
+    if span is not None:
+        start, stop = span
+        data = files.read_range(name, start, stop - start) if start < stop else b""
+        size = segment_index.ENTRY_BYTES
+        wanted = idx[(first_seq - file.first_seq) * size : (last_seq - file.first_seq + 1) * size]
+        table = from_index(data, wanted, first_seq, last_seq=last_seq, data_start=start)
+        if table.index_problem is None and not table.bad:
+            return table
+    # The index leads nowhere. All of the data, and the frames decide.
+    data = files.read_range(name, 0, file.data_len)
+    if len(data) != file.data_len:
+        raise Moved
+    return from_index(data, idx, file.first_seq, last_seq=file.last_seq, wanted=(first_seq, last_seq))
+
+
+def _span(idx: bytes, file: Segment, first_seq: int, last_seq: int) -> tuple[int, int] | None:
+    """Where the frames of these seqs begin and end; None when the index is not whole.
+
+    It is looked at as a whole: a part of it that lost entries looks like one with holes.
+    """
+    entries = np.frombuffer(idx, dtype=ENTRIES, count=len(idx) // ENTRIES.itemsize)
+    ends = np.cumsum(entries["length"], dtype=np.int64)
+    if len(entries) != file.last_seq - file.first_seq + 1 or int(ends[-1]) != file.data_len:
+        return None
+    low, high = first_seq - file.first_seq, last_seq - file.first_seq
+    return int(ends[low]) - int(entries["length"][low]), int(ends[high])

@@ -1,0 +1,50 @@
+"""An archive run in a process of its own that says where it is, so that a test can kill it there.
+
+    python -m tests.spark.jobs.archiver ENDPOINT LAKE [--spark]
+
+It prints a line after each task, whose files are in the lake by then and count for nobody, and after each wave. It goes
+on when it is given a line. With `--spark` the tasks run there, and it only tells of waves and waits for nobody.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from topics.spark.jobs import archive
+from topics.spark.jobs.archive import Archiver, Config
+from topics.spark.jobs.archive_plan import Item
+from topics.spark.jobs.job import Progress
+from topics.spark.lake_state import Part
+
+
+def stop_at(place: str) -> None:
+    print(place, flush=True)
+    sys.stdin.readline()
+
+
+def spread_out(items: Sequence[Item], work: Callable[[Item], Part]) -> list[Part]:
+    parts = []
+    for item in items:
+        parts.append(work(item))
+        stop_at("task")
+    return parts
+
+
+def report(_: Progress) -> None:
+    stop_at("wave")
+
+
+def run_on_spark(config: Config) -> None:
+    import topics.spark
+
+    spark = topics.spark.session("archiver", master="local[2]", conf={"spark.driver.memory": "1g"})
+    archive.run(spark, config, report=lambda _: print("wave", flush=True))
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    endpoint, lake = sys.argv[1:3]
+    if "--spark" in sys.argv:
+        run_on_spark(Config(endpoint=endpoint, lake=lake, file_records=100))
+    else:
+        Archiver(Config(endpoint=endpoint, lake=lake, file_records=200), spread_out, lambda: 1, report).run()
+        stop_at("done")
