@@ -45,6 +45,18 @@ def full() -> bool:
 
 
 @pytest.fixture(scope="session")
+def java() -> None:
+    """For tests that start Spark, in this process or another: skipped where it cannot start."""
+    from topics.spark.session import SparkUnavailable, require_java, require_packages
+
+    try:
+        require_packages()
+        require_java()
+    except SparkUnavailable as error:
+        pytest.skip(f"nothing runs on Spark here: {error.message}")
+
+
+@pytest.fixture(scope="session")
 def shared_fixtures() -> Path:
     """Golden files that other programs wrote. Read only: copy what a test opens for writing."""
     path = REPOSITORY.parent / "shared" / "fixtures"

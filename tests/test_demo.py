@@ -1,4 +1,4 @@
-"""What `make demo` shows is true."""
+"""What `make demo-embedded` shows is true."""
 
 import re
 

@@ -41,6 +41,7 @@ LAYER_BY_NAME: Final[dict[str, str]] = {
     "async_log": "embedded",
     "bench": "programs",
     "demo": "programs",
+    "spark_demo": "programs",
     "stream_errors": "errors",
 }
 
@@ -81,6 +82,7 @@ TOUCHES_FILES: Final[dict[str, str]] = {
     "topics.cli": "files that a user names, pipes, the shell's completion",
     "topics.bench": "measures the disk without us in between",
     "topics.demo": "works in a temporary folder",
+    "topics.spark_demo": "works in a temporary folder",
 }
 
 # `os.close`, `os.read` and `os.write` are absent: pipes need them, and a file needs `os.open` first.
@@ -99,9 +101,12 @@ FILE_CALLS: Final = frozenset({"open", "io.open", "io.open_code", "io.FileIO"}) 
 # Where the program starts. What is not reachable from here is dead. A module that is started by its name
 # (`python -m`) or imported by it is found through that string and needs no entry.
 ENTRY_POINTS: Final[dict[str, str]] = {
+    "pyspark_topics": "Spark imports it by its name",
+    "pyspark_topics_streams": "Spark imports it by its name",
     "topics": "what users import",
     "topics.cli.main": "the command `topics`",
-    "topics.demo": "`make demo`",
+    "topics.demo": "`make demo-embedded`",
+    "topics.spark_demo": "`make demo`",
     "topics.spark.schemas": "for readers on Spark",
     "topics.spark.stream_plan": "for readers on Spark",
 }
@@ -109,7 +114,9 @@ ENTRY_POINTS: Final[dict[str, str]] = {
 NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
 
 # Folders of tests that follow no module of ours.
-TEST_FOLDERS_FREE: Final = frozenset({"browser", "cli", "crash", "golden", "process", "server/contract"})
+TEST_FOLDERS_FREE: Final = frozenset(
+    {"browser", "cli", "crash", "golden", "process", "server/contract", "spark/cluster"}
+)
 
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
@@ -122,6 +129,12 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "server/test_hostile_input.py": "requests that mean harm, through all of the server",
     "server/test_secrets.py": "whatever the server says, looked through for keys",
     "test_invariants.py": "every invariant of the contract has a test",
+    "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
+    "spark/test_secrets.py": "whatever Spark writes about a read, looked through for keys",
+    "spark/test_sink_in_spark.py": "writers under real queries",
+    "spark/test_spark_facts.py": "what Spark does with any source",
+    "spark/test_stream_source.py": "the streaming half of the source, without Spark",
+    "spark/test_tutorial.py": "docs/spark-tutorial.md: its commands, from curl to SQL",
     "streams/test_fixture_iggy.py": "a directory that another server wrote, through all of the engine",
     "test_tidy.py": "the rules of the house",
 }

@@ -1,4 +1,4 @@
-"""`make demo`: the embedded log in half a minute, in a folder that is thrown away afterwards."""
+"""`make demo-embedded`: the embedded log in half a minute, in a folder that is thrown away afterwards."""
 
 import os
 import shutil

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import http, live, storage, streams
+from topics.bench import http, live, spark, storage, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,24 @@ def _streams(directory: str, scale: float) -> list[Row]:
     ]
 
 
+def _spark(directory: str, scale: float) -> list[Row]:
+    if (missing := spark.missing()) is not None:
+        return [Row("topics on Spark", 0, "", note=f"not measured: {missing}")]
+    result = spark.measure(directory, records=_scaled(2_000_000, scale))
+    return [
+        Row("spark: decode in one process, verified", result.decode.verified / 1e6, "M records/s", floor=2),
+        Row("spark: decode in one process, seq and ts", result.decode.seq_and_ts / 1e6, "M records/s", floor=8),
+        Row("spark: aggregate, local[2], no checksums", result.aggregate / 1e6, "M records/s", floor=1.5),
+        Row("spark: aggregate, local[2], verified", result.aggregate_verified / 1e6, "M records/s", floor=1),
+        Row("spark: archive to Parquet (zstd), verified", result.archive / 1e6, "M records/s", floor=1),
+        Row("spark: verify", result.verify_bytes_per_s / 1e6, "MB/s", floor=300),
+        Row("spark: write to a sink that drops all", result.null_write / 1e6, "M records/s"),
+        Row("spark: staged write into one server", result.staged_write / 1e6, "M records/s", floor=0.15),
+        Row(f"spark: trigger, {spark.TOPICS_WATCHED} topics, news in one", result.trigger_one_s, "s", ceiling=0.5),
+        Row(f"spark: trigger, {spark.TOPICS_WATCHED} topics, news in all", result.trigger_all_s, "s", ceiling=0.5),
+    ]
+
+
 BENCHMARKS: dict[str, Benchmark] = {
     "append": _append,
     "read": _read,
@@ -151,6 +169,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "live": _live,
     "idle": _idle,
     "streams": _streams,
+    "spark": _spark,
 }
 
 

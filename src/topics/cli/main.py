@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from topics.cli import config, serve
+from topics.cli import config, pipeline, serve
 from topics.cli.output import Output, fail, message
 from topics.cli.setting_flags import SettingsCommand
 
@@ -93,6 +93,7 @@ Cold = Annotated[
 
 app.command(cls=SettingsCommand)(serve.serve)
 app.add_typer(config.app, name="config")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 @app.callback(invoke_without_command=True)
@@ -290,14 +291,11 @@ def _verifier(root: str, cold: str | None, bar: "Bar") -> "Verifier":
 
 def _streams_verifier(root: str, bar: "Bar") -> "StreamsVerifier":
     from topics.storage.fs import RealFs
-    from topics.streams.cipher import Cipher
     from topics.streams.settings import environment_mapping, from_mapping
     from topics.streams.verify import StreamsVerifier
 
     settings = from_mapping(environment_mapping(os.environ))
-    encryption = settings.system.encryption
-    cipher = Cipher(encryption.key) if encryption.enabled else None
-    return StreamsVerifier(RealFs(), root, settings=settings, cipher=cipher, progress=bar)
+    return StreamsVerifier(RealFs(), root, settings=settings, cipher=settings.system.encryption.cipher(), progress=bar)
 
 
 def _summary(command: str, totals: "Totals", seconds: float) -> str:

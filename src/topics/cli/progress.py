@@ -2,30 +2,39 @@
 
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
 class Bar:
-    """`bar(done, total)` in bytes; `pause()` before anything else is printed to the same terminal."""
+    """`bar(done, total)` in bytes, or in items; `pause()` before anything else is printed to the same terminal."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, unit: Literal["bytes", "items"] = "bytes") -> None:
         self._title = title
+        self._unit = unit
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                MofNCompleteColumn,
+                Progress,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
+
+            in_bytes = (DownloadColumn(binary_units=True), TransferSpeedColumn())
 
             self._progress = Progress(
                 "{task.description}",
                 BarColumn(),
-                DownloadColumn(binary_units=True),
-                TransferSpeedColumn(),
+                *(in_bytes if self._unit == "bytes" else (MofNCompleteColumn(),)),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,

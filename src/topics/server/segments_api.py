@@ -77,19 +77,22 @@ class SegmentsApi:
         topic = engine.topic(exchange.name)
         topic.refresh(engine.now_ms())
         page = topic.read(from_seq, limit, bytes_max, None)
-        epoch = topic.epoch
+        instance = topic.id, topic.epoch
         results: list[tuple[bytes, int]] = []
         # Checksums of thousands of records: not on the loop.
         self._app.run_in_pool(
             exchange,
             lambda: results.append(encode_frames(page, to_seq)),
-            lambda: self._answer_frames(exchange, page, epoch, *results[0]),
+            lambda: self._answer_frames(exchange, page, *instance, *results[0]),
         )
 
-    def _answer_frames(self, exchange: Exchange, page: Page, epoch: int, body: bytes, next_seq: int) -> None:
+    def _answer_frames(
+        self, exchange: Exchange, page: Page, topic_id: int, epoch: int, body: bytes, next_seq: int
+    ) -> None:
         headers = [
             (b"topics-next-seq", b"%d" % (next_seq + 1)),
             (b"topics-head-seq", b"%d" % page.head_seq),
+            (b"topics-id", b"%d" % topic_id),
             (b"topics-epoch", b"%d" % epoch),
         ]
         if page.tombstone is not None:

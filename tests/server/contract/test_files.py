@@ -66,6 +66,7 @@ def test_frames_are_the_records_byte_for_byte(client: Client, topic: str) -> Non
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/vnd.topics.frames"
     assert [answer.headers[name] for name in ("topics-next-seq", "topics-head-seq", "topics-epoch")] == ["3", "2", "1"]
+    assert int(answer.headers["topics-id"]) >= 1
     assert "topics-gap" not in answer.headers
     texts = [data for _, data in records_of(answer.body)]
     assert len(texts) == 2

@@ -1,0 +1,278 @@
+"""Topics on Spark: reads, writes and jobs on two cores, of records with 100 bytes of JSON.
+
+One server process has the topics, Spark runs in this one's JVM and its Python workers. Before anything is measured the
+session has run a query; the best of some runs counts, as the machine is shared.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import topics
+from topics.bench.http import running_server
+from topics.bench.storage import payloads
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MASTER: Final = "local[2]"
+TOPIC: Final = "a"
+TOPICS_WATCHED: Final = 100
+ROUNDS: Final = 3
+BATCH_RECORDS: Final = 1000
+TRIGGERS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeResult:
+    """Records per second in one process, as a task reads them."""
+
+    verified: float
+    seq_and_ts: float
+
+
+@dataclass(frozen=True, slots=True)
+class SparkResult:
+    """Rates are records per second, unless their names say otherwise."""
+
+    records: int
+    decode: DecodeResult
+    aggregate: float
+    aggregate_verified: float
+    archive: float
+    verify_bytes_per_s: float
+    null_write: float
+    staged_write: float
+    # A trigger of a stream over many topics, when one of them has something new, and when all have.
+    trigger_one_s: float
+    trigger_all_s: float
+
+
+def missing() -> str | None:
+    """Why nothing can be measured here, or None."""
+    from topics.spark.session import SparkUnavailable, require_java, require_packages
+
+    try:
+        require_packages()
+        require_java()
+    except SparkUnavailable as error:
+        return error.message
+    return None
+
+
+def measure(directory: str, *, records: int) -> SparkResult:
+    records -= records % BATCH_RECORDS
+    fill(directory, records)
+    with running_server(directory) as (port, _), _session(directory) as spark:
+        endpoint = f"http://127.0.0.1:{port}"
+        # Modules are looked for, workers are started.
+        _total(spark, endpoint, verify=True)
+        trigger_one_s, trigger_all_s = _triggers(spark, endpoint, directory)
+        return SparkResult(
+            records,
+            decode_rates(endpoint),
+            aggregate=_best(lambda: _aggregate(spark, endpoint, records, verify=False)),
+            aggregate_verified=_best(lambda: _aggregate(spark, endpoint, records, verify=True)),
+            archive=_archive(spark, endpoint, directory, records),
+            verify_bytes_per_s=_best(lambda: _verify(spark, endpoint)),
+            null_write=_best(lambda: _null_write(spark, max(1, records // 4))),
+            staged_write=_staged_write(spark, endpoint, max(1, records // 4)),
+            trigger_one_s=trigger_one_s,
+            trigger_all_s=trigger_all_s,
+        )
+
+
+def _best(run: Callable[[], float], rounds: int = ROUNDS) -> float:
+    return max(run() for _ in range(rounds))
+
+
+@contextmanager
+def _session(directory: str) -> "Iterator[SparkSession]":
+    import topics.spark
+
+    conf = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+        "spark.local.dir": f"{directory}/local",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    spark = topics.spark.session("topics bench", master=MASTER, conf=conf)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def fill(directory: str, records: int) -> None:
+    """A topic in sealed segments of the default size, for a server on the directory."""
+    batch = payloads(BATCH_RECORDS)
+    with topics.open(f"{directory}/data") as log:
+        log.create(TOPIC)
+        for _ in range(records // BATCH_RECORDS):
+            log.append(TOPIC, batch)
+
+
+# Reading.
+
+
+def decode_rates(endpoint: str) -> DecodeResult:
+    """What tasks do with the topic, one after the other in this process."""
+    return DecodeResult(
+        verified=_best(lambda: _decode(endpoint)),
+        seq_and_ts=_best(lambda: _decode(endpoint, columns="seq,ts", verify="false")),
+    )
+
+
+def _decode(endpoint: str, **chosen: str) -> float:
+    from topics.spark import schemas
+    from topics.spark.locate import read_partition
+    from topics.spark.options import parse_options
+    from topics.spark.plan import plan_batch
+    from topics.spark.source import take_manifests
+
+    given = {"endpoint": endpoint, "subscribe": TOPIC, "access": "files", **chosen}
+    options = parse_options(given, mode="batch")
+    schema = schemas.schema_of(options)
+    partitions = plan_batch(take_manifests(options), options)
+    began = perf_counter()
+    count: int = sum(batch.num_rows for partition in partitions for batch in read_partition(partition, options, schema))
+    rate = count / (perf_counter() - began)
+    assert count == sum(partition.record_count for partition in partitions)
+    return rate
+
+
+def _total(spark: "SparkSession", endpoint: str, *, verify: bool) -> tuple[int, int]:
+    """(records, bytes of their data), with all columns in the JVM."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    import topics.spark
+
+    frame = topics.spark.read(spark, endpoint=endpoint, subscribe=TOPIC, verify=verify)
+    row = frame.agg(F.count("seq"), F.sum(F.octet_length("data"))).first()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _aggregate(spark: "SparkSession", endpoint: str, records: int, *, verify: bool) -> float:
+    began = perf_counter()
+    found = _total(spark, endpoint, verify=verify)
+    seconds = perf_counter() - began
+    assert found == (records, records * 100), found
+    return records / seconds
+
+
+# Jobs.
+
+
+def _archive(spark: "SparkSession", endpoint: str, directory: str, records: int) -> float:
+    from topics.spark.jobs import archive
+
+    def run(number: int) -> float:
+        lake = f"{directory}/lake-{number}"
+        report = archive.run(spark, archive.Config(lake=lake, topics=(TOPIC,), endpoint=endpoint, seal=True))
+        assert report.records == records, report
+        return records / report.seconds
+
+    return max(run(number) for number in range(ROUNDS))
+
+
+def _verify(spark: "SparkSession", endpoint: str) -> float:
+    """Bytes per second."""
+    from topics.spark.jobs import verify
+
+    report = verify.run(spark, verify.Config(endpoint=endpoint))
+    assert report.exit_code == 0, report
+    return report.bytes / report.seconds
+
+
+# Writing.
+
+
+def _rows(spark: "SparkSession", records: int) -> "DataFrame":
+    """Made by the JVM, in two parts."""
+    pad = "x" * 76
+    return spark.range(10_000_000, 10_000_000 + records, numPartitions=2).selectExpr(
+        f"""concat('{{"id":', id, ',"pad":"{pad}"}}') AS data"""
+    )
+
+
+def _null_write(spark: "SparkSession", records: int) -> float:
+    """The same rows to a Python sink that drops them: what Spark leaves of the two cores."""
+    from topics.bench.spark_null_sink import NullDataSource
+
+    spark.dataSource.register(NullDataSource)
+    rows = _rows(spark, records)
+    began = perf_counter()
+    rows.write.format(NullDataSource.name()).mode("append").save()
+    return records / (perf_counter() - began)
+
+
+def _staged_write(spark: "SparkSession", endpoint: str, records: int) -> float:
+    from topics.client import Client
+
+    def run(number: int) -> float:
+        rows = _rows(spark, records)
+        topic = f"written-{number}"
+        began = perf_counter()
+        rows.write.format("topics").mode("append").options(
+            endpoint=endpoint, topic=topic, writerId="bench", createTopic=True
+        ).save()
+        seconds = perf_counter() - began
+        with Client(endpoint) as client:
+            assert client.topic(topic).count == records
+        return records / seconds
+
+    return max(run(number) for number in range(ROUNDS))
+
+
+# Streaming.
+
+
+def _triggers(spark: "SparkSession", endpoint: str, directory: str) -> tuple[float, float]:
+    """Seconds of a trigger that reads news of one of many topics, and of all of them; medians."""
+    from topics.client import Client
+
+    def append(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            client.append(f"many-{number:03d}", b'[{"data":1}]')
+
+    with Client(endpoint) as client:
+        append(range(TOPICS_WATCHED))
+        query = (
+            spark.readStream.format("topics")
+            .options(endpoint=endpoint, subscribePattern="many-.*", startingOffsets="latest")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", f"{directory}/checkpoint")
+            # Long enough to write to all of them between two triggers.
+            .trigger(processingTime="1 second")
+            .start()
+        )
+        try:
+            # Else "latest" may come to be behind the first of them.
+            query.processAllAvailable()
+            one = [_trigger_s(query, partial(append, [number])) for number in range(TRIGGERS)]
+            all_of_them = [_trigger_s(query, partial(append, range(TOPICS_WATCHED))) for _ in range(TRIGGERS)]
+        finally:
+            query.stop()
+    # The first ones of each kind warm up.
+    return median(one[1:]), median(all_of_them[1:])
+
+
+def _trigger_s(query: "StreamingQuery", append: Callable[[], None]) -> float:
+    """How long the longest trigger took that read what is appended."""
+    known = len(_batches_ms(query))
+    append()
+    query.processAllAvailable()
+    return max(_batches_ms(query)[known:]) / 1e3
+
+
+def _batches_ms(query: "StreamingQuery") -> list[int]:
+    return [progress.durationMs["triggerExecution"] for progress in query.recentProgress if progress.numInputRows]
