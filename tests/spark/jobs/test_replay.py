@@ -153,7 +153,7 @@ def test_a_replay_that_is_killed_anywhere_copies_each_record_once(server: Server
                     break
             # Somewhere in the next wave.
             try:
-                process.wait(moments.random() * 2)
+                process.wait(moments.random())
             except subprocess.TimeoutExpired:
                 kills += 1
                 process.send_signal(signal.SIGKILL)

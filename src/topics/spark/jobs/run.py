@@ -116,7 +116,8 @@ def _own_conf(fs: Fs, spec: str, config: Config) -> dict[str, str]:
     """What we set unless told otherwise. A Connect server has its own, and takes no others."""
     if config.remote is not None:
         return {}
-    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    # Not `spark.log.level`: Spark's command then starts with the catalog of its default, in memory.
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if _has_catalog(config.conf) or _has_catalog(_configuration(fs, spec)):
         return conf
     state = os.path.abspath(config.state or f"{os.path.dirname(spec)}/{STATE_DEFAULT}")
