@@ -1,12 +1,14 @@
-"""Lets Spark find the format `topics_streams` by itself: it imports every module `pyspark_*` and takes its
-`DefaultSource`.
+"""Lets Spark find the format `topics_streams` by itself: it imports every `pyspark_*` and takes its `DefaultSource`.
 
-Whatever goes wrong in such an import would take the formats of all other packages with it, so nothing may.
+An error in such an import would take the formats of all other packages with it, so it is only told.
 """
 
+import logging
+
 try:
-    from topics.spark.streams_source import StreamsDataSource as DefaultSource
+    from topics.spark.data_sources import StreamsDataSource as DefaultSource
 
     __all__ = ["DefaultSource"]
-except Exception:  # noqa: BLE001 -- an edge: see above. A format that is not there is named by Spark when it is used.
+except Exception:  # An edge: see above.
+    logging.getLogger(__name__).warning("format `topics_streams` is not available", exc_info=True)
     __all__ = []

@@ -24,8 +24,7 @@ __all__ = ["SparkUnavailable", "doctor", "read", "read_stream", "register", "ses
 
 def register(spark: "SparkSession") -> None:
     """Makes the formats known to a session whose driver does not find them by itself."""
-    from topics.spark.source import TopicsDataSource
-    from topics.spark.streams_source import StreamsDataSource
+    from topics.spark.data_sources import StreamsDataSource, TopicsDataSource
 
     spark.dataSource.register(TopicsDataSource)
     spark.dataSource.register(StreamsDataSource)

@@ -1,4 +1,4 @@
-"""The data source `topics`: batch and streaming reads, and the writers of `sink`.
+"""What is behind the format `topics` when it is read, in batches and in streams.
 
 Constructors do nothing: Spark makes these objects several times for each query, on the driver and in tasks, and sends
 them by pickle. What a task needs is in its partition. A reader's state is only what it may forget: a streaming query
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import structs
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from topics.client import Client
@@ -35,7 +35,6 @@ from topics.spark.stream_plan import Offset
 from topics.spark.tables import TableName, TopicFacts, facts_of, table_batches
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
 REQUESTS_AT_ONCE: Final = 8
@@ -47,33 +46,19 @@ PACKED_PARTITIONS_MAX: Final = 50
 _TOPIC_ID_BITS: Final = 32
 
 
-class TopicsDataSource(DataSource):
-    """Spark calls these by the names of their parameters."""
+def schema_text(given: Mapping[str, str]) -> str:
+    """The columns of a read with these options, as DDL."""
+    return schemas.ddl(schemas.schema_of(parse_columns(given)))
 
-    @classmethod
-    def name(cls) -> str:
-        return "topics"
 
-    def schema(self) -> str:
-        return schemas.ddl(schemas.schema_of(parse_columns(self.options)))
+def batch_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsReader":
+    options = parse_options(given, mode="batch", environment=os.environ)
+    return TopicsReader(options, _arrow_schema(options, schema))
 
-    def reader(self, schema: "StructType") -> "TopicsReader":
-        options = parse_options(self.options, mode="batch", environment=os.environ)
-        return TopicsReader(options, _arrow_schema(options, schema))
 
-    def streamReader(self, schema: "StructType") -> "TopicsStreamReader":  # noqa: N802
-        options = parse_options(self.options, mode="stream", environment=os.environ)
-        return TopicsStreamReader(options, _arrow_schema(options, schema))
-
-    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":  # noqa: FBT001
-        from topics.spark.sink import batch_writer
-
-        return batch_writer(dict(self.options), schema, overwrite)
-
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: FBT001, N802
-        from topics.spark.sink import stream_writer
-
-        return stream_writer(dict(self.options), schema, overwrite)
+def stream_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsStreamReader":
+    options = parse_options(given, mode="stream", environment=os.environ)
+    return TopicsStreamReader(options, _arrow_schema(options, schema))
 
 
 def _arrow_schema(options: ReadOptions, schema: "StructType") -> pa.Schema:

@@ -1,15 +1,15 @@
-"""The data source `topics_streams`: batch and streaming reads of a topic of the partitioned engine, from its files.
+"""What is behind the format `topics_streams`: reads of a topic of the partitioned engine, from its files.
 
 As with `topics`, constructors do nothing, tasks have all they need in their partition, and a streaming query goes on
 from its offsets alone. Driver and tasks see the directory under the same path, with an engine at work on it or not.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from topics.spark import schemas, stream_plan
@@ -26,23 +26,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class StreamsDataSource(DataSource):
-    """Spark calls these by the names of their parameters."""
+def schema_text(given: Mapping[str, str]) -> str:
+    """The columns of a read with these options, as DDL."""
+    return schemas.ddl(schemas.schema_of(parse_columns(given, "topics_streams"), "topics_streams"))
 
-    @classmethod
-    def name(cls) -> str:
-        return "topics_streams"
 
-    def schema(self) -> str:
-        return schemas.ddl(schemas.schema_of(parse_columns(self.options, "topics_streams"), "topics_streams"))
+def batch_reader(given: Mapping[str, str], schema: "StructType") -> "StreamsReader":
+    options = parse_options(given, mode="batch", source="topics_streams")
+    return StreamsReader(options, _arrow_schema(options, schema))
 
-    def reader(self, schema: "StructType") -> "StreamsReader":
-        options = parse_options(self.options, mode="batch", source="topics_streams")
-        return StreamsReader(options, _arrow_schema(options, schema))
 
-    def streamReader(self, schema: "StructType") -> "StreamsStreamReader":  # noqa: N802
-        options = parse_options(self.options, mode="stream", source="topics_streams")
-        return StreamsStreamReader(options, _arrow_schema(options, schema))
+def stream_reader(given: Mapping[str, str], schema: "StructType") -> "StreamsStreamReader":
+    options = parse_options(given, mode="stream", source="topics_streams")
+    return StreamsStreamReader(options, _arrow_schema(options, schema))
 
 
 def _arrow_schema(options: ReadOptions, schema: "StructType") -> pa.Schema:

@@ -10,6 +10,7 @@ rule 3  Tables are remembered from run to run, or the second one finds their fol
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections import deque
@@ -60,7 +61,7 @@ def run(spark: "SparkSession | None", config: Config, *, tell: Callable[[str], N
     check_project(fs, os.path.dirname(spec))
     conf = {**_own_conf(fs, spec, config), **config.conf}
     started_s = monotonic()
-    flows, ending, last_lines = _follow(command_line(spec, config, conf), _environment(config), tell)
+    flows, ending, last_lines = _follow(command_line(spec, config, conf), _environment(config, conf), tell)
     if ending != 0:
         raise TopicsError(f"the pipeline failed with exit code {ending}: {_reason(last_lines)}")
     failed = [name for name, state in flows.items() if state == "FAILED"]
@@ -116,8 +117,13 @@ def _own_conf(fs: Fs, spec: str, config: Config) -> dict[str, str]:
     """What we set unless told otherwise. A Connect server has its own, and takes no others."""
     if config.remote is not None:
         return {}
-    # Not `spark.log.level`: Spark's command then starts with the catalog of its default, in memory.
-    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        # The session's own server is for nobody else; by default it listens everywhere.
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+    }
     if _has_catalog(config.conf) or _has_catalog(_configuration(fs, spec)):
         return conf
     state = os.path.abspath(config.state or f"{os.path.dirname(spec)}/{STATE_DEFAULT}")
@@ -155,17 +161,23 @@ def command_line(spec: str, config: Config, conf: dict[str, str]) -> list[str]:
 
     command = [f"{os.path.dirname(pyspark.__file__)}/bin/spark-pipelines", "dry-run" if config.dry_run else "run"]
     if config.remote is not None:
-        command += ["--remote", config.remote]
-    for name, value in conf.items():
-        command += ["--conf", f"{name}={value}"]
+        command += ["--remote", config.remote, *_conf_flags(conf)]
     command += ["--spec", spec]
     if config.full_refresh and not config.dry_run:
         command.append("--full-refresh-all")
     return command
 
 
-def _environment(config: Config) -> dict[str, str]:
+def _conf_flags(conf: dict[str, str]) -> list[str]:
+    return [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+
+
+def _environment(config: Config, conf: dict[str, str]) -> dict[str, str]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if config.remote is None:
+        # Not as flags of the command: it hands them on in groups, of which Python reads the last one only.
+        given = shlex.join([*_conf_flags(conf), "pyspark-shell"])
+        environment["PYSPARK_SUBMIT_ARGS"] = given
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     if config.endpoint is not None:
         environment[ENDPOINT_VARIABLE] = config.endpoint

@@ -1,0 +1,74 @@
+"""The formats as Spark finds them: their names, and where the rest of them is.
+
+Spark imports this in every session of an installation, whatever formats it uses, so the work is in modules that are
+imported when one of these is read or written.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class TopicsDataSource(DataSource):
+    """Spark calls these by the names of their parameters."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        from topics.spark import source
+
+        return source.schema_text(self.options)
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from topics.spark import source
+
+        return source.batch_reader(self.options, schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        from topics.spark import source
+
+        return source.stream_reader(self.options, schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":  # noqa: FBT001
+        from topics.spark import sink
+
+        return sink.batch_writer(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: FBT001, N802
+        from topics.spark import sink
+
+        return sink.stream_writer(dict(self.options), schema, overwrite)
+
+
+class StreamsDataSource(DataSource):
+    """The same for topics of the partitioned engine, which can only be read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics_streams"
+
+    def schema(self) -> str:
+        from topics.spark import streams_source
+
+        return streams_source.schema_text(self.options)
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from topics.spark import streams_source
+
+        return streams_source.batch_reader(self.options, schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        from topics.spark import streams_source
+
+        return streams_source.stream_reader(self.options, schema)
