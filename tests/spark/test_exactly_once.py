@@ -15,6 +15,7 @@ def check(outcome: Outcome) -> None:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("java")
 def test_kills_of_worker_server_and_driver_neither_lose_nor_repeat_a_record(tmp_path: Path) -> None:
     kills = 20 if FULL else 3
     outcome = KillRun(tmp_path, kills=kills, seed=kills).run()
@@ -25,6 +26,7 @@ def test_kills_of_worker_server_and_driver_neither_lose_nor_repeat_a_record(tmp_
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("java")
 def test_speculative_attempts_neither_lose_nor_repeat_a_record(tmp_path: Path) -> None:
     outcome = KillRun(tmp_path, kills=2, seed=2, speculates=True).run()
     check(outcome)

@@ -58,6 +58,7 @@ def test_records_are_archived_queried_merged_and_the_old_files_removed(spark: "S
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("java")
 def test_a_driver_that_is_killed_again_and_again_leaves_every_record_once(tmp_path: Path) -> None:
     """With its JVM and its workers, whenever it has told of a wave: the next one is under way by then."""
     address = str(tmp_path / "lake")

@@ -134,6 +134,7 @@ def test_at_a_speed_chunks_are_what_the_source_got_in_a_tick_and_as_of_leaves_ou
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("java")
 def test_a_replay_that_is_killed_anywhere_copies_each_record_once(server: ServerProcess, tmp_path: Path) -> None:
     seed = int(os.environ.get("TOPICS_TEST_SEED", random.randrange(1 << 30)))
     moments = random.Random(seed)

@@ -134,6 +134,7 @@ def _own_conf(fs: Fs, spec: str, config: Config) -> dict[str, str]:
         _CATALOG: "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": database,
         "spark.sql.warehouse.dir": f"{state}/warehouse",
+        "spark.driver.extraJavaOptions": shlex.quote(f"-Dderby.stream.error.file={state}/derby.log"),
     }
 
 
