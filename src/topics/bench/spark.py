@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MASTER: Final = "local[2]"
 TOPIC: Final = "a"
 TOPICS_WATCHED: Final = 100
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 BATCH_RECORDS: Final = 1000
 TRIGGERS: Final = 6
 

@@ -209,6 +209,8 @@ def run_with_kills(server: ServerProcess, tmp_path: Path, kills: list[int], opti
         assert status == 0, (tmp_path / "job.log").read_text()[-3000:]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("java")
 def test_a_stream_from_topic_to_topic_that_is_killed_writes_what_a_batch_writes(
     server: ServerProcess, tmp_path: Path
