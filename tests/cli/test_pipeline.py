@@ -73,7 +73,6 @@ def test_help_comes_without_spark() -> None:
         (["sql", "select 1", "--dry-run"], "`sql` has no --dry-run"),
         (["vacuum", "lake", "--state", "x"], "`vacuum` has no --state"),
         (["run", ".", "--master", "local"], "a pipeline has no --master"),
-        (["run", "/nowhere"], "/nowhere is not there"),
     ],
 )
 def test_a_wrong_option_is_one_line_that_says_what_is_wrong(arguments: list[str], message: str) -> None:
@@ -82,6 +81,13 @@ def test_a_wrong_option_is_one_line_that_says_what_is_wrong(arguments: list[str]
     assert result.stdout == ""
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("java")
+def test_a_pipeline_that_is_not_there_is_named() -> None:
+    result = run("run", "/nowhere")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "/nowhere is not there" in result.stderr
 
 
 # Where Spark cannot run.

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 JVM_TEST_S_MAX: Final = 600
 
 
+# For every JVM that a test starts, in whatever process. They live for seconds: code that the second compiler makes and
+# threads of a parallel collector cost more than they bring.
+JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = JVM_OPTIONS
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):

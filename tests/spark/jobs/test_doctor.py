@@ -3,6 +3,8 @@
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 import topics.spark
 from topics.client import Client
 from topics.spark.jobs.doctor import Config, Interpreter, _compare, run
@@ -35,6 +37,7 @@ def test_all_is_well_beside_a_server_and_its_files_are_seen_by_executors(
     )
 
 
+@pytest.mark.usefixtures("java")
 def test_a_server_that_is_not_there_is_bad_and_none_at_all_is_a_note() -> None:
     report = run(None, Config(endpoint="http://127.0.0.1:9"))
     assert report.exit_code == 1
@@ -45,11 +48,13 @@ def test_a_server_that_is_not_there_is_bad_and_none_at_all_is_a_note() -> None:
     assert results(alone)["server"] == "note"
 
 
+@pytest.mark.usefixtures("java")
 def test_a_server_without_segments_is_no_reason_to_worry(server: ServerProcess) -> None:
     report = run(None, Config(endpoint=server.url))
     assert (report.exit_code, results(report)["server files"]) == (0, "note")
 
 
+@pytest.mark.usefixtures("java")
 def test_files_of_another_store_are_read_over_http(server: ServerProcess) -> None:
     with Client(server.url) as client:
         client.put_topic("orders")
