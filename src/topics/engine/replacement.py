@@ -57,7 +57,6 @@ class Replacer:
     def __init__(self, engine: Engine, checkpointer: Checkpointer) -> None:
         self._engine = engine
         self._checkpointer = checkpointer
-        self.replaced_total = 0
 
     def topic(self, topic_id: int, epoch: int) -> Topic:
         """The live instance of these numbers."""
@@ -123,7 +122,6 @@ class Replacer:
         topic.segments.exchange(state, new)
         topic.encoded = None
         self._checkpointer.mark_left(topic.id, state.first_seq, is_durable=result.is_durable)
-        self.replaced_total += 1
         done(ReplacedSegment(topic.name, new, result.removed_count))
 
 

@@ -1,13 +1,31 @@
 """How a driver or a task gets at the server: the endpoint, and the token from where the options say it is."""
 
 import os
+from typing import Protocol
 
 from topics.client import Client
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import BadOption
 from topics.storage.fs import RealFs, read_file
 
 
-def open_client(options: ReadOptions, *, throttle_wait_s: float = 0.0) -> Client:
+class ServerOptions(Protocol):
+    """What options of reads and writes have in common."""
+
+    @property
+    def endpoint(self) -> str | None: ...
+    @property
+    def token(self) -> str | None: ...
+    @property
+    def token_env(self) -> str | None: ...
+    @property
+    def token_file(self) -> str | None: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+
+
+def open_client(options: ServerOptions, *, throttle_wait_s: float = 0.0) -> Client:
     """A client for this machine: `tokenEnv` and `tokenFile` are looked up here, not where the query was written."""
     assert options.endpoint is not None
     return Client(

@@ -12,6 +12,8 @@ from topics.errors import BadFrame
 
 SeqRange = tuple[int, int]
 
+_TOPIC_ID_BITS: Final = 32
+
 
 class Numbering(NamedTuple):
     """What is counted, and from where on: seqs of a topic, or offsets of a partition of a stream's topic.
@@ -83,6 +85,12 @@ class Manifest(Struct, frozen=True, kw_only=True):
         return SEQS
 
     @property
+    def instance(self) -> int:
+        """Which topic of this name it is. The epoch begins with 1 again when a topic is deleted and made anew, the id
+        of a topic is never given out twice: both are in this number, and `epoch_of` gets the epoch out of it."""
+        return self.topic_id | (self.epoch - 1) << _TOPIC_ID_BITS
+
+    @property
     def lost_reason(self) -> Literal["power_loss", "missing"]:
         """What took the lost ranges."""
         return "power_loss"
@@ -98,6 +106,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
             if segment.last_seq >= seq:
                 return segment.min_ts
         return self.segments[-1].max_ts if self.segments else 0
+
+
+def epoch_of(instance: int) -> int:
+    return (instance >> _TOPIC_ID_BITS) + 1
 
 
 def decode_manifest(body: bytes) -> Manifest:

@@ -1,18 +1,21 @@
 """The schema of every table, in one place: Arrow for the batches, DDL text for Spark.
 
-Spark takes a schema as DDL, so nothing of it is imported here. It compares the first batch of a task with what it
+Spark takes a schema as DDL, so nothing of Spark is needed here. It compares the first batch of a task with what it
 asked for: names, order, types, and also which columns may be null. So a batch is given exactly the schema that was
 requested, and a read that names a column we do not have, or another type, is refused before a task starts.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from topics.formats import columnar, columnar_messages
 from topics.spark import options
 from topics.spark.options import BadOption, Format, ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 # The options know the columns by name, without Arrow.
 assert options.COLUMNS == columnar.COLUMNS
@@ -76,6 +79,12 @@ def ddl(schema: pa.Schema) -> str:
     return ", ".join(
         f"`{field.name}` {_DDL_BY_TYPE[field.type]}{'' if field.nullable else ' not null'}" for field in schema
     )
+
+
+def read_schema(read: ReadOptions, wanted: "StructType", source: Format = "topics") -> pa.Schema:
+    """The Arrow schema of batches for what Spark wants of a read with these options."""
+    requested = [(field.name, field.dataType.simpleString(), field.nullable) for field in wanted.fields]
+    return requested_schema(schema_of(read, source), requested)
 
 
 def requested_schema(known: pa.Schema, requested: Iterable[tuple[str, str, bool]]) -> pa.Schema:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from topics.client import Client, PartOfEpoch
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.response_body import EpochCommitted
-from topics.spark.access import token_of
+from topics.spark.access import open_client
 from topics.spark.options import Mode
 from topics.spark.write_body import check_columns
 from topics.spark.write_options import WriteOptions, parse_write_options
@@ -155,14 +155,8 @@ class Sink:
         )
 
     def _client(self) -> Client:
-        options = self.options
-        return Client(
-            options.endpoint,
-            token=token_of(options.token, options.token_env, options.token_file),
-            timeout_s=options.request_timeout_ms / 1000,
-            retries=options.retries,
-            throttle_wait_s=options.write_timeout_ms / 1000 if options.backpressure == "wait" else 0.0,
-        )
+        waits = self.options.backpressure == "wait"
+        return open_client(self.options, throttle_wait_s=self.options.write_timeout_ms / 1000 if waits else 0.0)
 
     # On the driver.
 

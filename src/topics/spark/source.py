@@ -27,7 +27,7 @@ from topics.errors import TopicNotFound
 from topics.spark import offline, schemas, stream_plan
 from topics.spark.access import open_client
 from topics.spark.locate import ask_manifest, read_partitions
-from topics.spark.manifest import Manifest
+from topics.spark.manifest import Manifest, epoch_of
 from topics.spark.options import BadOption, ReadOptions, parse_columns, parse_options
 from topics.spark.pace import Pace
 from topics.spark.plan import Partition, plan_batch
@@ -43,7 +43,6 @@ IN_TURN_S_MAX: Final = 0.2
 # Of partitions that share a task.
 PACKED_RECORDS_MAX: Final = 20_000
 PACKED_PARTITIONS_MAX: Final = 50
-_TOPIC_ID_BITS: Final = 32
 
 
 def schema_text(given: Mapping[str, str]) -> str:
@@ -53,17 +52,12 @@ def schema_text(given: Mapping[str, str]) -> str:
 
 def batch_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsReader":
     options = parse_options(given, mode="batch", environment=os.environ)
-    return TopicsReader(options, _arrow_schema(options, schema))
+    return TopicsReader(options, schemas.read_schema(options, schema))
 
 
 def stream_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsStreamReader":
     options = parse_options(given, mode="stream", environment=os.environ)
-    return TopicsStreamReader(options, _arrow_schema(options, schema))
-
-
-def _arrow_schema(options: ReadOptions, schema: "StructType") -> pa.Schema:
-    requested = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
-    return schemas.requested_schema(schemas.schema_of(options), requested)
+    return TopicsStreamReader(options, schemas.read_schema(options, schema))
 
 
 class Part(InputPartition):
@@ -270,7 +264,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name: known.seq if (known := begin.topics.get(name)) and known.epoch == topic.epoch else 0
             for name, topic in target.topics.items()
         }
-        partitions = [replace(partition, epoch=_epoch_of(partition.epoch)) for partition in planned]
+        partitions = [replace(partition, epoch=epoch_of(partition.epoch)) for partition in planned]
         return pack(partitions, cursors, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -318,17 +312,6 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _by_instance(self._topics.manifests(wanted, pin_ms=self._options.pin_ms))
 
 
-# Which instance of a topic an offset is about. The epoch of the server begins with 1 again when a topic is deleted and
-# made anew; the id of a topic is never given out twice. In offsets both are one number.
-
-
 def _by_instance(manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
-    """The same with the number of the instance in place of the epoch."""
-    return {
-        name: structs.replace(manifest, epoch=manifest.topic_id | (manifest.epoch - 1) << _TOPIC_ID_BITS)
-        for name, manifest in manifests.items()
-    }
-
-
-def _epoch_of(instance: int) -> int:
-    return (instance >> _TOPIC_ID_BITS) + 1
+    """The same with the number of the instance in place of the epoch: offsets are about one instance."""
+    return {name: structs.replace(manifest, epoch=manifest.instance) for name, manifest in manifests.items()}

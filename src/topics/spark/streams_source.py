@@ -33,17 +33,12 @@ def schema_text(given: Mapping[str, str]) -> str:
 
 def batch_reader(given: Mapping[str, str], schema: "StructType") -> "StreamsReader":
     options = parse_options(given, mode="batch", source="topics_streams")
-    return StreamsReader(options, _arrow_schema(options, schema))
+    return StreamsReader(options, schemas.read_schema(options, schema, "topics_streams"))
 
 
 def stream_reader(given: Mapping[str, str], schema: "StructType") -> "StreamsStreamReader":
     options = parse_options(given, mode="stream", source="topics_streams")
-    return StreamsStreamReader(options, _arrow_schema(options, schema))
-
-
-def _arrow_schema(options: ReadOptions, schema: "StructType") -> pa.Schema:
-    requested = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
-    return schemas.requested_schema(schemas.schema_of(options, "topics_streams"), requested)
+    return StreamsStreamReader(options, schemas.read_schema(options, schema, "topics_streams"))
 
 
 class MessagesPart(InputPartition):

@@ -95,6 +95,33 @@ def test_a_copy_has_everything_in_order_and_names_its_source_and_a_rerun_adds_no
         assert client.topic("again").count == 590
 
 
+def test_a_source_that_was_made_anew_meanwhile_is_not_the_one_that_the_replay_began_with(
+    spark: "SparkSession", server: ServerProcess, tmp_path: Path
+) -> None:
+    with Client(server.url) as client:
+        fill(client, "orders", 300)
+        config = Config(
+            endpoint=server.url,
+            source="orders",
+            target="again",
+            create_topic=True,
+            chunk_records=250,
+            state=str(tmp_path / "state"),
+        )
+
+        def stop_after_the_first(progress: Progress) -> None:
+            raise RuntimeError(f"killed after {progress.done}")
+
+        with pytest.raises(RuntimeError, match="killed after 1"):
+            run(spark, config, report=stop_after_the_first)
+        copied = client.topic("again").head_seq
+        client.delete_topic("orders")
+        fill(client, "orders", 300)
+        with pytest.raises(BadOption, match="was made anew since the replay began"):
+            run(spark, config)
+        assert client.topic("again").head_seq == copied < 300, "nothing of the other topic is in the copy"
+
+
 def test_records_that_are_gone_fail_the_replay_or_are_told(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -54,10 +54,6 @@ class SegmentItem:
     target: Encoding
     segment_bytes_max: int
 
-    @property
-    def target_log(self) -> str:
-        return segment_path(self.target_directory, self.start_offset, LOG)
-
 
 class SegmentRewritten(NamedTuple):
     messages: int

@@ -66,7 +66,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True):
     # Of the source, so that another topic of the same name is not taken for it.
-    epoch: int
+    instance: int
     chunks: list[Chunk]
 
 
@@ -89,7 +89,7 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
         require_staging(client)
         manifest = decode_manifest(client.manifest(config.source))
     if config.dry_run:
-        return _report_plan(config, Plan(manifest.epoch, _cut(spark, config, manifest, speed)))
+        return _report_plan(config, Plan(manifest.instance, _cut(spark, config, manifest, speed)))
     asked = _asked(config)
     writer, plan = freeze(
         config.state,
@@ -97,9 +97,9 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
         config.id or default_id(asked),
         asked,
         Plan,
-        lambda: Plan(manifest.epoch, _cut(spark, config, manifest, speed)),
+        lambda: Plan(manifest.instance, _cut(spark, config, manifest, speed)),
     )
-    if plan.epoch != manifest.epoch:
+    if plan.instance != manifest.instance:
         raise BadOption(f'topic "{config.source}" was made anew since the replay began; begin another with --id')
     gaps = _GapWatch()
     done = write_epochs(
