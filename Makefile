@@ -28,10 +28,10 @@ run: $(VENV)/.package ## Start the server (settings: TOPICS_… in the environme
 	@exec $(BIN)/topics serve
 
 demo: $(VENV)/.spark java ## Events in, counted by Spark, watched live, archived and queried
-	@$(BIN)/python -m topics.spark_demo
+	@$(BIN)/python -m topics.demos.pipeline
 
 demo-embedded: $(VENV)/.package ## Run the demo of the embedded engine
-	@$(BIN)/python -m topics.demo
+	@$(BIN)/python -m topics.demos.embedded
 
 test: lint browser java ## Lint, check types, run the tests
 	@$(PYTEST)

@@ -38,10 +38,8 @@ ROWS: Final[tuple[tuple[str, ...], ...]] = (
 # The layer of everything directly below `topics` whose layer is not simply its own name.
 LAYER_BY_NAME: Final[dict[str, str]] = {
     "": "topics",  # topics/__init__.py: re-exports the public names.
-    "async_log": "embedded",
     "bench": "programs",
-    "demo": "programs",
-    "spark_demo": "programs",
+    "demos": "programs",
     "stream_errors": "errors",
 }
 
@@ -81,8 +79,7 @@ TOUCHES_FILES: Final[dict[str, str]] = {
     "topics.testing": "contract fakes that wrap real files",
     "topics.cli": "files that a user names, pipes, the shell's completion",
     "topics.bench": "measures the disk without us in between",
-    "topics.demo": "works in a temporary folder",
-    "topics.spark_demo": "works in a temporary folder",
+    "topics.demos": "work in temporary folders",
 }
 
 # `os.close`, `os.read` and `os.write` are absent: pipes need them, and a file needs `os.open` first.
@@ -105,10 +102,10 @@ ENTRY_POINTS: Final[dict[str, str]] = {
     "pyspark_topics_streams": "Spark imports it by its name",
     "topics": "what users import",
     "topics.cli.main": "the command `topics`",
-    "topics.demo": "`make demo-embedded`",
-    "topics.spark_demo": "`make demo`",
+    "topics.demos.embedded": "`make demo-embedded`",
+    "topics.demos.pipeline": "`make demo`",
     "topics.spark.schemas": "for readers on Spark",
-    "topics.spark.stream_plan": "for readers on Spark",
+    "topics.spark.read.trigger_plan": "for readers on Spark",
 }
 
 NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})
@@ -131,7 +128,6 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "test_invariants.py": "every invariant of the contract has a test",
     "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
     "spark/test_secrets.py": "whatever Spark writes about a read, looked through for keys",
-    "spark/test_sink_in_spark.py": "writers under real queries",
     "spark/test_spark_facts.py": "what Spark does with any source",
     "spark/test_stream_source.py": "the streaming half of the source, without Spark",
     "spark/test_tutorial.py": "docs/spark-tutorial.md: its commands, from curl to SQL",
@@ -440,7 +436,7 @@ def test_what_a_layer_knows_nothing_of_is_refused_though_it_lies_below() -> None
 
 
 def test_the_root_is_for_programs_not_for_layers() -> None:
-    modules = made_up(demo="import topics", bench__append="from topics import open", engine__topic="import topics")
+    modules = made_up(demos__a="import topics", bench__append="from topics import open", engine__topic="import topics")
     assert list(find_forbidden_imports(modules)) == ["topics/engine/topic.py:1: engine may not import topics (topics)"]
 
 

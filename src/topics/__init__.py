@@ -12,14 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topics.async_log import AsyncLog, open_async
-    from topics.embedded import Log, TopicState
-    from topics.embedded import open_log as open  # noqa: A004 - `topics.open`, as people know it from other modules
+    from topics.embedded.async_log import AsyncLog, open_async
+    from topics.embedded.log import Log, TopicState
+    from topics.embedded.log import open_log as open  # noqa: A004 - `topics.open`, as people know it from other modules
     from topics.engine.config import TopicConfig
-    from topics.engine.intake import NewRecord
-    from topics.engine.page import Page, Tombstone
     from topics.engine.settings import EngineSettings
-    from topics.engine.staged import Appended
+    from topics.engine.topic.page import Page, Tombstone
+    from topics.engine.writing.intake import NewRecord
+    from topics.engine.writing.staged import Appended
     from topics.errors import TopicsError
     from topics.formats.records import Record
 
@@ -43,19 +43,19 @@ __all__ = [
 ]
 
 _ORIGINS = {
-    "Appended": "topics.engine.staged",
-    "AsyncLog": "topics.async_log",
+    "Appended": "topics.engine.writing.staged",
+    "AsyncLog": "topics.embedded.async_log",
     "EngineSettings": "topics.engine.settings",
-    "Log": "topics.embedded",
-    "NewRecord": "topics.engine.intake",
-    "Page": "topics.engine.page",
+    "Log": "topics.embedded.log",
+    "NewRecord": "topics.engine.writing.intake",
+    "Page": "topics.engine.topic.page",
     "Record": "topics.formats.records",
-    "Tombstone": "topics.engine.page",
+    "Tombstone": "topics.engine.topic.page",
     "TopicConfig": "topics.engine.config",
-    "TopicState": "topics.embedded",
+    "TopicState": "topics.embedded.log",
     "TopicsError": "topics.errors",
-    "open": "topics.embedded:open_log",
-    "open_async": "topics.async_log",
+    "open": "topics.embedded.log:open_log",
+    "open_async": "topics.embedded.async_log",
 }
 
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 import topics
 from topics.cli.main import app
 from topics.cli.output import escaped
-from topics.storage.dump import dump
 from topics.storage.fs import RealFs
+from topics.storage.inspect.dump import dump
 
 SETTINGS = topics.EngineSettings(wal_shards=1, wal_file_bytes=65_536, segment_events_max=10)
 

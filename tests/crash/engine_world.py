@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tests.crash.harness import ROOT, SETTINGS, Blow
-from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
+from topics.engine.starting.recovery import OpenEngine, open_engine
 from topics.errors import TopicsError
 from topics.storage.job_runner import InlineRunner
 from topics.testing.clock import ManualClock

@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from tests.crash.model import History, ModelTopic, Op
 from tests.engine.offers import purged
+from topics.engine.checkpointing.replacement import ReplacedSegment
 from topics.engine.config import TopicConfig
 from topics.engine.engine import Deleted
-from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.page import Tombstone
-from topics.engine.recovery import OpenEngine, open_engine
-from topics.engine.replacement import ReplacedSegment
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.staged import Appended
-from topics.engine.topic import Topic
+from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.topic.page import Tombstone
+from topics.engine.topic.topic import Topic
+from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import Record
 from topics.storage.job_runner import InlineRunner

@@ -31,10 +31,10 @@ import msgspec
 from tests.crash.engine_world import EngineWorld
 from tests.crash.harness import SETTINGS, Blow, expect, read_all
 from topics.engine.config import TopicConfig
-from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.router import RouterSpec
+from topics.engine.routers.router import RouterSpec
 from topics.engine.settings import EngineSettings
-from topics.engine.staged import Appended
+from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.protocol.tag_match import TagMatch

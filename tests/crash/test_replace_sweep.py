@@ -9,7 +9,7 @@ from tests.conftest import FULL
 from tests.crash.harness import ROOT, Blow, Broken, World
 from tests.crash.scripts import SCRIPTS
 from tests.crash.sweep import RecordProperty, Tally, blows_at, count_operations, run_until, sampled
-from topics.engine.replacement import ReplacedSegment
+from topics.engine.checkpointing.replacement import ReplacedSegment
 from topics.formats import segment as codec
 from topics.storage import layout
 from topics.testing.fake_disk import Damage

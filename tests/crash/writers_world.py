@@ -15,10 +15,10 @@ from tests.crash.engine_world import EngineWorld
 from tests.crash.harness import ROOT, SETTINGS, Blow
 from tests.engine.staging_log import SteppedCommits
 from topics.engine.config import TopicConfig
-from topics.engine.intake import batch_of_payloads
-from topics.engine.recovery import open_engine
 from topics.engine.settings import EngineSettings
-from topics.engine.staging import Part
+from topics.engine.starting.recovery import open_engine
+from topics.engine.writing.intake import batch_of_payloads
+from topics.engine.writing.staging import Part
 from topics.errors import StageIncomplete
 from topics.formats.snapshot import WriterState
 from topics.storage.job_runner import InlineRunner

@@ -8,13 +8,13 @@ import msgspec
 
 from topics.engine.config import TopicConfig
 from topics.engine.engine import Deleted
-from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.page import Page
-from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.staged import Appended
-from topics.engine.topic import Topic
+from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.topic.page import Page
+from topics.engine.topic.topic import Topic
+from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import RecordBatch
 from topics.storage.background import Background

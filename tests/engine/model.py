@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topics.engine.config import TopicConfig
-from topics.engine.page import Page, Tombstone
+from topics.engine.topic.page import Page, Tombstone
 from topics.formats.records import Record
 
 

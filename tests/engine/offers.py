@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from topics.engine.replacement import Offer
-from topics.engine.topic import Topic
+from topics.engine.checkpointing.replacement import Offer
+from topics.engine.topic.topic import Topic
 from topics.formats import segment as codec
 from topics.formats import segment_index
 from topics.formats.segment import SegmentFrame

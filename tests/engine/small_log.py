@@ -5,13 +5,13 @@ from typing import Any
 from tests.storage.held_background import HeldBackground
 from topics.engine.config import checked_config
 from topics.engine.engine import Deleted
-from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.page import Tombstone
-from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.staged import Appended
-from topics.engine.topic import Topic
+from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.topic.page import Tombstone
+from topics.engine.topic.topic import Topic
+from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import Record
 from topics.storage.background import Background

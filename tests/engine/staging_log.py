@@ -4,10 +4,10 @@ from typing import Any
 
 from tests.engine.driver import SteppedBackground
 from tests.engine.small_log import SmallLog, raised
-from topics.engine.commits import Committed
-from topics.engine.intake import NewRecord, batch_of_records
 from topics.engine.runtime import InlineRuntime
-from topics.engine.staging import Part, StagedChunk
+from topics.engine.writing.commits import Committed
+from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.staging import Part, StagedChunk
 from topics.storage.background import Background
 from topics.storage.fs import Fs
 from topics.testing.fake_disk import FakeDisk

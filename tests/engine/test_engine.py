@@ -9,9 +9,9 @@ import pytest
 
 from tests.engine.driver import ROOT, SMALL, Driver, records, seqs_of, untimed, values
 from topics.engine.config import TopicConfig
-from topics.engine.intake import NewRecord
-from topics.engine.page import Tombstone
-from topics.engine.staged import Appended
+from topics.engine.topic.page import Tombstone
+from topics.engine.writing.intake import NewRecord
+from topics.engine.writing.staged import Appended
 from topics.errors import (
     Closed,
     InvalidRequest,

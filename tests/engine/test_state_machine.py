@@ -18,9 +18,9 @@ from tests.conftest import FULL
 from tests.engine.driver import SMALL, Driver, untimed
 from tests.engine.model import KeyModel, NewModelRecord, PageModel, TopicModel
 from topics.engine.config import DURABILITIES, TopicConfig
-from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.staged import Appended
-from topics.engine.topic import Topic
+from topics.engine.topic.topic import Topic
+from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.staged import Appended
 from topics.errors import TopicNotEmpty, TopicsError
 from topics.formats.records import RecordBatch
 from topics.testing.fake_disk import Damage

@@ -21,10 +21,10 @@ import pytest
 from tests.server.raw import HOST, RawConnection, append, get, post
 from tests.server.running import Running, running
 from topics.server.auth import KeyRing
-from topics.server.exchange import Exchange
+from topics.server.http.exchange import Exchange
+from topics.server.http.peers import FAILURES_FREE
+from topics.server.http.routes import Endpoint
 from topics.server.logs import configure_logging
-from topics.server.peers import FAILURES_FREE
-from topics.server.routes import Endpoint
 from topics.server.settings_schema import KeyList, LogFormat
 from topics.testing.server_process import ServerProcess
 

@@ -13,11 +13,11 @@ from heapq import heappop, heappush
 from typing import Any, Final, cast
 
 from topics.errors import TopicsError
-from topics.server.connections import ConnectionSet
-from topics.server.exchange import Exchange, Response, error_response
-from topics.server.http1 import Http1Connection
+from topics.server.http.connections import ConnectionSet
+from topics.server.http.exchange import Exchange, Response, error_response
+from topics.server.http.http1 import Http1Connection
+from topics.server.http.listener import Sniffer
 from topics.server.limits import WRITE_HIGH_WATER_BYTES, Timeouts
-from topics.server.listener import Sniffer
 from topics.server.metrics import Counters
 from topics.testing.clock import ManualClock
 

@@ -6,9 +6,9 @@ from typing import Any
 from tests.spark.world import Row
 from topics.spark.jobs.archive import Archiver, Config
 from topics.spark.jobs.job import Report
-from topics.spark.lake import Lake, open_lake
-from topics.spark.lake_files import file_batches
-from topics.spark.lake_state import LakeFile, LakeState, Part, SegmentDone, data_name
+from topics.spark.lake.files import file_batches
+from topics.spark.lake.lake import Lake, open_lake
+from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone, data_name
 from topics.storage.shared_stores import SharedStore
 
 DATE = "2026-01-01"

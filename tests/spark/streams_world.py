@@ -9,7 +9,7 @@ import topics.streams
 from topics.formats.user_headers import encode_user_headers
 from topics.spark.options import ReadOptions, parse_options
 from topics.spark.schemas import schema_of
-from topics.spark.streams_source import StreamsReader, StreamsStreamReader
+from topics.spark.streams.source import StreamsReader, StreamsStreamReader
 from topics.streams import NewMessage, Streams
 from topics.streams.settings import StreamsSettings, from_mapping
 

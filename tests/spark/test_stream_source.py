@@ -15,7 +15,7 @@ from topics.errors import TopicNotFound
 from topics.spark import schemas
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.options import BadOption, parse_options
-from topics.spark.source import Part, TopicsStreamReader
+from topics.spark.read.source import Part, TopicsStreamReader
 
 OffsetJson = dict[str, Any]
 

@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY
 from topics.cli.pipeline import app
 from topics.client import Client
 from topics.spark.options import OPTIONS
-from topics.spark.write_options import WRITE_OPTIONS
+from topics.spark.write.options import WRITE_OPTIONS
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

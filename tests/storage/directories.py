@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from topics.embedded import make_batch
+from topics.embedded.log import make_batch
 from topics.engine.config import checked_config
-from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
+from topics.engine.starting.recovery import OpenEngine, open_engine
 from topics.formats.records import Record
-from topics.storage.findings import Finding
 from topics.storage.fs import Fs
+from topics.storage.inspect.findings import Finding
+from topics.storage.inspect.verify import Verifier
 from topics.storage.job_runner import InlineRunner
-from topics.storage.verify import Verifier
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 
@@ -94,7 +94,7 @@ def store(fs: Fs, root: str = ROOT, settings: EngineSettings = SMALL) -> Iterato
 
 def filled_disk() -> FakeDisk:
     """40 records of `orders` in four sealed segments, some tagged, some deleted; three of `audit` in the WAL."""
-    from topics.engine.intake import NewRecord
+    from topics.engine.writing.intake import NewRecord
 
     disk = FakeDisk()
     opened = Store(disk)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from topics.formats.message_cipher import Cipher
-from topics.storage.findings import Finding
+from topics.storage.inspect.findings import Finding
 from topics.streams.batch import NewMessage, encode_send
 from topics.streams.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings, from_mapping

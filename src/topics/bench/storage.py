@@ -12,7 +12,7 @@ from typing import Any, Final
 import uvloop
 
 import topics
-from topics.embedded import make_batch
+from topics.embedded.log import make_batch
 from topics.formats.wal_frame import OVERHEAD_BYTES
 
 NEVER_MS: Final = 2**40

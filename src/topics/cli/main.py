@@ -19,10 +19,10 @@ from topics.cli.setting_flags import SettingsCommand
 
 if TYPE_CHECKING:
     from topics.cli.progress import Bar
-    from topics.storage.findings import Finding, Totals
-    from topics.storage.repair import Plan
+    from topics.storage.inspect.findings import Finding, Totals
+    from topics.storage.inspect.repair import Plan
+    from topics.storage.inspect.verify import Verifier
     from topics.storage.stores import SegmentStore
-    from topics.storage.verify import Verifier
     from topics.streams.verify import StreamsVerifier
 
 EXIT_DAMAGE: Final = 2
@@ -185,7 +185,7 @@ def doctor(
 
     from topics.cli.progress import Bar
     from topics.storage.fs import RealFs
-    from topics.storage.repair import Doctor, repair
+    from topics.storage.inspect.repair import Doctor, repair
 
     started = perf_counter()
     root = os.path.abspath(directory)
@@ -227,8 +227,8 @@ def dump(
 
     import msgspec
 
-    from topics.storage.dump import dump as dump_file
     from topics.storage.fs import RealFs
+    from topics.storage.inspect.dump import dump as dump_file
 
     encode = msgspec.json.Encoder().encode
     output = Output()
@@ -284,7 +284,7 @@ def _holds_streams(root: str) -> bool:
 
 def _verifier(root: str, cold: str | None, bar: "Bar") -> "Verifier":
     from topics.storage.fs import RealFs
-    from topics.storage.verify import Verifier
+    from topics.storage.inspect.verify import Verifier
 
     return Verifier(RealFs(), root, cold=_open_cold(cold), progress=bar)
 
@@ -329,7 +329,7 @@ def _print_plan(output: Output, plan: "Plan", *, is_repair: bool) -> None:
 def _check_again(output: Output, root: str, cold: "SegmentStore | None") -> int:
     """Exit code after a repair: is damage left?"""
     from topics.storage.fs import RealFs
-    from topics.storage.verify import Verifier
+    from topics.storage.inspect.verify import Verifier
 
     verifier = Verifier(RealFs(), root, cold=cold)
     for finding in verifier.run():

@@ -17,24 +17,24 @@ from functools import partial
 from typing import Any
 
 from topics.clock import Clock
-from topics.engine.commits import Commits
 from topics.engine.config import TopicConfig, config_members
-from topics.engine.forwarding import Forwarder
 from topics.engine.groups import Groups
 from topics.engine.names import SortedNames, check_topic_name
-from topics.engine.page import Page
 from topics.engine.pins import Pins
 from topics.engine.priority import effective_priority
-from topics.engine.queue import Queues
-from topics.engine.replayed import WalFiles
-from topics.engine.router import Router, RouterSpec
-from topics.engine.routing import Routing
+from topics.engine.queues.queues import Queues
+from topics.engine.routers.forwarding import Forwarder
+from topics.engine.routers.router import Router, RouterSpec
+from topics.engine.routers.routing import Routing
 from topics.engine.runtime import Runtime
-from topics.engine.segment_set import SegmentSet
 from topics.engine.settings import EngineSettings
-from topics.engine.staged import AppendDone, Appended, Staged
-from topics.engine.staging import Staging
-from topics.engine.topic import NOBODY, LiveBytes, Topic, Waiter
+from topics.engine.topic.page import Page
+from topics.engine.topic.replayed import WalFiles
+from topics.engine.topic.segment_set import SegmentSet
+from topics.engine.topic.topic import NOBODY, LiveBytes, Topic, Waiter
+from topics.engine.writing.commits import Commits
+from topics.engine.writing.staged import AppendDone, Appended, Staged
+from topics.engine.writing.staging import Staging
 from topics.errors import (
     Closed,
     InvalidRequest,

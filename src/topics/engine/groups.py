@@ -29,7 +29,7 @@ from topics.limits import GROUPS_PER_TOPIC_MAX
 
 if TYPE_CHECKING:
     from topics.engine.engine import Engine
-    from topics.engine.topic import Topic
+    from topics.engine.topic.topic import Topic
 
 Done = Callable[[Any], None]
 

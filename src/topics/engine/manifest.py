@@ -8,10 +8,10 @@ that are there and must not be shown are named: those below the floors, below `d
 from typing import Any, Final
 
 from topics.engine.engine import Engine
-from topics.engine.page import Page
 from topics.engine.pins import Pin
-from topics.engine.tail import runs_of
-from topics.engine.topic import Topic
+from topics.engine.topic.page import Page
+from topics.engine.topic.tail import runs_of
+from topics.engine.topic.topic import Topic
 from topics.formats import segment as codec
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState

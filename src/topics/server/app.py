@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from topics.clock import Clock
-from topics.engine.recovery import OpenEngine
+from topics.engine.starting.recovery import OpenEngine
 from topics.errors import (
     Closed,
     Forbidden,
@@ -28,16 +28,16 @@ from topics.errors import (
     UnsupportedMediaType,
 )
 from topics.server.auth import FULL_ACCESS, Key, KeyRing, bearer_token
-from topics.server.coding import accepts_gzip, deflate, inflate
-from topics.server.delivery import Hub
-from topics.server.exchange import Exchange, Response, error_response
+from topics.server.http.coding import accepts_gzip, deflate, inflate
+from topics.server.http.exchange import Exchange, Response, error_response
+from topics.server.http.peers import FailureBackoff, HostGuard
+from topics.server.http.query import Query
+from topics.server.http.routes import Access, Body, Endpoint, Match, RouteTable, allowed_methods
 from topics.server.limits import GZIP_BYTES_MIN, GZIP_ON_LOOP_BYTES_MAX, INFLATE_ON_LOOP_BYTES_MAX
+from topics.server.live.delivery import Hub
+from topics.server.live.open_streams import OpenStreams
 from topics.server.metrics import Counters
-from topics.server.open_streams import OpenStreams
-from topics.server.peers import FailureBackoff, HostGuard
 from topics.server.pressure import Governor
-from topics.server.query import Query
-from topics.server.routes import Access, Body, Endpoint, Match, RouteTable, allowed_methods
 from topics.server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)

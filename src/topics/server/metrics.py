@@ -18,7 +18,7 @@ import msgspec
 from topics.clock import Clock
 from topics.engine.config import DURABILITIES, Durability
 from topics.engine.engine import Engine
-from topics.engine.topic import Topic
+from topics.engine.topic.topic import Topic
 
 # Series per topic stop here: each is kept by whoever scrapes, for every topic there ever was.
 SERIES_TOPICS_MAX: Final = 1000

@@ -17,35 +17,35 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from topics.async_log import open_for_loop
 from topics.clock import Clock, SystemClock
-from topics.engine.recovery import OpenEngine
+from topics.embedded.async_log import open_for_loop
 from topics.engine.runtime import LoopRuntime
+from topics.engine.starting.recovery import OpenEngine
 from topics.errors import SettingsError
 from topics.limits import TICK_MS
-from topics.server.admin_api import AdminApi
+from topics.server.api.admin import AdminApi
+from topics.server.api.groups import GroupsApi
+from topics.server.api.openapi import OpenApi
+from topics.server.api.probes import ProbesApi
+from topics.server.api.queues import QueuesApi
+from topics.server.api.records import RecordsApi
+from topics.server.api.routers import RoutersApi
+from topics.server.api.segments import SegmentsApi
+from topics.server.api.topics import TopicsApi
+from topics.server.api.watch import WatchApi
+from topics.server.api.websockets import WebSocketApi
+from topics.server.api.work import WorkApi
+from topics.server.api.writers import WritersApi
 from topics.server.app import Application
 from topics.server.auth import KeyRing
-from topics.server.connections import ConnectionSet
-from topics.server.delivery import Hub
-from topics.server.groups_api import GroupsApi
+from topics.server.http.connections import ConnectionSet
+from topics.server.http.listener import Sniffer
+from topics.server.http.peers import HostGuard
 from topics.server.limits import POOL_THREADS, Timeouts
-from topics.server.listener import Sniffer
-from topics.server.openapi_api import OpenApi
-from topics.server.peers import HostGuard
+from topics.server.live.delivery import Hub
 from topics.server.pressure import Governor, PressureMeter
-from topics.server.probes_api import ProbesApi
-from topics.server.queues_api import QueuesApi
-from topics.server.records_api import RecordsApi
-from topics.server.routers_api import RoutersApi
-from topics.server.segments_api import SegmentsApi
 from topics.server.settings import ServerSettings, engine_settings, is_loopback
-from topics.server.topics_api import TopicsApi
-from topics.server.watch_api import WatchApi
-from topics.server.work_api import WorkApi
 from topics.server.work_pool import WorkPool
-from topics.server.writers_api import WritersApi
-from topics.server.ws_api import WebSocketApi
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from topics.errors import Damaged, FutureVersion, StartRefused
 
-VIEWER_MODULE: Final = "topics.engine.read_only_view"
+VIEWER_MODULE: Final = "topics.engine.starting.read_only_view"
 
 
 class ViewRequest(msgspec.Struct, frozen=True, kw_only=True):

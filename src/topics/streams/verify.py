@@ -24,8 +24,8 @@ from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, Entries
 from topics.formats.state_entry import scan_iggy, scan_page
 from topics.formats.stream_layout import INDEX, LOG, Flavour, segment_path
-from topics.storage.findings import Finding, Totals
 from topics.storage.fs import File, Fs, read_file
+from topics.storage.inspect.findings import Finding, Totals
 from topics.stream_errors import StreamsError
 from topics.streams.directories import Directories
 from topics.streams.outgoing import to_wire

@@ -6,9 +6,9 @@ import pytest
 
 from tests.server.clients import CLIENTS, H2C, Client
 from tests.server.running import running
-from topics.server.exchange import Exchange
+from topics.server.http.exchange import Exchange
+from topics.server.http.routes import Endpoint
 from topics.server.limits import Timeouts
-from topics.server.routes import Endpoint
 
 UNKNOWN_PATHS = [
     "/v0",

@@ -12,10 +12,10 @@ import pytest
 from tests.server.clients import CLIENTS, Client
 from tests.server.running import Running, running
 from topics.clock import SystemClock
-from topics.engine.intake import NewRecord, batch_of_records
-from topics.engine.recovery import OpenEngine, open_engine
 from topics.engine.runtime import InlineRuntime, LoopRuntime, Runtime
 from topics.engine.settings import EngineSettings
+from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import Throttled
 from topics.storage.fs import File, Fs, OpenMode, RealFs
 from topics.storage.job_runner import InlineRunner

@@ -13,7 +13,7 @@ from topics.spark.jobs import archive
 from topics.spark.jobs.archive import Archiver, Config
 from topics.spark.jobs.archive_plan import Item
 from topics.spark.jobs.job import Progress
-from topics.spark.lake_state import Part
+from topics.spark.lake.state import Part
 
 
 def stop_at(place: str) -> None:

@@ -18,8 +18,8 @@ from topics.formats.segment import HEADER_BYTES
 from topics.spark.jobs.archive import Archiver, Config
 from topics.spark.jobs.archive_plan import Item
 from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Conflict
-from topics.spark.lake import open_lake
-from topics.spark.lake_state import Part
+from topics.spark.lake.lake import open_lake
+from topics.spark.lake.state import Part
 from topics.spark.options import BadOption
 from topics.storage.shared_stores import SCRATCH
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.spark.lakes import lake_rows
 from tests.spark.world import SEGMENT_EVENTS, World, short, world
-from topics.spark import lake
 from topics.spark.jobs import archive, optimize, vacuum
-from topics.spark.lake_files import LAKE_COLUMNS
+from topics.spark.lake import lake
+from topics.spark.lake.files import LAKE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

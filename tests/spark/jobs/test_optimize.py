@@ -5,12 +5,12 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+from tests.spark.lake.test_files import rows
 from tests.spark.lakes import done, lake_file, lake_rows
-from tests.spark.test_lake_files import rows
 from topics.spark.jobs.optimize import merge_files, small_neighbours
-from topics.spark.lake import Lake, open_lake
-from topics.spark.lake_files import LAKE_SCHEMA, DayFiles, file_batches
-from topics.spark.lake_state import LakeFile, LakeManifest, LakeState, Part
+from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, file_batches
+from topics.spark.lake.lake import Lake, open_lake
+from topics.spark.lake.state import LakeFile, LakeManifest, LakeState, Part
 from topics.storage.shared_stores import SharedFolder
 
 

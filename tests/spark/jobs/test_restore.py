@@ -13,7 +13,7 @@ from topics.spark.jobs.job import Conflict, Progress
 from topics.spark.jobs.restore import Config, run
 from topics.spark.options import BadOption
 from topics.storage.fs import RealFs
-from topics.storage.verify import Verifier
+from topics.storage.inspect.verify import Verifier
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

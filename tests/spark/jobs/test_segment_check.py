@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from tests.storage.directories import ROOT, SMALL, Store, filled_disk
-from topics.engine.intake import NewRecord
 from topics.engine.settings import EngineSettings
+from topics.engine.writing.intake import NewRecord
 from topics.formats import segment, segment_index
 from topics.spark.jobs.segment_check import check_segment
-from topics.storage.segment_survey import SegmentTask
-from topics.storage.verify import Verifier
+from topics.storage.inspect.segment_survey import SegmentTask
+from topics.storage.inspect.verify import Verifier
 from topics.testing.fake_disk import FakeDisk
 
 FLIPS: Final = (0x01, 0x80)

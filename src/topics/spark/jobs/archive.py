@@ -25,14 +25,14 @@ from topics.spark.jobs.archive_task import archive_item
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Conflict, Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.spread import core_count, spread
-from topics.spark.lake import open_lake
-from topics.spark.lake_files import LAKE_COLUMNS, put_gap
-from topics.spark.lake_state import LakeFile, Part
-from topics.spark.locate import ask_manifest
+from topics.spark.lake.files import LAKE_COLUMNS, put_gap
+from topics.spark.lake.lake import open_lake
+from topics.spark.lake.state import LakeFile, Part
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest
 from topics.spark.options import BadOption, ReadOptions
-from topics.spark.source import take_manifests
+from topics.spark.read.locate import ask_manifest
+from topics.spark.read.source import take_manifests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from topics.limits import MIB
 from topics.spark.jobs.job import Conflict
-from topics.spark.lake_state import LakeFile, LakeState, SegmentDone
+from topics.spark.lake.state import LakeFile, LakeState, SegmentDone
 from topics.spark.loss import Gap, eviction_reason
 from topics.spark.manifest import Manifest, Segment, SeqRange
-from topics.spark.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
+from topics.spark.read.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
 
 FILE_BYTES: Final = 64 * MIB
 FILE_RECORDS: Final = 1_000_000

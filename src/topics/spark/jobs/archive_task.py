@@ -12,7 +12,7 @@ from topics.formats.columnar import constant
 from topics.formats.frame_table import Mask
 from topics.spark import schemas
 from topics.spark.jobs.archive_plan import Item
-from topics.spark.lake_files import (
+from topics.spark.lake.files import (
     LAKE_SCHEMA,
     DayFiles,
     dates_of,
@@ -22,11 +22,11 @@ from topics.spark.lake_files import (
     seq_mask,
     store_at,
 )
-from topics.spark.lake_state import LakeFile, Part, SegmentDone
-from topics.spark.locate import read_partition
+from topics.spark.lake.state import LakeFile, Part, SegmentDone
 from topics.spark.loss import Gap
 from topics.spark.manifest import SeqRange
 from topics.spark.options import ReadOptions
+from topics.spark.read.locate import read_partition
 from topics.storage.shared_stores import SharedStore
 
 

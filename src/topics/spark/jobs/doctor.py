@@ -213,7 +213,7 @@ class _Place(NamedTuple):
 
 def _look(place: _Place) -> str | None:
     """On an executor or here: what is wrong with the store as this machine sees it."""
-    from topics.spark.segment_files import tier_and_name
+    from topics.spark.read.segment_files import tier_and_name
 
     address, _ = tier_and_name(place.uri)
     try:

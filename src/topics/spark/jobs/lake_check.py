@@ -9,9 +9,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from xxhash import xxh3_64_hexdigest
 
 from topics.spark.jobs.segment_check import Checked
-from topics.spark.lake_files import store_at
-from topics.spark.lake_state import LakeFile
-from topics.storage.findings import Finding
+from topics.spark.lake.files import store_at
+from topics.spark.lake.state import LakeFile
+from topics.storage.inspect.findings import Finding
 
 
 class LakeTask(NamedTuple):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from topics.clock import SystemClock
 from topics.spark.jobs.job import Conflict
-from topics.spark.lake import open_lake
-from topics.spark.lake_state import LakeFile, LakeState, Part, SegmentDone
+from topics.spark.lake.lake import open_lake
+from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone
 from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _files_of(batches: "Iterator[pa.RecordBatch]", address: str) -> list[LakeFil
     """On an executor: files of each topic and instance, durable in the lake."""
     import pyarrow as pa
 
-    from topics.spark.lake_files import LAKE_SCHEMA, DayFiles, store_at
+    from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, store_at
 
     files: dict[tuple[str, int], DayFiles] = {}
     last_key: tuple[str, int, int] | None = None

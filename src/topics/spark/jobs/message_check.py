@@ -16,8 +16,8 @@ from topics.formats.columnar_messages import MessageTable, locate_messages, salv
 from topics.formats.message_index import ENTRY_BYTES, decode_entries, make_entries
 from topics.formats.stream_layout import INDEX, LOG, segment_path
 from topics.spark.jobs.segment_check import Checked
-from topics.storage.findings import Finding
 from topics.storage.fs import Fs, RealFs
+from topics.storage.inspect.findings import Finding
 
 # Wrong entries that are named one by one; further ones are only counted.
 NAMED_MAX: Final = 20

@@ -14,9 +14,9 @@ from topics.clock import SystemClock
 from topics.limits import MIB
 from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.spread import core_count, spread
-from topics.spark.lake import open_lake
-from topics.spark.lake_files import DayFiles, file_batches, store_at
-from topics.spark.lake_state import LakeFile, LakeState, Part
+from topics.spark.lake.files import DayFiles, file_batches, store_at
+from topics.spark.lake.lake import open_lake
+from topics.spark.lake.state import LakeFile, LakeState, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

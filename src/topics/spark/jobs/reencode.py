@@ -41,7 +41,7 @@ from topics.spark.jobs.job import Conflict, Report, ReportProgress, WaveDone, ru
 from topics.spark.jobs.reencode_segment import Encoding, SegmentItem, SegmentRewritten, reencode_segment
 from topics.spark.jobs.spread import core_count, spread
 from topics.spark.options import BadOption
-from topics.spark.streams_directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
+from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
 from topics.stream_errors import StreamsError
 

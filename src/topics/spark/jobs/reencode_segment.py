@@ -26,7 +26,7 @@ from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, POSITION_MAX
 from topics.formats.stream_layout import CODEC, INDEX, LOG, TEMPORARY, segment_path
 from topics.limits import MIB
-from topics.spark.streams_directory import KeyPlace, find_cipher
+from topics.spark.streams.directory import KeyPlace, find_cipher
 from topics.storage.fs import File, Fs, RealFs, write_all, write_atomic
 
 PIECE_BYTES: Final = 8 * MIB

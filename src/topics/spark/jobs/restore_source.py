@@ -14,15 +14,15 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.formats.columnar import COLUMNS, schema
 from topics.limits import MIB
-from topics.spark.lake import open_lake
-from topics.spark.lake_files import file_batches, store_at
-from topics.spark.lake_state import LakeFile
-from topics.spark.locate import read_partition
+from topics.spark.lake.files import file_batches, store_at
+from topics.spark.lake.lake import open_lake
+from topics.spark.lake.state import LakeFile
 from topics.spark.loss import find_gaps
 from topics.spark.manifest import Manifest
-from topics.spark.offline import take_manifests
 from topics.spark.options import BadOption, ReadOptions
-from topics.spark.plan import Partition, choose_cuts, cut_partitions, range_bytes
+from topics.spark.read.locate import read_partition
+from topics.spark.read.offline import take_manifests
+from topics.spark.read.plan import Partition, choose_cuts, cut_partitions, range_bytes
 
 SCHEMA: Final = schema(COLUMNS)
 PIECE_BYTES: Final = 16 * MIB

@@ -18,8 +18,8 @@ from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_CONFLICT, EXIT_DATA_LOSS, EXIT_DONE
 from topics.spark.manifest import Segment
 from topics.spark.options import ReadOptions
-from topics.spark.segment_files import tier_and_name
-from topics.spark.source import take_manifests
+from topics.spark.read.segment_files import tier_and_name
+from topics.spark.read.source import take_manifests
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic
 from topics.storage.stores import open_store, path_of_address, read_store_id

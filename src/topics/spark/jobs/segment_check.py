@@ -22,9 +22,9 @@ from topics.formats.frame_table import ENTRIES, FrameTable, Mask, from_index, wi
 from topics.formats.segment_index import ENTRY_BYTES, FLAG_DELETED
 from topics.formats.tag_sidecar import TagSidecar
 from topics.limits import MIB
-from topics.storage.findings import Finding
 from topics.storage.fs import Fs, RealFs
-from topics.storage.segment_survey import SegmentSurvey, SegmentTask, cold_files, counting_floor, hot_files
+from topics.storage.inspect.findings import Finding
+from topics.storage.inspect.segment_survey import SegmentSurvey, SegmentTask, cold_files, counting_floor, hot_files
 from topics.storage.stores import open_store, path_of_address
 
 # A piece that stays in the cache of a core while its frames are hashed.

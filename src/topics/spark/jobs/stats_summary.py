@@ -16,9 +16,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from topics.formats.columnar import schema
-from topics.spark.locate import read_partition
 from topics.spark.options import ReadOptions
-from topics.spark.plan import Partition
+from topics.spark.read.locate import read_partition
+from topics.spark.read.plan import Partition
 
 COLUMNS: Final = ("seq", "ts", "node", "tag", "data", "meta")
 LABELS_MAX: Final = 100_000

@@ -27,18 +27,18 @@ from topics.spark.jobs.lake_check import LakeTask, check_lake_files
 from topics.spark.jobs.message_check import MessageTask, check_message_segments
 from topics.spark.jobs.segment_check import Checked, check_segments
 from topics.spark.jobs.spread import core_count, spread
-from topics.spark.lake import open_lake
-from topics.spark.lake_state import LakeDamaged
+from topics.spark.lake.lake import open_lake
+from topics.spark.lake.state import LakeDamaged
 from topics.spark.manifest import Manifest, Segment
 from topics.spark.options import BadOption, ReadOptions
-from topics.spark.segment_files import tier_and_name
-from topics.spark.source import take_manifests
-from topics.storage.findings import Finding
+from topics.spark.read.segment_files import tier_and_name
+from topics.spark.read.source import take_manifests
 from topics.storage.fs import RealFs
-from topics.storage.segment_survey import SegmentTask
+from topics.storage.inspect.findings import Finding
+from topics.storage.inspect.segment_survey import SegmentTask
+from topics.storage.inspect.verify import Verifier
 from topics.storage.shared_stores import open_shared_store
 from topics.storage.stores import open_store, path_of_address, read_store_id
-from topics.storage.verify import Verifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

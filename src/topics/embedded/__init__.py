@@ -1,0 +1,1 @@
+"""The log inside a Python program."""

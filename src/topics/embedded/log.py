@@ -1,0 +1,297 @@
+"""The log inside a Python program, without a server: `topics.open(path)`.
+
+Safe to use from several threads. One lock guards the engine; nobody holds it while waiting for a disk sync.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from topics.clock import Clock, SystemClock
+from topics.engine.config import TopicConfig, checked_config
+from topics.engine.engine import Deleted, Engine
+from topics.engine.runtime import LockRuntime
+from topics.engine.settings import EngineSettings
+from topics.engine.starting.recovery import OpenEngine, RecoveryReport, open_engine
+from topics.engine.topic.page import Page
+from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
+from topics.engine.writing.staged import Appended
+from topics.errors import Closed, Throttled, TopicsError
+from topics.formats.records import Record, RecordBatch
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
+from topics.storage.fs import Fs, RealFs
+
+T = TypeVar("T")
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """A topic's numbers, as of one moment."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    size_bytes: int
+    config: TopicConfig
+    last_write_ts: int | None
+    last_read_ts: int | None
+
+    @property
+    def next_seq(self) -> int:
+        return self.head_seq + 1
+
+
+class _Call:
+    """Waits for a `done` callback. Most calls are answered before anybody has to wait."""
+
+    __slots__ = ("event", "result")
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.event: threading.Event | None = None
+
+    def __call__(self, result: Any) -> None:
+        self.result = result
+        if self.event is not None:
+            self.event.set()
+
+
+class Log:
+    """An open data directory. Made by `topics.open`; close it, or use it as a context manager."""
+
+    def __init__(self, opened: OpenEngine, runtime: LockRuntime) -> None:
+        self._engine: Engine = opened.engine
+        self._opened = opened
+        self._runtime = runtime
+        self._lock = runtime.lock
+        self._stop = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="topics-tick", daemon=True)
+        self._ticker.start()
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What opening the directory found and did."""
+        return self._opened.report
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tick(self) -> None:
+        while not self._stop.wait(TICK_MS / 1000):
+            with self._lock:
+                if not self._engine.closed:
+                    self._opened.tick()
+
+    def _call(self, start: Callable[[_Call], None]) -> Any:
+        """Runs one engine call and waits for its answer outside the lock."""
+        call = _Call()
+        with self._lock:
+            start(call)
+            self._engine.flush()
+            if call.result is None:
+                call.event = threading.Event()
+        if call.event is not None:
+            call.event.wait()
+        result = call.result
+        if isinstance(result, TopicsError):
+            raise result
+        return result
+
+    # Topics.
+
+    def create(self, topic: str, **config: Any) -> bool:
+        """Creates the topic, or replaces its config; True when it is new. Durable on return.
+
+        Members as in the wire contract: `durability` ("ephemeral", "memory", "disk", "fsync"), `ttl_ms`,
+        `cap_records`, `cap_bytes`, `discard` ("old", "reject"), `idempotency_window_ms`, …
+        """
+        wanted = checked_config(config)
+        created: bool = self._call(lambda call: self._engine.put_topic(topic, wanted, lambda r: call(_boxed(r))))[0]
+        return created
+
+    def drop(self, topic: str, *, if_empty: bool = False) -> bool:
+        """Removes the topic and everything in it; False when there was none. Durable on return."""
+        deleted: bool = self._call(
+            lambda call: self._engine.delete_topic(topic, if_empty=if_empty, done=lambda r: call(_boxed(r)))
+        )[0]
+        return deleted
+
+    def topics(self) -> list[str]:
+        """Names, sorted."""
+        with self._lock:
+            self._check_open()
+            return sorted(self._engine.topics)
+
+    def state(self, topic: str) -> TopicState:
+        with self._lock:
+            self._check_open()
+            return topic_state(self._engine, topic)
+
+    # Records.
+
+    def append(
+        self,
+        topic: str,
+        payloads: Sequence[Any],
+        *,
+        key: str | None = None,
+        create: bool = True,
+    ) -> Appended:
+        """Appends one record per payload: all of them or none, with consecutive seqs.
+
+        A payload is any JSON-able value, or JSON text as `bytes`, kept byte for byte; a `NewRecord` adds a
+        tag, node or meta. Returns once the topic's durability class is satisfied. `key` makes a retry safe:
+        within the topic's window a second write with the same key appends nothing and gets the first answer.
+        """
+        return self.append_batch(topic, make_batch(payloads), key=key, create=create)
+
+    def append_batch(self, topic: str, batch: RecordBatch, *, key: str | None = None, create: bool = True) -> Appended:
+        """`append` for a batch that is already encoded. Waits while writers outrun the checkpoints."""
+        while True:
+            try:
+                appended: Appended = self._call(
+                    lambda call: self._engine.append(topic, batch, call, key=key, create=create)
+                )
+                return appended
+            except Throttled as error:
+                if error.detail is not None:
+                    # A limit that waiting does not lift.
+                    raise
+                self._stop.wait(TICK_MS / 1000)
+
+    def read(
+        self,
+        topic: str,
+        from_seq: int = 0,
+        *,
+        limit: int = READ_LIMIT_DEFAULT,
+        bytes_max: int = READ_BYTES_DEFAULT,
+        skip_nodes: Iterable[str] = (),
+    ) -> Page:
+        """Records behind `from_seq`, oldest first. Go on with `page.next_from_seq` until `page.caught_up`.
+
+        What retention or a power loss took is never skipped silently: `page.tombstone` names the range.
+        """
+        nodes = frozenset(node.encode() for node in skip_nodes) or None
+        with self._lock:
+            self._check_open()
+            return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
+
+    def records(self, topic: str, from_seq: int = 0) -> Iterator[Record]:
+        """Every live record behind `from_seq`, up to the head at the time of the last page."""
+        while True:
+            page = self.read(topic, from_seq, limit=1000)
+            yield from page.records
+            if page.caught_up:
+                return
+            from_seq = page.next_from_seq
+
+    def delete(
+        self,
+        topic: str,
+        *,
+        before_seq: int | None = None,
+        tag: str | None = None,
+        tag_prefix: str | None = None,
+    ) -> Deleted:
+        """Removes records that are live now, for good: all below `before_seq`, and/or those with the tag."""
+        deleted: Deleted = self._call(
+            lambda call: self._engine.delete_records(topic, call, before_seq=before_seq, tag=tag, tag_prefix=tag_prefix)
+        )
+        return deleted
+
+    def checkpoint(self) -> None:
+        """Puts everything into segments now. Raises what kept it from doing so."""
+
+        def start(call: _Call) -> None:
+            self._check_open()
+            self._opened.checkpointer.start(lambda result: call(_boxed(result)))
+
+        error = self._call(start)[0]
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Checkpoints and lets go of the directory. Idempotent."""
+        with self._lock:
+            if self._engine.closed:
+                return
+            self._engine.stop_writes()
+        self._stop.set()
+        self._ticker.join()
+        try:
+            self._call(lambda call: self._opened.close(lambda r: call(_boxed(r))))
+        finally:
+            # Also when the last checkpoint failed: the log has everything, and the next start goes on from it.
+            self._opened.release()
+
+    def _check_open(self) -> None:
+        if self._engine.closed:
+            raise Closed
+
+
+def _boxed(result: T) -> tuple[T] | TopicsError:
+    """None and False are answers too."""
+    return result if isinstance(result, TopicsError) else (result,)
+
+
+def topic_state(engine: Engine, name: str) -> TopicState:
+    found = engine.topic(name)
+    engine.bring_up_to_date(name)
+    found.refresh(engine.now_ms())
+    return TopicState(
+        found.name,
+        found.head_seq,
+        found.earliest_seq,
+        found.count,
+        found.size_bytes,
+        found.config,
+        found.last_write_ts,
+        found.last_read_ts,
+    )
+
+
+def make_batch(payloads: Sequence[Any]) -> RecordBatch:
+    """What a caller gave, checked and encoded."""
+    kinds = list(map(type, payloads))
+    if NewRecord in kinds:
+        return batch_of_records(payload if type(payload) is NewRecord else NewRecord(payload) for payload in payloads)
+    return batch_of_payloads(payloads)
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    return os.path.abspath(os.fspath(path))
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    *,
+    settings: EngineSettings | None = None,
+    clock: Clock | None = None,
+    fs: Fs | None = None,
+) -> Log:
+    """Opens (or creates) the data directory at `path` and recovers it. Exported as `topics.open`.
+
+    Raises `StartRefused` with the reason when the directory is locked, damaged, unreadable, or from a newer
+    version; nothing is changed then.
+    """
+    runtime = LockRuntime()
+    opened = open_engine(
+        fs or RealFs(),
+        absolute_path(path),
+        settings=settings or EngineSettings(),
+        clock=clock or SystemClock(),
+        runtime=runtime,
+    )
+    return Log(opened, runtime)

@@ -1,0 +1,1 @@
+"""From the log into segments, and what happens to segments afterwards."""

@@ -1,0 +1,130 @@
+"""Moves old sealed segments to the cold tier, one at a time, when no checkpoint runs.
+
+Copy, verify, switch, record, remove: the engine reads the cold copy once it is complete; the snapshots record
+it; the hot files go only when both kept snapshots say "cold", so that a start finds a readable copy whichever
+it uses. While a segment is being copied no delete byte is set in it: those deletes stay pending, and follow.
+
+An outage of the cold tier stops nothing but this. Owner only, except the copying itself.
+"""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from topics.engine.checkpointing.checkpoint import Checkpointer
+from topics.engine.engine import Engine
+from topics.engine.topic.topic import Topic
+from topics.formats.snapshot import SegmentState
+from topics.storage.background import Background
+from topics.storage.relocation import copy_to_cold
+from topics.storage.removal import remove_cold_copy
+from topics.storage.stores import ensure_store_id
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 60_000
+
+
+class Relocator:
+    def __init__(self, engine: Engine, checkpointer: Checkpointer, background: Background) -> None:
+        self._engine = engine
+        self._checkpointer = checkpointer
+        self._background = background
+        self._busy = False
+        # Checkpoints seen: there is nothing new to move between two of them.
+        self._seen = -1
+        self._retry_at_ms = 0
+        self.moved_total = 0
+
+    def tick(self) -> None:
+        engine = self._engine
+        if engine.cold is None or self._busy or self._checkpointer.is_running or engine.closed:
+            return
+        if self._seen == self._checkpointer.count_total or engine.clock.monotonic_ms() < self._retry_at_ms:
+            return
+        if not engine.cold_claimed:
+            self._claim()
+            return
+        found = self._next()
+        if found is None:
+            self._seen = self._checkpointer.count_total
+            return
+        self._move(*found)
+
+    def _claim(self) -> None:
+        """The tier did not answer when the engine started: ask again."""
+        cold, store_id = self._engine.cold, self._engine.directory.store_id
+        assert cold is not None
+        self._busy = True
+
+        def claimed(result: object) -> None:
+            self._busy = False
+            if isinstance(result, BaseException):
+                logger.warning("nothing moves to the cold tier: %s", result)
+                self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
+            else:
+                self._engine.cold_claimed = True
+
+        self._background.run(lambda: ensure_store_id(cold, store_id), claimed)
+
+    def _next(self) -> tuple[Topic, SegmentState] | None:
+        settings = self._engine.settings
+        for topic in self._engine.topics.values():
+            hot = [state for state in topic.segments.segments if state.sealed and state.tier == "hot"]
+            kept_bytes = 0
+            for place, state in enumerate(reversed(hot)):
+                kept_bytes += state.data_bytes
+                too_many = place >= settings.hot_retain_segments
+                too_large = settings.hot_retain_bytes and kept_bytes > settings.hot_retain_bytes
+                if too_many or too_large:
+                    # The oldest goes first. While it is pinned or replaced, nothing of the topic moves.
+                    key = (topic.id, hot[0].first_seq)
+                    if self._engine.pins.holds(*key) or key in self._checkpointer.moving:
+                        break
+                    return topic, hot[0]
+        return None
+
+    def _move(self, topic: Topic, state: SegmentState) -> None:
+        engine = self._engine
+        cold = engine.cold
+        assert cold is not None
+        fs, root = engine.directory.fs, engine.directory.root
+        self._busy = True
+        self._checkpointer.moving.add((topic.id, state.first_seq))
+        self._background.run(
+            lambda: copy_to_cold(fs, root, cold, topic.id, state), lambda result: self._copied(topic, state, result)
+        )
+
+    def _copied(self, topic: Topic, state: SegmentState, result: object) -> None:
+        self._busy = False
+        self._checkpointer.moving.discard((topic.id, state.first_seq))
+        if isinstance(result, BaseException):
+            logger.warning("segment %d of %s stays in the hot tier: %s", state.first_seq, topic.name, result)
+            self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
+            return
+        if self._engine.topics.get(topic.name) is not topic or not topic.segments.holds(state):
+            self._discard(topic, state)
+            return
+        topic.segments.exchange(state, msgspec.structs.replace(state, tier="cold"))
+        topic.encoded = None
+        self._checkpointer.hot_copy_left(topic.id, state)
+        self.moved_total += 1
+
+    def _discard(self, topic: Topic, state: SegmentState) -> None:
+        """The records died while they were copied."""
+        cold = self._engine.cold
+        assert cold is not None
+        self._background.run(lambda: remove_cold_copy(cold, topic.id, state.first_seq), _log_failure)
+
+    def close(self) -> None:
+        """Does not wait for a copy that is under way: what it leaves behind is copied again."""
+        if self._busy:
+            self._background.abandon()
+        else:
+            self._background.close()
+
+
+def _log_failure(result: object) -> None:
+    if isinstance(result, BaseException):
+        logger.warning("a cold copy of dead records stays for now: %s", result)

@@ -1,0 +1,140 @@
+"""Exchanges the files of a sealed segment for a pair that leaves deleted records out, or has its index put right.
+
+The work stands in one line with the checkpoints, so no delete byte is set and no file removed while it runs; deletes
+that come meanwhile stay pending and are set in the new file. Until the owner takes over the new numbers it reads with
+the old ones: an index that does not fit is noticed, and the frames say the same. Owner only, except the work itself.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from topics.engine.checkpointing.checkpoint import Checkpointer
+from topics.engine.engine import Engine
+from topics.engine.topic.topic import Topic
+from topics.errors import (
+    Closed,
+    CorruptRecord,
+    FormatError,
+    InvalidRequest,
+    SegmentBusy,
+    SegmentChanged,
+    StorageFull,
+    TopicNotFound,
+    TopicsError,
+)
+from topics.formats.snapshot import SegmentState
+from topics.storage import layout
+from topics.storage.fs import NO_SPACE
+from topics.storage.replacement import Replaced, replace_segment
+
+
+class Offer(NamedTuple):
+    """A pair of files in `staging/`, and the segment that it is to replace."""
+
+    topic_id: int
+    epoch: int
+    first_seq: int
+    # The segment must be this one.
+    digest: bytes
+    data_name: str
+    idx_name: str
+
+
+class ReplacedSegment(NamedTuple):
+    """A segment as it is now, and how many records were left out of it."""
+
+    topic: str
+    state: SegmentState
+    removed_count: int
+
+
+ReplaceDone = Callable[[ReplacedSegment | Exception], None]
+
+
+class Replacer:
+    def __init__(self, engine: Engine, checkpointer: Checkpointer) -> None:
+        self._engine = engine
+        self._checkpointer = checkpointer
+
+    def topic(self, topic_id: int, epoch: int) -> Topic:
+        """The live instance of these numbers."""
+        for topic in self._engine.topics.values():
+            if topic.id == topic_id and topic.epoch == epoch and topic.created:
+                return topic
+        raise TopicNotFound(f"{topic_id} of epoch {epoch}")
+
+    def replace(self, offer: Offer, done: ReplaceDone) -> None:
+        """Raises what can be said at once; `done` gets the rest."""
+        if self._engine.closed:
+            raise Closed
+        for name in (offer.data_name, offer.idx_name):
+            if not layout.is_offered_name(name):
+                raise InvalidRequest(f'"{name}" is not the plain name of a file in staging')
+        topic = self.topic(offer.topic_id, offer.epoch)
+        state = self._segment(topic, offer)
+        key = (topic.id, state.first_seq)
+        if self._engine.pins.holds(*key):
+            raise SegmentBusy("the segment is pinned; try again when the pin has ended")
+        moving = self._checkpointer.moving
+        if key in moving:
+            raise SegmentBusy("the segment is being moved or replaced; take a new manifest, then try again")
+        moving.add(key)
+        fs, root = self._engine.directory.fs, self._engine.directory.root
+        # Live numbers go on changing; what the work looks at does not.
+        noted = msgspec.structs.replace(state)
+        self._checkpointer.run_in_line(
+            lambda: replace_segment(fs, root, topic.id, noted, offer.data_name, offer.idx_name),
+            lambda result: self._replaced(topic, state, result, done),
+        )
+
+    def _segment(self, topic: Topic, offer: Offer) -> SegmentState:
+        state = topic.segments.segment_of(offer.first_seq)
+        if state is None or state.first_seq != offer.first_seq:
+            raise SegmentChanged(f"no segment begins with seq {offer.first_seq}", {"digest": None})
+        detail = {"digest": state.digest.hex()}
+        if not state.sealed:
+            raise SegmentChanged("the segment is not sealed: records are still added to it", detail)
+        if state.tier != "hot":
+            raise SegmentChanged(
+                "the segment is in the cold tier; only those in the data directory are replaced", detail
+            )
+        if not state.digest or state.digest != offer.digest:
+            raise SegmentChanged("the segment has another digest than the one that is expected", detail)
+        return state
+
+    def _replaced(self, topic: Topic, state: SegmentState, result: Replaced | BaseException, done: ReplaceDone) -> None:
+        self._checkpointer.moving.discard((topic.id, state.first_seq))
+        is_there = self._engine.topics.get(topic.name) is topic and topic.segments.holds(state)
+        if isinstance(result, BaseException):
+            if is_there and isinstance(result, OSError):
+                # It may have come as far as its mark, or its index.
+                self._checkpointer.mark_left(topic.id, state.first_seq, is_durable=False)
+            done(_told(topic, state, result))
+            return
+        if not is_there:
+            done(SegmentChanged("all records of the segment are gone meanwhile", {"digest": None}))
+            return
+        new = msgspec.structs.replace(
+            state, data_bytes=result.data_bytes, tagged_count=result.tagged_count, digest=result.digest
+        )
+        topic.segments.exchange(state, new)
+        topic.encoded = None
+        self._checkpointer.mark_left(topic.id, state.first_seq, is_durable=result.is_durable)
+        done(ReplacedSegment(topic.name, new, result.removed_count))
+
+
+def _told(topic: Topic, state: SegmentState, error: BaseException) -> Exception:
+    if not isinstance(error, Exception):
+        raise error
+    if isinstance(error, FormatError):
+        where = f"{layout.segment_stem(state.first_seq)}.data at offset {error.offset}: {error.message}"
+        return CorruptRecord(topic.name, state.first_seq, where)
+    if isinstance(error, FileNotFoundError):
+        return SegmentChanged("the files of the segment are gone", {"digest": None})
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return StorageFull("no space left to write the segment again; it stays as it was")
+    if isinstance(error, OSError):
+        return TopicsError(f"the segment stays as it was: {error.strerror}")
+    return error

@@ -1,0 +1,1 @@
+"""Queues: jobs, leases, dead letters."""

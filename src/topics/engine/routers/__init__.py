@@ -1,0 +1,1 @@
+"""Routers: which there are, and how records are copied."""

@@ -1,0 +1,338 @@
+"""A router: what it is asked to do, how far it is, and what its copies look like (log-semantics.md §10)."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from topics.engine.names import check_topic_name
+from topics.engine.topic.page import CORE_HEADER_BYTES
+from topics.errors import BadFrame, InvalidRequest
+from topics.formats import control, envelope
+from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_NODE, FLAG_TAG
+from topics.limits import META_BYTES_MAX, META_MEMBERS_MAX, RECORD_BYTES_MAX
+from topics.protocol.tag_match import TagMatch
+
+if TYPE_CHECKING:
+    from topics.engine.topic.topic import Topic
+
+Guarantee = Literal["at_least_once", "exactly_once"]
+
+ROUTER_NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}"
+PROVENANCE: Final = "_topics_router"
+ORIGINAL_META: Final = "_topics_original_meta"
+SEQ_DIGITS_MAX: Final = 20
+
+_NAME: Final = re.compile(ROUTER_NAME_PATTERN)
+_CORE: Final = Struct("<QQHHI")
+_encode: Final = msgspec.json.Encoder().encode
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class RouterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks for. `create_dest` is a wish of the call, not a part of the router."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    filter: TagMatch | None = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = "at_least_once"
+    create_dest: bool = True
+
+
+def check_router_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidRequest(
+            f"{name!r} is not a router name: 1 to 255 letters, digits and . _ : > - with a letter or digit first"
+        )
+
+
+def check_endpoints(spec: RouterSpec) -> None:
+    check_topic_name(spec.source)
+    check_topic_name(spec.dest)
+    if spec.source == spec.dest:
+        raise InvalidRequest("a router's source and dest are two topics")
+
+
+def closed_cycle(source: str, dest: str, edges: Iterable[tuple[str, str]]) -> list[str] | None:
+    """The cycle that an edge from `source` to `dest` closes: names from source to source, or None."""
+    after: dict[str, list[str]] = {}
+    for tail, head in edges:
+        after.setdefault(tail, []).append(head)
+    came_from: dict[str, str] = {dest: source}
+    waiting = deque([dest])
+    while waiting:
+        name = waiting.popleft()
+        if name == source:
+            path = [source]
+            step = came_from[source]
+            while step != source:
+                path.append(step)
+                step = came_from[step]
+            return [source, *reversed(path[1:]), source]
+        for following in after.get(name, ()):
+            if following not in came_from:
+                came_from[following] = name
+                waiting.append(following)
+    return None
+
+
+class Router:
+    """One router at work. Owner only."""
+
+    __slots__ = (
+        "cursor",
+        "dest",
+        "dest_base",
+        "evidence",
+        "forwarded_total",
+        "has_fetched",
+        "id",
+        "in_flight",
+        "is_fetching",
+        "is_frozen",
+        "is_searching",
+        "name",
+        "searched_seq",
+        "source",
+        "spec",
+    )
+
+    def __init__(
+        self,
+        router_id: int,
+        name: str,
+        spec: RouterSpec,
+        source: Topic,
+        dest: Topic,
+        *,
+        cursor: int,
+        dest_base: int,
+        forwarded_total: int = 0,
+    ) -> None:
+        self.id = router_id
+        self.name = name
+        self.spec = spec
+        self.source = source
+        self.dest = dest
+        # Source seqs up to here are done: copied (published, or staged in dest), or passed over.
+        self.cursor = cursor
+        self.dest_base = dest_base
+        self.forwarded_total = forwarded_total
+        # (cursor, forwarded_total) before each step whose frames are not committed yet, in order.
+        self.in_flight: deque[tuple[int, int]] = deque()
+        # A change or the removal of the router is being logged: nothing is copied meanwhile.
+        self.is_frozen = False
+        # What it copies next is being brought into memory.
+        self.is_fetching = False
+        # It was: the next read of the source need not ask again.
+        self.has_fetched = False
+        # Exactly once: source seq -> dest seqs of records with our keys that somebody else wrote to dest. Hints: such
+        # a record may be dead by now, or never have been committed.
+        self.evidence: dict[int, list[int]] = {}
+        # Records of dest up to here are known to have no other keys for source seqs behind the cursor.
+        self.searched_seq = 0
+        # The search goes on at the next tick.
+        self.is_searching = False
+
+    @property
+    def is_exact(self) -> bool:
+        return self.spec.guarantee == "exactly_once"
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether all keys in dest that may stand for copies are known, if they are asked for."""
+        return self.searched_seq >= self.dest.head_seq or not self.is_exact
+
+    @property
+    def settled(self) -> tuple[int, int]:
+        """(cursor, forwarded_total) of what is published: what a checkpoint may note."""
+        return self.in_flight[0] if self.in_flight else (self.cursor, self.forwarded_total)
+
+    def logged_state(self, spec: RouterSpec) -> control.RouterState:
+        """For a frame behind all frames of copies that were staged so far."""
+        return self.state(self.cursor, self.forwarded_total, self.dest.next_seq - 1, spec)
+
+    def published_state(self) -> control.RouterState:
+        """For a snapshot, with dest as readers see it."""
+        return self.state(*self.settled, self.dest.head_seq)
+
+    def state(
+        self, cursor: int, forwarded_total: int, dest_seq: int, spec: RouterSpec | None = None
+    ) -> control.RouterState:
+        """As stored, by the present definition or a new one."""
+        spec = spec or self.spec
+        # Keys are looked for only while they are asked for: a router that begins to ask begins to look.
+        is_searched = self.is_exact and spec.guarantee == "exactly_once"
+        self._forget_evidence(cursor)
+        return control.RouterState(
+            self.id,
+            self.name,
+            self.source.id,
+            self.dest.id,
+            _stored_spec(spec),
+            cursor,
+            dest_seq,
+            self.dest_base,
+            forwarded_total,
+            min(self.searched_seq, dest_seq) if is_searched else 0,
+            [(source_seq, seq) for source_seq, found in self.evidence.items() for seq in found] if is_searched else [],
+        )
+
+    # Exactly once.
+
+    def note_keys(self, first_seq: int, envelopes: Iterable[bytes | None]) -> None:
+        """Records of dest, behind those that were looked through: one with the key of a copy to come stands for it."""
+        prefix = self.key(0)[:-1]
+        # Not the cursor: steps that are not committed yet may be taken back.
+        cursor = self.settled[0]
+        seq = first_seq - 1
+        for seq, payload in enumerate(envelopes, first_seq):
+            key = key_in(payload) if payload is not None else None
+            if key is None or not key.startswith(prefix):
+                continue
+            digits = key[len(prefix) :]
+            if digits.isdecimal() and len(digits) <= SEQ_DIGITS_MAX and int(digits) > cursor:
+                self.evidence.setdefault(int(digits), []).append(seq)
+        self.searched_seq = max(self.searched_seq, seq)
+
+    def search_again(self) -> None:
+        """It begins to ask for keys: what is in dest has to be looked through."""
+        self.evidence = {}
+        self.searched_seq = 0
+
+    def _forget_evidence(self, cursor: int) -> None:
+        first_live = self.dest.first_live
+        left = {
+            source_seq: [seq for seq in found if seq >= first_live]
+            for source_seq, found in self.evidence.items()
+            if source_seq > cursor
+        }
+        self.evidence = {source_seq: found for source_seq, found in left.items() if found}
+
+    def key(self, source_seq: int) -> str:
+        return f"router:{self.name}:{self.source.id}:{self.source.epoch}:{source_seq}"
+
+
+def _stored_spec(spec: RouterSpec) -> dict[str, Any]:
+    """Members that are not at their defaults. Endpoints are stored as topic ids, apart from it."""
+    members = {
+        name: getattr(spec, name)
+        for name in ("preserve_node", "preserve_tag", "allow_cycle", "guarantee")
+        if getattr(spec, name) != _DEFAULTS[name]
+    }
+    if spec.filter is not None:
+        members["filter"] = [spec.filter.text, spec.filter.is_prefix]
+    return members
+
+
+def stored_spec(members: dict[str, Any], source: str, dest: str) -> RouterSpec:
+    """A definition read back from disk; raises `BadFrame`."""
+    try:
+        return msgspec.convert({**members, "source": source, "dest": dest}, RouterSpec)
+    except msgspec.ValidationError as error:
+        raise BadFrame(f"not a router: {error}") from error
+
+
+_DEFAULTS: Final = {
+    field.name: field.default for field in msgspec.structs.fields(RouterSpec) if field.default is not msgspec.NODEFAULT
+}
+
+
+class RawRecord(NamedTuple):
+    """What a copy is made from."""
+
+    ts: int
+    node: bytes | None
+    tag: bytes | None
+    envelope: bytes
+
+
+def split_raw(raw: bytes, core_offset: int) -> RawRecord:
+    _, ts, node_len, tag_len, _ = _CORE.unpack_from(raw, core_offset)
+    flags = raw[1 if core_offset == BODY_CORE_OFFSET else 0]
+    node_at = core_offset + CORE_HEADER_BYTES
+    tag_at = node_at + node_len
+    data_at = tag_at + tag_len
+    return RawRecord(
+        ts,
+        raw[node_at:tag_at] if flags & FLAG_NODE else None,
+        raw[tag_at:data_at] if flags & FLAG_TAG else None,
+        raw[data_at:],
+    )
+
+
+def passes(tag_filter: TagMatch | None, tag: bytes | None) -> bool:
+    if tag_filter is None:
+        return True
+    if tag is None:
+        return False
+    wanted = tag_filter.text.encode()
+    return tag.startswith(wanted) if tag_filter.is_prefix else tag == wanted
+
+
+def keyed_envelope(router: Router, source_seq: int, payload: bytes) -> bytes | None:
+    """The envelope with the copy's key in its meta; None when that breaks the limits of a record."""
+    data, meta = envelope.split(payload)
+    provenance = _encode(
+        {
+            "idempotency_key": router.key(source_seq),
+            "router": router.name,
+            "source_topic": router.source.name,
+            "source_topic_id": router.source.id,
+            "source_epoch": router.source.epoch,
+            "source_seq": source_seq,
+        }
+    )
+    meta = _with_provenance(meta, provenance)
+    if len(meta) > META_BYTES_MAX or len(data) + len(meta) > RECORD_BYTES_MAX:
+        return None
+    return envelope.encode(data, meta)
+
+
+def _with_provenance(meta: bytes | None, provenance: bytes) -> bytes:
+    added = b'"%b":%b' % (PROVENANCE.encode(), provenance)
+    if meta is None:
+        return b"{%b}" % added
+    text = meta.strip(b" \t")
+    members = _decode_members(text) if text.startswith(b"{") else None
+    if members is None or len(members) >= META_MEMBERS_MAX:
+        return b'{"%b":%b,%b}' % (ORIGINAL_META.encode(), text, added)
+    if not members:
+        return b"{%b}" % added
+    if PROVENANCE in members:
+        # The copy of a copy: its own origin is what counts.
+        kept = {name: value for name, value in members.items() if name != PROVENANCE}
+        return b"%b,%b}" % (_encode(kept)[:-1], added) if kept else b"{%b}" % added
+    return b"%b,%b}" % (text[:-1], added)
+
+
+class _Provenance(msgspec.Struct):
+    idempotency_key: str
+
+
+class _Meta(msgspec.Struct):
+    _topics_router: _Provenance
+
+
+_decode_meta: Final = msgspec.json.Decoder(_Meta).decode
+
+
+def key_in(payload: bytes) -> str | None:
+    """The router key in an envelope's meta, if it has one."""
+    if PROVENANCE.encode() not in payload:
+        return None
+    _, meta = envelope.split(payload)
+    if meta is None:
+        return None
+    try:
+        return _decode_meta(meta)._topics_router.idempotency_key
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,1 @@
+"""From a data directory to an engine that serves."""

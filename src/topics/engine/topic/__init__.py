@@ -1,0 +1,1 @@
+"""One topic instance: its records, its numbers, and the state that other rooms keep with it."""

@@ -1,0 +1,261 @@
+"""Records that a start found in the WAL: an index of where they stand, not the records themselves.
+
+They stay in their WAL files, read by `pread`, until the next checkpoint puts them into segments. A million of
+them cost 24 MB and no time to load.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from topics.engine.topic.tail import runs_of
+from topics.errors import BadFrame, FormatError
+from topics.storage.fs import File, Fs
+
+# Read a run of records with one call when at most this much of it belongs to others.
+SPAN_WASTE_MAX: Final = 4
+
+
+class Span(NamedTuple):
+    """Bytes of a WAL file that are read with one call."""
+
+    path: str
+    offset: int
+    size: int
+
+
+class WalFiles:
+    """Open WAL files of a replay, by path. Closed when the last record in them went into a segment."""
+
+    def __init__(self, fs: Fs) -> None:
+        self._fs = fs
+        self._files: dict[str, File] = {}
+
+    def _file(self, path: str) -> File:
+        # The start has just been through all of them, so opening one again waits for nothing.
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self._fs.open(path, "read")
+        return file
+
+    def pread(self, path: str, size: int, offset: int) -> bytes:
+        return self._file(path).pread(size, offset)
+
+    def is_cached(self, span: Span) -> bool:
+        return self._file(span.path).is_cached(span.size, span.offset)
+
+    def fetch(self, span: Span) -> None:
+        """Brings it into the page cache. For any thread: it opens the file anew."""
+        file = self._fs.open(span.path, "read")
+        try:
+            file.pread(span.size, span.offset)
+        finally:
+            file.close()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+class Replayed:
+    """Covers seqs `first_seq` to `end_seq - 1`. A length of 0 is a dead slot. Owner only."""
+
+    __slots__ = ("_files", "_lengths", "_offsets", "_runs", "_sizes", "_ts", "_wal_files", "first_seq")
+
+    def __init__(self, wal_files: WalFiles, first_seq: int) -> None:
+        self._wal_files = wal_files
+        self.first_seq = first_seq
+        self._offsets = array("Q")
+        self._lengths = array("I")
+        self._sizes = array("I")
+        self._ts = array("Q")
+        # Slots from _runs[i] on stand in the file _files[i].
+        self._runs: list[int] = []
+        self._files: list[str] = []
+
+    @property
+    def end_seq(self) -> int:
+        return self.first_seq + len(self._offsets)
+
+    def append(self, path: str, offset: int, length: int, size: int, ts: int) -> None:
+        """A record whose whole frame stands there."""
+        self._begin_run(path)
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self._sizes.append(size)
+        self._ts.append(ts)
+
+    def extend(
+        self, path: str, offsets: Sequence[int], lengths: Sequence[int], sizes: Sequence[int], times: Sequence[int]
+    ) -> None:
+        """`append` for many in the same file."""
+        self._begin_run(path)
+        self._offsets.extend(offsets)
+        self._lengths.extend(lengths)
+        self._sizes.extend(sizes)
+        self._ts.extend(times)
+
+    def _begin_run(self, path: str) -> None:
+        if not self._files or self._files[-1] != path:
+            self._runs.append(len(self._offsets))
+            self._files.append(path)
+
+    def append_holes(self, count: int) -> None:
+        last_ts = self._ts[-1] if self._ts else 0
+        self._offsets.extend([0] * count)
+        self._lengths.extend([0] * count)
+        self._sizes.extend([0] * count)
+        self._ts.extend([last_ts] * count)
+
+    def truncate(self, end_seq: int) -> None:
+        """Takes back slots from `end_seq` on: their write was not finished."""
+        count = end_seq - self.first_seq
+        for column in (self._offsets, self._lengths, self._sizes, self._ts):
+            del column[count:]
+        while self._runs and self._runs[-1] >= count and len(self._runs) > 1:
+            self._runs.pop()
+            self._files.pop()
+
+    def last_within(self, first_seq: int, last_seq: int, bytes_max: int) -> int:
+        """Up to where the range has at most `bytes_max`: one record in any case."""
+        start = first_seq - self.first_seq
+        lengths = self._lengths[start : last_seq - self.first_seq + 1]
+        if sum(lengths) <= bytes_max:
+            return last_seq
+        total = 0
+        for count, length in enumerate(lengths):
+            total += length
+            if total > bytes_max and count:
+                return first_seq + count - 1
+        return last_seq
+
+    def read(self, first_seq: int, last_seq: int) -> list[bytes | FormatError | None]:
+        """WAL bodies of an inclusive range, verified again."""
+        bodies: list[bytes | FormatError | None] = []
+        for path, start, stop in self._runs_within(first_seq, last_seq):
+            bodies += self._read_run(path, start, stop)
+        return bodies
+
+    def spans(self, first_seq: int, last_seq: int) -> list[Span]:
+        """What `read` of the range reads."""
+        return [
+            span
+            for path, start, stop in self._runs_within(first_seq, last_seq)
+            for span in self._spans(path, start, stop)
+        ]
+
+    def is_cached(self, span: Span) -> bool:
+        return self._wal_files.is_cached(span)
+
+    def fetch(self, span: Span) -> None:
+        """For any thread, unlike all else here."""
+        self._wal_files.fetch(span)
+
+    def _runs_within(self, first_seq: int, last_seq: int) -> Iterator[tuple[str, int, int]]:
+        """(file, first place, end place) of the parts of a range that stand in one file."""
+        start = first_seq - self.first_seq
+        end = last_seq - self.first_seq + 1
+        while start < end:
+            run = bisect_right(self._runs, start) - 1
+            run_end = self._runs[run + 1] if run + 1 < len(self._runs) else end
+            stop = min(end, run_end)
+            yield self._files[run] if run >= 0 else "", start, stop
+            start = stop
+
+    def _spans(self, path: str, start: int, end: int) -> list[Span]:
+        """One when little of it belongs to others, else one for each record."""
+        lengths, offsets = self._lengths, self._offsets
+        while start < end and not lengths[start]:
+            start += 1
+        while start < end and not lengths[end - 1]:
+            end -= 1
+        if start == end:
+            return []
+        base = offsets[start]
+        size = offsets[end - 1] + lengths[end - 1] - base
+        if size <= SPAN_WASTE_MAX * sum(lengths[start:end]):
+            return [Span(path, base, size)]
+        framed = zip(offsets[start:end], lengths[start:end], strict=True)
+        return [Span(path, offset, length) for offset, length in framed if length]
+
+    def _read_run(self, path: str, start: int, end: int) -> list[bytes | FormatError | None]:
+        spans = self._spans(path, start, end)
+        lengths = self._lengths[start:end]
+        buffers = [self._wal_files.pread(path, span.size, span.offset) for span in spans]
+        if len(buffers) == 1:
+            base, buffer = spans[0].offset, buffers[0]
+            framed = zip(self._offsets[start:end], lengths, strict=True)
+            buffers = [buffer[offset - base : offset - base + length] for offset, length in framed if length]
+        bodies = map(_verified, buffers)
+        return [next(bodies) if length else None for length in lengths]
+
+    def sizes(self, first_seq: int, last_seq: int) -> array[int]:
+        start = first_seq - self.first_seq
+        return self._sizes[start : start + last_seq - first_seq + 1]
+
+    def kill(self, seq: int) -> int | None:
+        place = seq - self.first_seq
+        if self._lengths[place] == 0:
+            return None
+        self._lengths[place] = 0
+        return self._sizes[place]
+
+    def next_live(self, seq: int) -> int | None:
+        for place in range(max(seq - self.first_seq, 0), len(self._lengths)):
+            if self._lengths[place]:
+                return place + self.first_seq
+        return None
+
+    def live_numbers(self, first_seq: int, last_seq: int) -> tuple[int, int]:
+        first_seq = max(first_seq, self.first_seq)
+        last_seq = min(last_seq, self.end_seq - 1)
+        if last_seq < first_seq:
+            return 0, 0
+        start, end = first_seq - self.first_seq, last_seq - self.first_seq + 1
+        lengths = self._lengths[start:end]
+        dead = lengths.count(0)
+        if not dead:
+            return end - start, sum(self._sizes[start:end])
+        total = sum(size for size, length in zip(self._sizes[start:end], lengths, strict=True) if length)
+        return end - start - dead, total
+
+    def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
+        for place in range(max(seq - self.first_seq, 0), len(self._lengths)):
+            if self._lengths[place]:
+                yield place + self.first_seq, self._sizes[place]
+
+    def expired_last_seq(self, cutoff_ts: int) -> int:
+        return bisect_left(self._ts, cutoff_ts) + self.first_seq - 1
+
+    def forget_below(self, seq: int) -> tuple[int, int]:
+        """Slots below `seq` die; they are dropped with the rest at the next checkpoint."""
+        seq = min(seq, self.end_seq)
+        if seq <= self.first_seq:
+            return 0, 0
+        count, total = 0, 0
+        for place in range(seq - self.first_seq):
+            if self._lengths[place]:
+                count += 1
+                total += self._sizes[place]
+                self._lengths[place] = 0
+        return count, total
+
+    def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
+        start = max(first_seq - self.first_seq, 0)
+        lengths = self._lengths[start : last_seq - self.first_seq + 1]
+        if not lengths.count(0):
+            return []
+        return runs_of(start + self.first_seq + place for place, length in enumerate(lengths) if not length)
+
+
+def _verified(frame: bytes) -> bytes | FormatError:
+    body = frame[4:-8]
+    if len(frame) < 12 or xxh3_64_intdigest(body) != int.from_bytes(frame[-8:], "little"):
+        return BadFrame("the frame's checksum does not agree any more")
+    return body

@@ -1,0 +1,1 @@
+"""One handler per operation of the HTTP interface."""

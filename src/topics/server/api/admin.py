@@ -1,0 +1,79 @@
+"""Endpoints for programs that look after a store: segments sealed now, or written again (spark.md §6, S6)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from topics.engine.checkpointing.replacement import Offer, ReplacedSegment
+from topics.errors import Forbidden, InvalidRequest
+from topics.protocol.request_body import REPLACE_DECODER, ReplaceBody
+from topics.server.api.topics import reply
+from topics.server.app import Application
+from topics.server.auth import ADMIN
+from topics.server.http.exchange import Exchange
+from topics.server.http.routes import Body, Endpoint
+
+
+class AdminApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        endpoint = Endpoint("replace_segment", self.replace_segment, ADMIN, Body.REQUIRED)
+        app.routes.add("POST", "/v0/admin/segments/replace", endpoint)
+        app.routes.add("POST", "/v0/topics/{topic}/seal", Endpoint("seal_topic", self.seal, ADMIN))
+
+    def seal(self, exchange: Exchange) -> None:
+        opened = self._app.open_engine()
+        opened.checkpointer.seal(opened.engine.topic(exchange.name), partial(self._answer_sealed, exchange))
+
+    def _answer_sealed(self, exchange: Exchange, error: Exception | None) -> None:
+        def go_on() -> None:
+            if error is not None:
+                raise error
+            # Its name may belong to another topic, or to none, by now.
+            topic = self._app.open_engine().engine.topic(exchange.name)
+            members = {
+                "topic": topic.name,
+                "head_seq": topic.head_seq,
+                "sealed_seq": max((state.last_seq for state in topic.segments.segments if state.sealed), default=0),
+                "segments": sum(state.sealed for state in topic.segments.segments),
+            }
+            reply(exchange, 200, members)
+
+        self._app.guarded(exchange, go_on)
+
+    def replace_segment(self, exchange: Exchange) -> None:
+        body: ReplaceBody = REPLACE_DECODER.decode(exchange.body)
+        offer = Offer(body.topic_id, body.epoch, body.first_seq, _digest(body.expect_digest), body.data, body.idx)
+        replacer = self._app.open_engine().replacer
+        topic = replacer.topic(offer.topic_id, offer.epoch).name
+        assert exchange.key is not None
+        if not exchange.key.may_name(topic):
+            # As in a path, whose name may not be guessed either.
+            raise Forbidden("the key is not for this topic", {"topic_id": offer.topic_id})
+        replacer.replace(offer, partial(self._answer, exchange))
+
+    def _answer(self, exchange: Exchange, result: ReplacedSegment | Exception) -> None:
+        def go_on() -> None:
+            if isinstance(result, Exception):
+                raise result
+            members = {
+                "topic": result.topic,
+                "first_seq": result.state.first_seq,
+                "last_seq": result.state.last_seq,
+                "removed": result.removed_count,
+                "data_len": result.state.data_bytes,
+                "digest": result.state.digest.hex(),
+            }
+            reply(exchange, 200, members)
+
+        self._app.guarded(exchange, go_on)
+
+
+def _digest(text: str) -> bytes:
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        digest = b""
+    if len(digest) != 16 or len(text) != 32:
+        raise InvalidRequest('"expect_digest" has 32 hexadecimal digits, as in a manifest')
+    return digest

@@ -1,0 +1,23 @@
+"""The endpoint of the OpenAPI document (http-api.md §17)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.server.app import Application
+from topics.server.http.exchange import Exchange, Response
+from topics.server.http.routes import Endpoint
+from topics.server.openapi.document import openapi_document
+
+
+class OpenApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        # Made when it is first asked for: by then every endpoint is in the route table.
+        self._text = b""
+        app.routes.add("GET", "/v0/openapi.json", Endpoint("openapi", self.document, before_ready=True))
+
+    def document(self, exchange: Exchange) -> None:
+        if not self._text:
+            self._text = msgspec.json.encode(openapi_document(self._app.routes, self._app.settings))
+        exchange.reply(Response(200, self._text))

@@ -1,0 +1,244 @@
+"""Endpoints of records: append, diff, delete (http-api.md §12). The hot paths of the server.
+
+A write is decoded, staged on the engine, and answered from the engine's callback; nothing of it waits. A diff is
+answered at once, from the pool when its bytes may not be in memory, or later when it waits for an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from topics.engine.engine import Deleted, Engine
+from topics.engine.topic.page import Page, Tombstone
+from topics.engine.writing.staged import Appended
+from topics.errors import InvalidRequest, TopicsError
+from topics.protocol.record_text import json_string, record_texts
+from topics.protocol.request_body import DELETE_DECODER, DIFF_DECODER, DiffBody
+from topics.protocol.tag_match import TagMatch
+from topics.protocol.write_body import decode_write
+from topics.server.api.appending import Appender, seqs_member
+from topics.server.api.up_to_date import when_up_to_date
+from topics.server.app import Application
+from topics.server.auth import DELETE, READ, WRITE
+from topics.server.http.exchange import Exchange, Response
+from topics.server.http.query import Query
+from topics.server.http.routes import Body, Endpoint
+from topics.server.limits import LONG_POLL_MS_MAX
+
+_encode: Final = msgspec.json.Encoder().encode
+_BOOLEANS: Final = (b"false", b"true")
+
+
+class RecordsApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._appender = Appender(app)
+        self._limit_max = app.settings.max_limit
+        add = app.routes.add
+        add("POST", "/v0/topics/{topic}", Endpoint("append", self.append, WRITE, Body.REQUIRED))
+        add("POST", "/v0/topics/{topic}/diff", Endpoint("diff", self.diff, READ, Body.OPTIONAL))
+        add("POST", "/v0/topics/{topic}/delete", Endpoint("delete", self.delete, DELETE, Body.REQUIRED))
+
+    @property
+    def _engine(self) -> Engine:
+        return self._app.open_engine().engine
+
+    # Append.
+
+    def append(self, exchange: Exchange) -> None:
+        write = decode_write(exchange.body)
+        if write.key is None:
+            write.key = _key_header(exchange)
+        return_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)
+        assert exchange.key is not None
+        done = partial(self._appended, exchange, return_seqs=return_seqs)
+        self._appender.append(exchange.key, exchange.name, write, done, exchange.connection)
+
+    def _appended(
+        self,
+        exchange: Exchange,
+        size_bytes: int,
+        parked_ms: float,
+        result: Appended | TopicsError,
+        *,
+        return_seqs: bool,
+    ) -> None:
+        if exchange.answered:
+            return
+        try:
+            if isinstance(result, TopicsError):
+                exchange.fail(result)
+                return
+            seqs = seqs_member(result) if return_seqs else b""
+            members = self._appender.members(
+                result, size_bytes, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs
+            )
+            exchange.reply(Response(201 if result.created else 200, b"{%b}" % members))
+        except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
+            self._app.fail_internally(exchange)
+
+    # Diff.
+
+    def diff(self, exchange: Exchange) -> None:
+        body: DiffBody = DIFF_DECODER.decode(exchange.body) if exchange.body else DiffBody()
+        read = _Read(self._app, exchange, body, self._limit_max)
+        read.start()
+
+    # Delete.
+
+    def delete(self, exchange: Exchange) -> None:
+        body = DELETE_DECODER.decode(exchange.body)
+        match = None if body.match is None else TagMatch.parse(body.match)
+        if body.before_seq is None and match is None:
+            raise InvalidRequest("say what to delete: before_seq, match, or both")
+        self._engine.delete_records(
+            exchange.name,
+            partial(self._deleted, exchange),
+            before_seq=body.before_seq,
+            tag=None if match is None or match.is_prefix else match.text,
+            tag_prefix=match.text if match is not None and match.is_prefix else None,
+        )
+
+    def _deleted(self, exchange: Exchange, result: Deleted | TopicsError) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+            return
+        members = {
+            "topic": result.topic,
+            "deleted": result.deleted,
+            "earliest_seq": result.earliest_seq,
+            "head_seq": result.head_seq,
+            "count": result.count,
+            "bytes": result.size_bytes,
+            "performance": {"server_total_ms": round(exchange.elapsed_ms(), 3)},
+        }
+        exchange.reply(Response(200, _encode(members)))
+
+
+def _key_header(exchange: Exchange) -> str | None:
+    value = exchange.headers.get(b"idempotency-key")
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("the header Idempotency-Key is not UTF-8") from error
+
+
+class _Read:
+    """One diff, from its first look to its answer."""
+
+    __slots__ = (
+        "_app",
+        "_body",
+        "_bytes_max",
+        "_engine",
+        "_exchange",
+        "_first_look",
+        "_from_seq",
+        "_limit",
+        "_nodes",
+        "_timer",
+    )
+
+    def __init__(self, app: Application, exchange: Exchange, body: DiffBody, limit_max: int) -> None:
+        self._app = app
+        self._engine = app.open_engine().engine
+        self._exchange = exchange
+        self._body = body
+        self._from_seq = body.from_seq
+        if body.group is not None:
+            cursor = self._engine.groups.cursor(exchange.name, body.group)
+            self._from_seq = body.from_seq or cursor.seq
+        self._limit = min(body.limit or 256, limit_max)
+        self._bytes_max = body.max_batch_bytes
+        node = body.node
+        nodes = [node] if isinstance(node, str) else node
+        self._nodes = frozenset(text.encode() for text in nodes) if nodes else None
+        self._first_look: Page | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        when_up_to_date(self._app, self._exchange, self._exchange.name, self._fetch)
+
+    def _fetch(self) -> None:
+        name = self._exchange.name
+        fetch = self._engine.fetch_needed(name, self._from_seq, self._limit, self._bytes_max)
+        if fetch is None:
+            self._look()
+        else:
+            self._app.run_in_pool(self._exchange, fetch, self._look)
+
+    def _look(self) -> None:
+        page = self._engine.read(
+            self._exchange.name, self._from_seq, limit=self._limit, bytes_max=self._bytes_max, nodes=self._nodes
+        )
+        wait_ms = min(self._body.wait_ms, LONG_POLL_MS_MAX)
+        if self._first_look is None and wait_ms and page.caught_up and not page.chunks and page.tombstone is None:
+            self._wait(page, wait_ms)
+        else:
+            self._answer(page)
+
+    def _wait(self, page: Page, wait_ms: int) -> None:
+        if self._app.is_draining:
+            self._answer(page)
+            return
+        self._first_look = page
+        self._engine.wait_append(self._exchange.name, self._wake)
+        self._timer = self._app.loop.call_later(wait_ms / 1000, self._time_out)
+        self._exchange.on_gone = self._stop_waiting
+        self._app.waiting[self._exchange] = self._time_out
+
+    def _wake(self) -> None:
+        # The engine is half way through a group: read in a turn of our own.
+        self._app.loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        if not self._exchange.answered:
+            self._stop_waiting()
+            self._app.guarded(self._exchange, self._look)
+
+    def _time_out(self) -> None:
+        self._stop_waiting()
+        assert self._first_look is not None
+        self._answer(self._first_look)
+
+    def _stop_waiting(self) -> None:
+        self._engine.cancel_wait(self._exchange.name, self._wake)
+        self._app.waiting.pop(self._exchange, None)
+        self._exchange.on_gone = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _answer(self, page: Page) -> None:
+        body = self._body
+        texts = record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta)
+        cold = b',"cold_segments_read":%d' % page.cold_records if page.cold_records else b""
+        self._exchange.reply(
+            Response(
+                200,
+                b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+                b'"tombstone":%b,"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
+                % (
+                    json_string(page.topic),
+                    b",".join(texts),
+                    page.next_from_seq,
+                    page.head_seq,
+                    page.earliest_seq,
+                    _BOOLEANS[page.caught_up],
+                    _tombstone_text(page.tombstone),
+                    page.lag,
+                    self._exchange.elapsed_ms(),
+                    page.records_scanned,
+                    cold,
+                ),
+            )
+        )
+
+
+def _tombstone_text(tombstone: Tombstone | None) -> bytes:
+    return b"null" if tombstone is None else _encode(tombstone)

@@ -1,0 +1,157 @@
+"""Endpoints of routers: create or change, look at, list, delete (http-api.md §13)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from topics.engine.engine import Engine
+from topics.engine.routers.router import Router, RouterSpec, check_endpoints, check_router_name
+from topics.errors import Forbidden, TopicsError
+from topics.protocol.request_body import ROUTER_DECODER, RouterBody
+from topics.protocol.tag_match import TagMatch
+from topics.server.api.topics import list_cursor, reply
+from topics.server.api.up_to_date import when_up_to_date
+from topics.server.app import Application
+from topics.server.auth import ADMIN, DELETE, READ
+from topics.server.http.exchange import Exchange
+from topics.server.http.query import Query
+from topics.server.http.routes import Body, Endpoint
+from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
+
+_encode: Final = msgspec.json.Encoder().encode
+
+# Names that are looked at in one go when a list leaves some out.
+_LOOK_AT: Final = 1000
+
+
+class RoutersApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        add = app.routes.add
+        add("PUT", "/v0/routers/{router}", Endpoint("put_router", self.put, ADMIN, Body.REQUIRED))
+        add("GET", "/v0/routers/{router}", Endpoint("get_router", self.show, READ))
+        add("DELETE", "/v0/routers/{router}", Endpoint("delete_router", self.delete, DELETE))
+        add("GET", "/v0/routers", Endpoint("list_routers", self.list_page, READ))
+
+    @property
+    def _engine(self) -> Engine:
+        return self._app.open_engine().engine
+
+    def put(self, exchange: Exchange) -> None:
+        spec = _spec(ROUTER_DECODER.decode(exchange.body))
+        check_router_name(exchange.name)
+        check_endpoints(spec)
+        _check_topics(exchange, spec)
+        self._engine.put_router(exchange.name, spec, partial(self._put_done, exchange, spec))
+
+    def _put_done(self, exchange: Exchange, spec: RouterSpec, result: Any) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+            return
+        members = _members(exchange.name, spec) | {"created": result}
+        reply(exchange, 201 if result else 200, members)
+
+    def show(self, exchange: Exchange) -> None:
+        router = self._engine.router(exchange.name)
+        _check_topics(exchange, router.spec)
+        when_up_to_date(self._app, exchange, router.dest.name, partial(self._show, exchange))
+
+    def _show(self, exchange: Exchange) -> None:
+        router = self._engine.router(exchange.name)
+        reply(exchange, 200, _members(router.name, router.spec) | {"forwarded_total": router.forwarded_total})
+
+    def list_page(self, exchange: Exchange) -> None:
+        query = Query(exchange.query)
+        page_size = min(max(query.count("page_size", PAGE_SIZE_DEFAULT), 1), PAGE_SIZE_MAX)
+        page: list[Router] = []
+        has_more = False
+        for router in self._visible(exchange, query):
+            if len(page) == page_size:
+                has_more = True
+                break
+            page.append(router)
+        members: dict[str, Any] = {
+            "routers": [
+                {
+                    "router": router.name,
+                    "source": router.spec.source,
+                    "dest": router.spec.dest,
+                    "guarantee": router.spec.guarantee,
+                    "forwarded_total": router.forwarded_total,
+                }
+                for router in page
+            ]
+        }
+        if has_more:
+            members["next_cursor"] = base64.b64encode(_encode({"after": page[-1].name})).decode()
+        reply(exchange, 200, members)
+
+    def _visible(self, exchange: Exchange, query: Query) -> Iterator[Router]:
+        """Routers behind the cursor that were asked for and that the caller may see, names ascending."""
+        engine, key = self._engine, exchange.key
+        assert key is not None
+        prefix, after = query.text("prefix") or "", list_cursor(query.text("cursor"))
+        source, dest = query.text("source"), query.text("dest")
+        while names := engine.routing.names_after(prefix, after, _LOOK_AT):
+            for name in names:
+                router = engine.routers[name]
+                spec = router.spec
+                is_wanted = source in (None, spec.source) and dest in (None, spec.dest)
+                if is_wanted and all(map(key.may_name, (name, spec.source, spec.dest))):
+                    yield router
+            after = names[-1]
+
+    def delete(self, exchange: Exchange) -> None:
+        router = self._engine.routers.get(exchange.name)
+        if router is not None:
+            _check_topics(exchange, router.spec)
+        self._engine.delete_router(exchange.name, partial(self._delete_done, exchange))
+
+    def _delete_done(self, exchange: Exchange, result: Any) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+            return
+        reply(exchange, 200, {"router": exchange.name, "deleted": result})
+
+
+def _spec(body: RouterBody) -> RouterSpec:
+    return RouterSpec(
+        source=body.source,
+        dest=body.dest,
+        preserve_node=body.preserve_node,
+        preserve_tag=body.preserve_tag,
+        filter=None if body.filter is None else TagMatch.parse(body.filter),
+        allow_cycle=body.allow_cycle,
+        guarantee=body.guarantee,
+        create_dest=body.create_dest,
+    )
+
+
+def _check_topics(exchange: Exchange, spec: RouterSpec) -> None:
+    """Whether the key is for both topics."""
+    assert exchange.key is not None
+    for topic in (spec.source, spec.dest):
+        if not exchange.key.may_name(topic):
+            raise Forbidden(f'the key is not for the topic "{topic}"', {"topic": topic})
+
+
+def _members(name: str, spec: RouterSpec) -> dict[str, Any]:
+    tag_filter = spec.filter
+    form = None
+    if tag_filter is not None:
+        form = ["tag", "Glob", f"{tag_filter.text}*"] if tag_filter.is_prefix else ["tag", "Eq", tag_filter.text]
+    return {
+        "router": name,
+        "source": spec.source,
+        "dest": spec.dest,
+        "preserve_node": spec.preserve_node,
+        "preserve_tag": spec.preserve_tag,
+        "filter": form,
+        "allow_cycle": spec.allow_cycle,
+        "guarantee": spec.guarantee,
+    }

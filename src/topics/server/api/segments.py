@@ -1,0 +1,101 @@
+"""Endpoints for readers of files (spark.md §6): what is in which segment, and records as the frames of segments."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from topics.engine.engine import Engine
+from topics.engine.manifest import encode_frames, frames_bounds, take_manifest
+from topics.engine.topic.page import Page
+from topics.protocol.request_body import MANIFEST_DECODER, ManifestBody
+from topics.server.api.up_to_date import when_up_to_date
+from topics.server.app import Application
+from topics.server.auth import READ
+from topics.server.http.exchange import Exchange, Response
+from topics.server.http.query import Query
+from topics.server.http.routes import Body, Endpoint
+
+FRAMES_TYPE: Final = b"application/vnd.topics.frames"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SegmentsApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        add = app.routes.add
+        add("POST", "/v0/topics/{topic}/manifest", Endpoint("manifest", self.manifest, READ, Body.OPTIONAL))
+        add("GET", "/v0/topics/{topic}/frames", Endpoint("frames", self.frames, READ))
+
+    @property
+    def _engine(self) -> Engine:
+        return self._app.open_engine().engine
+
+    def manifest(self, exchange: Exchange) -> None:
+        body: ManifestBody = MANIFEST_DECODER.decode(exchange.body) if exchange.body else ManifestBody()
+        when_up_to_date(self._app, exchange, exchange.name, partial(self._answer_manifest, exchange, body))
+
+    def _answer_manifest(self, exchange: Exchange, body: ManifestBody) -> None:
+        members = take_manifest(
+            self._engine,
+            exchange.name,
+            from_seq=body.from_seq,
+            to_seq=body.to_seq,
+            from_ts=body.from_ts,
+            to_ts=body.to_ts,
+            pin_ms=body.pin_ms,
+        )
+        members["performance"] = {"server_total_ms": round(exchange.elapsed_ms(), 3)}
+        exchange.reply(Response(200, _encode(members)))
+
+    # Frames.
+
+    def frames(self, exchange: Exchange) -> None:
+        when_up_to_date(self._app, exchange, exchange.name, partial(self._fetch_frames, exchange))
+
+    def _fetch_frames(self, exchange: Exchange) -> None:
+        query = Query(exchange.query)
+        # The first seq that is wanted, as a cursor.
+        from_seq = max(query.count("from_seq", 1), 1) - 1
+        to_seq = query.count("to_seq", 0) or None
+        limit, bytes_max = frames_bounds(query.count("max_bytes", 0))
+        if to_seq is not None:
+            limit = min(limit, max(to_seq - from_seq, 1))
+        topic = self._engine.topic(exchange.name)
+        fetch = topic.fetch_needed(from_seq, limit, bytes_max)
+        look = partial(self._read_frames, exchange, from_seq, to_seq, limit, bytes_max)
+        if fetch is None:
+            look()
+        else:
+            self._app.run_in_pool(exchange, fetch, look)
+
+    def _read_frames(self, exchange: Exchange, from_seq: int, to_seq: int | None, limit: int, bytes_max: int) -> None:
+        engine = self._engine
+        topic = engine.topic(exchange.name)
+        topic.refresh(engine.now_ms())
+        page = topic.read(from_seq, limit, bytes_max, None)
+        instance = topic.id, topic.epoch
+        results: list[tuple[bytes, int]] = []
+        # Checksums of thousands of records: not on the loop.
+        self._app.run_in_pool(
+            exchange,
+            lambda: results.append(encode_frames(page, to_seq)),
+            lambda: self._answer_frames(exchange, page, *instance, *results[0]),
+        )
+
+    def _answer_frames(
+        self, exchange: Exchange, page: Page, topic_id: int, epoch: int, body: bytes, next_seq: int
+    ) -> None:
+        headers = [
+            (b"topics-next-seq", b"%d" % (next_seq + 1)),
+            (b"topics-head-seq", b"%d" % page.head_seq),
+            (b"topics-id", b"%d" % topic_id),
+            (b"topics-epoch", b"%d" % epoch),
+        ]
+        if page.tombstone is not None:
+            gap = page.tombstone
+            headers.append((b"topics-gap", b"%d-%d;%b" % (gap.gap_from, gap.gap_to, gap.reason.encode())))
+        exchange.reply(Response(200, body, FRAMES_TYPE, tuple(headers)))

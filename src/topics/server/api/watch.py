@@ -1,0 +1,210 @@
+"""Endpoints of watching: a session, and its stream (http-api.md §14)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from topics.engine.topic.topic import Topic
+from topics.errors import Forbidden, InvalidRequest, NotAcceptable, NotFound, TopicNotFound
+from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
+from topics.protocol.request_body import WATCH_DECODER, WatchBody, WatchTopic
+from topics.protocol.sse import CONTENT_TYPE, decode_cursor
+from topics.server.app import Application, has_bearer, token_of
+from topics.server.auth import READ, Key
+from topics.server.http.exchange import Exchange, Headers, Response, Stream
+from topics.server.http.query import Query
+from topics.server.http.routes import Access, Body, Endpoint
+from topics.server.live.delivery import ReadOptions
+from topics.server.live.sse_feed import SseFeed
+from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSession, WatchSessions
+
+HEARTBEAT_MS_MIN: Final = 1000
+HEARTBEAT_MS_MAX: Final = 60_000
+
+# Nobody on the way may keep it, or wait until there is more of it.
+STREAM_HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class WatchApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        settings = app.settings
+        self._topics_max = settings.max_watch_topics
+        self._limit_max = settings.max_limit
+        self._heartbeat_ms_min = min(HEARTBEAT_MS_MIN, settings.test_min_heartbeat_ms or HEARTBEAT_MS_MIN)
+        self._sessions = WatchSessions(app.clock, app.counters, settings.max_watch_sessions)
+        # Open streams that want topics which do not exist yet.
+        self._growing: dict[SseFeed, WatchSession] = {}
+        self._is_told_of_topics = False
+        add = app.routes.add
+        add("POST", "/v0/watch", Endpoint("watch", self.create, READ, Body.REQUIRED))
+        add("GET", "/v0/watch/{wid}", Endpoint("watch_stream", self.stream, access=Access.OWN))
+
+    # Sessions.
+
+    def create(self, exchange: Exchange) -> None:
+        body: WatchBody = WATCH_DECODER.decode(exchange.body)
+        if not 1 <= len(body.topics) <= self._topics_max:
+            raise InvalidRequest(f"a watch has 1 to {self._topics_max} topics")
+        key = exchange.key
+        assert key is not None
+        # A pattern is as wide as its prefix.
+        check_names(key, [name.removesuffix("*") for name in body.topics])
+        session = WatchSession(
+            key, self._options(body), self._heartbeat_ms(body), is_strong=body.consistency == "strong"
+        )
+        shown: dict[str, Any] = {}
+        is_lenient = Query(exchange.query).flag("lenient", default=False)
+        wanted_by_name = self._expanded(body, session)
+        for topic in self._topics(sorted(wanted_by_name), is_lenient=is_lenient):
+            wanted = wanted_by_name[topic.name]
+            cursor = topic.head_seq if wanted.tail else wanted.from_seq
+            session.topics[topic.name] = Watched(topic.id, cursor)
+            shown[topic.name] = {"from_seq": cursor, "head_seq": topic.head_seq, "earliest_seq": topic.earliest_seq}
+        self._sessions.check_room()
+        self._sessions.add(session, with_ticket=self._app.has_keys)
+        members = {
+            "wid": session.wid,
+            "stream_url": f"/v0/watch/{session.wid}",
+            "session_ttl_ms": SESSION_TTL_MS,
+            "topics": shown,
+            "performance": {"server_total_ms": round(exchange.elapsed_ms(), 3)},
+        }
+        if session.ticket is not None:
+            members["ticket"] = session.ticket
+        exchange.reply(Response(200, _encode(members)))
+
+    def _expanded(self, body: WatchBody, session: WatchSession) -> dict[str, WatchTopic]:
+        """What is wanted of each topic. A pattern (`orders.*`) stands for those there are; its own name comes first."""
+        engine = self._app.open_engine().engine
+        named = {name: wanted for name, wanted in body.topics.items() if not name.endswith("*")}
+        matched: dict[str, WatchTopic] = {}
+        for pattern in sorted(body.topics.keys() - named.keys()):
+            prefix = pattern.removesuffix("*")
+            session.prefixes += (prefix,)
+            for name in engine.names_after(prefix, None, self._topics_max + 1):
+                matched[name] = body.topics[pattern]
+        wanted_by_name = matched | named
+        if len(wanted_by_name) > self._topics_max:
+            raise InvalidRequest(f"a watch has 1 to {self._topics_max} topics, and the patterns match more")
+        return wanted_by_name
+
+    def _topics(self, names: list[str], *, is_lenient: bool) -> list[Topic]:
+        engine = self._app.open_engine().engine
+        topics: list[Topic] = []
+        for name in names:
+            topic = engine.topics.get(name)
+            if topic is not None:
+                topic.refresh(engine.now_ms())
+                topics.append(topic)
+            elif not is_lenient:
+                raise TopicNotFound(name)
+        return topics
+
+    def _options(self, body: WatchBody) -> ReadOptions:
+        nodes = [body.node] if isinstance(body.node, str) else body.node
+        return ReadOptions(
+            limit=min(body.limit or READ_LIMIT_DEFAULT, self._limit_max),
+            bytes_max=min(body.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
+            nodes=frozenset(node.encode() for node in nodes) if nodes else None,
+            include_tags=body.include_tags,
+            include_meta=body.include_meta,
+            include_data=body.include_data,
+        )
+
+    def _heartbeat_ms(self, body: WatchBody) -> int:
+        return min(max(body.heartbeat_ms, self._heartbeat_ms_min), HEARTBEAT_MS_MAX)
+
+    # Streams.
+
+    def stream(self, exchange: Exchange) -> None:
+        check_accept(exchange)
+        session = self._sessions.find(exchange.name)
+        if session is None:
+            raise NotFound("there is no such watch session, or not any more: make a new one")
+        has_ticket = self._check_key(exchange, session)
+        self._app.open_streams.check(session.key)
+        if not exchange.is_head:
+            if has_ticket:
+                session.ticket = None
+            self._open(session, exchange.begin_stream(200, CONTENT_TYPE, STREAM_HEADERS), _last_event_id(exchange))
+        else:
+            exchange.begin_stream(200, CONTENT_TYPE, STREAM_HEADERS)
+
+    def _check_key(self, exchange: Exchange, session: WatchSession) -> bool:
+        """Only who made the session may open it. Whether it showed the ticket."""
+        if not self._app.has_keys:
+            return False
+        token = token_of(exchange, in_query=True)
+        if token is not None and not has_bearer(exchange) and self._sessions.has_ticket(session, token):
+            return True
+        if self._app.find_key(token) is not session.key:
+            raise self._app.unauthorized(exchange)
+        return False
+
+    def _open(self, session: WatchSession, stream: Stream, last_event_id: dict[str, int] | None) -> None:
+        if stream.is_over:
+            return
+        hub = self._app.hub
+        assert hub is not None
+
+        def ended() -> None:
+            self._growing.pop(feed, None)
+            self._sessions.close(session)
+            leave()
+
+        feed = SseFeed(hub, session, stream, ended)
+        leave = self._app.open_streams.add(session.key, feed.shut_down)
+        self._sessions.open(session)
+        if session.prefixes:
+            self._grow(session)
+            self._growing[feed] = session
+        feed.start(last_event_id)
+
+    # Topics that come later.
+
+    def _grow(self, session: WatchSession) -> None:
+        """Adds what has come since anybody looked, from its first record on."""
+        engine = self._app.open_engine().engine
+        if not self._is_told_of_topics:
+            self._is_told_of_topics = True
+            engine.on_topic_created.append(self._offer_soon)
+        for prefix in session.prefixes:
+            for name in engine.names_after(prefix, None, self._topics_max + 1):
+                self._maybe_add(session, engine.topics[name])
+
+    def _maybe_add(self, session: WatchSession, topic: Topic) -> bool:
+        """A session that is full stays as it is."""
+        if topic.name not in session.topics and len(session.topics) < self._topics_max:
+            session.topics[topic.name] = Watched(topic.id, 0)
+        return topic.name in session.topics
+
+    def _offer_soon(self, topic: Topic) -> None:
+        # The engine is half way through a group.
+        self._app.loop.call_soon(self._offer, topic)
+
+    def _offer(self, topic: Topic) -> None:
+        for feed, session in list(self._growing.items()):
+            if session.wants(topic.name) and self._maybe_add(session, topic):
+                feed.add(topic.name)
+
+
+def check_names(key: Key, names: list[str]) -> None:
+    for name in names:
+        if not key.may_name(name):
+            raise Forbidden("the key is not for this name", {"topic": name})
+
+
+def check_accept(exchange: Exchange) -> None:
+    accept = exchange.headers.get(b"accept")
+    if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
+        raise NotAcceptable("a stream is text/event-stream: accept that, or say nothing")
+
+
+def _last_event_id(exchange: Exchange) -> dict[str, int] | None:
+    given = exchange.headers.get(b"last-event-id")
+    return None if given is None else decode_cursor(given)

@@ -1,0 +1,80 @@
+"""The endpoint that opens WebSockets (http-api.md §15.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+from websockets.datastructures import Headers
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from topics.errors import Forbidden, InvalidRequest
+from topics.server.api.appending import Appender
+from topics.server.api.ws_commands import WsSession
+from topics.server.app import Application
+from topics.server.http.connections import ConnectionSet
+from topics.server.http.exchange import Exchange
+from topics.server.http.routes import Endpoint
+from topics.server.http.websocket import WebSocketConnection
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class WebSocketApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._appender = Appender(app)
+        app.routes.add("GET", "/v0/ws", Endpoint("ws", self.open))
+
+    def open(self, exchange: Exchange) -> None:
+        """Needs a key, and no scope: each command has its own."""
+        exchange.upgrade(partial(self._connection, exchange))
+
+    def _connection(
+        self, exchange: Exchange, connections: ConnectionSet, transport: asyncio.Transport
+    ) -> WebSocketConnection:
+        answer = _handshake(exchange)
+        check_origin(exchange.headers)
+        key = exchange.key
+        assert key is not None
+        self._app.open_streams.check(key)
+        return WebSocketConnection(connections, transport, answer, partial(WsSession, self._app, self._appender, key))
+
+
+def _handshake(exchange: Exchange) -> bytes:
+    """The answer that says yes. The connection has seen that an upgrade is asked for."""
+    headers = Headers(Connection="Upgrade", Upgrade="websocket")
+    for name in ("Sec-WebSocket-Key", "Sec-WebSocket-Version"):
+        value = exchange.headers.get(name.lower().encode())
+        if value is not None:
+            headers[name] = value.decode("latin-1")
+    handshake = ServerProtocol()
+    response = handshake.accept(Request("/v0/ws", headers))
+    if response.status_code != 101:
+        raise InvalidRequest(f"not a WebSocket of version 13: {handshake.handshake_exc}")
+    return response.serialize()
+
+
+def check_origin(headers: dict[bytes, bytes]) -> None:
+    """Refuses a page of another site, which would come with the keys or the network of whoever looks at it.
+
+    Its scheme says which port is meant where none is given: a proxy in front may have another than we do.
+    """
+    origin = headers.get(b"origin")
+    if origin is None:
+        return
+    scheme, _, authority = origin.decode("latin-1").partition("://")
+    if authority and _place(scheme, authority) == _place(scheme, headers.get(b"host", b"").decode("latin-1")):
+        return
+    raise Forbidden("the Origin is another site")
+
+
+def _place(scheme: str, authority: str) -> tuple[str | None, int | None]:
+    try:
+        parts = urlsplit(f"//{authority}")
+        return parts.hostname, parts.port or _DEFAULT_PORTS.get(scheme)
+    except ValueError:
+        return None, None

@@ -1,0 +1,125 @@
+"""Endpoints of staged writes (spark.md §6): chunks that are kept, commits that take them, and how far a writer is.
+
+A key's prefixes hold for topics. Where the path has none the body names it, or what the key may not see is left out.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from topics.engine.engine import Engine
+from topics.engine.writing.commits import Committed
+from topics.engine.writing.staging import Part, StagedChunk
+from topics.errors import Forbidden, TopicsError
+from topics.protocol.request_body import ABORT_DECODER, EPOCH_DECODER, AbortBody, EpochBody, StageBody
+from topics.protocol.write_body import decode_stage
+from topics.server.api.appending import write_limits
+from topics.server.app import Application
+from topics.server.auth import READ, WRITE, Key
+from topics.server.http.exchange import Exchange, Response
+from topics.server.http.routes import Body, Endpoint
+
+_encode: Final = msgspec.json.Encoder().encode
+
+_WRITER: Final = "/v0/writers/{writer}"
+
+
+class WritersApi:
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._limits = write_limits(app.settings)
+        add = app.routes.add
+        add("POST", "/v0/topics/{topic}/stage", Endpoint("stage", self.stage, WRITE, Body.REQUIRED))
+        add("GET", _WRITER, Endpoint("get_writer", self.state, READ))
+        add("POST", f"{_WRITER}/commit", Endpoint("commit_epoch", self.commit, WRITE, Body.REQUIRED))
+        add("POST", f"{_WRITER}/abort", Endpoint("abort_epoch", self.abort, WRITE, Body.REQUIRED))
+
+    @property
+    def _engine(self) -> Engine:
+        return self._app.open_engine().engine
+
+    # Staging.
+
+    def stage(self, exchange: Exchange) -> None:
+        body, request = decode_stage(exchange.body)
+        batch = request.batch(self._limits)
+        place = (body.epoch, body.part, body.attempt, body.chunk)
+        self._engine.staging.stage(exchange.name, body.writer, place, batch, partial(self._staged, exchange, body))
+
+    def _staged(self, exchange: Exchange, body: StageBody, result: StagedChunk | TopicsError) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+            return
+        members = {
+            "topic": exchange.name,
+            "writer": body.writer,
+            "epoch": body.epoch,
+            "part": body.part,
+            "attempt": body.attempt,
+            "chunk": body.chunk,
+            "records": result.records,
+            "deduped": result.deduped,
+        }
+        _reply(exchange, members, {})
+
+    # Committing.
+
+    def commit(self, exchange: Exchange) -> None:
+        body: EpochBody = EPOCH_DECODER.decode(exchange.body)
+        if not _key_of(exchange).may_name(body.topic):
+            raise Forbidden(f'the key is not for the topic "{body.topic}"', {"topic": body.topic})
+        parts = [Part(part.part, part.attempt, part.chunks, part.records) for part in body.parts]
+        done = partial(self._committed, exchange)
+        self._engine.commits.commit(body.topic, exchange.name, body.epoch, parts, done)
+
+    def _committed(self, exchange: Exchange, result: Committed | TopicsError) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+            return
+        performance: dict[str, float] = {}
+        topic = self._engine.topics.get(result.topic)
+        if not result.deduped and topic is not None:
+            durability = topic.config.durability
+            self._app.counters.note_append(durability, result.count or 0, result.size_bytes)
+            performance["wal_append_ms"] = round(result.write_ms, 3)
+            performance["fsync_ms"] = round(result.sync_ms, 3) if durability == "fsync" else 0.0
+        members = {
+            "topic": result.topic,
+            "writer": result.writer,
+            "epoch": result.epoch,
+            "first_seq": result.first_seq,
+            "last_seq": result.last_seq,
+            "count": result.count,
+            "head_seq": result.head_seq,
+            "deduped": result.deduped,
+        }
+        _reply(exchange, members, performance)
+
+    def abort(self, exchange: Exchange) -> None:
+        body: AbortBody = ABORT_DECODER.decode(exchange.body)
+        dropped = self._engine.staging.abort(exchange.name, body.epoch, _key_of(exchange).may_name)
+        _reply(exchange, {"writer": exchange.name, "epoch": body.epoch, "dropped": dropped}, {})
+
+    # Looking.
+
+    def state(self, exchange: Exchange) -> None:
+        key = _key_of(exchange)
+        entries = [
+            {"topic": topic.name, "epoch": known.epoch, "first_seq": known.first_seq, "last_seq": known.last_seq}
+            for topic, known in self._engine.commits.epochs(exchange.name)
+            if key.may_name(topic.name)
+        ]
+        _reply(exchange, {"writer": exchange.name, "topics": entries}, {})
+
+
+def _key_of(exchange: Exchange) -> Key:
+    assert exchange.key is not None
+    return exchange.key
+
+
+def _reply(exchange: Exchange, members: dict[str, Any], performance: dict[str, float]) -> None:
+    members["performance"] = {"server_total_ms": round(exchange.elapsed_ms(), 3)} | performance
+    exchange.reply(Response(200, _encode(members)))

@@ -1,0 +1,214 @@
+"""What a WebSocket client may ask for: subscribe, unsubscribe, publish, ping (http-api.md §15.2, §15.3).
+
+Every command gets one reply, and no mistake of a client ends its connection. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from topics.engine.writing.staged import Appended
+from topics.errors import Forbidden, InvalidRequest, Throttled, TopicNotFound, TopicsError
+from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
+from topics.protocol.write_body import WriteRequest, checked_publish
+from topics.protocol.ws_command import Ping, Publish, Subscribe, Unsubscribe, decode_command
+from topics.server.api.appending import Appender, seqs_member
+from topics.server.app import Application
+from topics.server.auth import ADMIN, READ, WRITE, Key
+from topics.server.http.websocket import Message, WebSocketConnection, text_frame
+from topics.server.limits import WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
+from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
+from topics.server.live.ws_feed import WsFeed
+
+logger = logging.getLogger(__name__)
+
+_encode: Final = msgspec.json.Encoder().encode
+_NULL: Final = b"null"
+
+
+class WsSession:
+    """One client: who it is, what it is subscribed to, and which of its writes are under way."""
+
+    def __init__(self, app: Application, appender: Appender, key: Key, connection: WebSocketConnection) -> None:
+        assert app.hub is not None
+        self._app = app
+        self._hub = app.hub
+        self._engine = app.hub.engine
+        self._appender = appender
+        self._key = key
+        self._connection = connection
+        self._feed = WsFeed(app.hub, connection)
+        self._writes = 0
+        self._leave = app.open_streams.add(key, connection.drain)
+
+    # What the connection asks and tells.
+
+    @property
+    def takes_more(self) -> bool:
+        return self._writes < WS_WRITES_MAX
+
+    @property
+    def is_busy(self) -> bool:
+        return self._writes > 0
+
+    def resume(self) -> None:
+        self._hub.resume(self._feed)
+
+    def stop(self) -> None:
+        self._hub.remove(self._feed)
+
+    def last_words(self) -> bytes:
+        members = {"op": "error", "code": "server_shutting_down", "message": "the server stops; connect again"}
+        return text_frame(_encode(members))
+
+    def words_to_stalled(self) -> bytes:
+        return text_frame(_encode({"op": "error", "code": SLOW_CONSUMER, "message": SLOW_CONSUMER_MESSAGE}))
+
+    def gone(self) -> None:
+        self.stop()
+        self._leave()
+
+    def handle(self, message: Message) -> None:
+        started = perf_counter()
+        if not message.is_text:
+            members = {"op": "error", "code": "unsupported_message", "message": "messages are text, one object each"}
+            self._connection.send(text_frame(_encode(members)))
+            return
+        text = message.content
+        try:
+            command = decode_command(text)
+            write = checked_publish(text, command) if isinstance(command, Publish) else None
+        except InvalidRequest as error:
+            self._refuse(_NULL, "invalid_json", error.message)
+            return
+        request_id = bytes(command.request_id)
+        try:
+            match command:
+                case Subscribe():
+                    self._subscribe(request_id, command)
+                case Unsubscribe():
+                    self._unsubscribe(request_id, command)
+                case Publish():
+                    assert write is not None
+                    self._publish(request_id, command, write, started)
+                case Ping():
+                    self._reply(b"pong", request_id)
+                case _:
+                    assert_never(command)
+        except TopicsError as error:
+            self._refuse(request_id, error.code, error.message)
+        except Exception:  # noqa: BLE001 - the outer edge of a command.
+            self._fail_internally(request_id)
+
+    # Commands.
+
+    def _subscribe(self, request_id: bytes, command: Subscribe) -> None:
+        """All of it or nothing: whatever speaks against it is found before anything is done."""
+        self._check_scopes(READ)
+        starts = command.starts()
+        topics_max = self._app.settings.max_watch_topics
+        if not 1 <= len(starts) <= topics_max:
+            raise InvalidRequest(f"say what to subscribe to: 1 to {topics_max} topics, in topic or topics")
+        self._check_names(starts)
+        options = self._options(command)
+        subscriptions: list[Subscription] = []
+        shown: dict[str, dict[str, int]] = {}
+        for name, start in starts.items():
+            topic = self._engine.topics.get(name)
+            if topic is None:
+                if command.lenient:
+                    continue
+                raise TopicNotFound(name)
+            topic.refresh(self._engine.now_ms())
+            cursor = topic.head_seq if start.tail else start.from_seq
+            shown[name] = {"from_seq": cursor, "head_seq": topic.head_seq, "earliest_seq": topic.earliest_seq}
+            subscriptions.append(Subscription(name, topic.id, cursor, options))
+        if len(self._feed.subscriptions.keys() | shown.keys()) > WS_SUBSCRIPTIONS_MAX:
+            raise Throttled(f"a connection has at most {WS_SUBSCRIPTIONS_MAX} subscriptions")
+        self._reply(b"subscribed", request_id, b',"topics":' + _encode(shown))
+        for subscription in subscriptions:
+            self._hub.subscribe(self._feed, subscription)
+
+    def _options(self, command: Subscribe) -> ReadOptions:
+        nodes = [command.node] if isinstance(command.node, str) else command.node
+        return ReadOptions(
+            limit=min(command.limit or READ_LIMIT_DEFAULT, self._app.settings.max_limit),
+            bytes_max=min(command.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
+            nodes=frozenset(node.encode() for node in nodes) if nodes else None,
+            include_tags=command.include_tags,
+            include_meta=command.include_meta,
+            include_data=command.include_data,
+        )
+
+    def _unsubscribe(self, request_id: bytes, command: Unsubscribe) -> None:
+        names = command.names()
+        if not names:
+            raise InvalidRequest("say what to unsubscribe from, in topic or topics")
+        self._check_names(names)
+        for name in names:
+            self._hub.unsubscribe(self._feed, name)
+        self._reply(b"unsubscribed", request_id, b',"topics":' + _encode(names))
+
+    def _publish(self, request_id: bytes, command: Publish, write: WriteRequest, started: float) -> None:
+        self._check_scopes(WRITE if write.config is None else WRITE | ADMIN)
+        self._check_names([command.topic])
+        done = partial(self._published, request_id, started, return_seqs=command.return_seqs)
+        self._writes += 1
+        try:
+            self._appender.append(self._key, command.topic, write, done, self._connection)
+        except BaseException:
+            self._writes -= 1
+            raise
+
+    def _published(
+        self,
+        request_id: bytes,
+        started: float,
+        size_bytes: int,
+        parked_ms: float,
+        result: Appended | TopicsError,
+        *,
+        return_seqs: bool,
+    ) -> None:
+        # The engine may be half way through a group: the next command waits for a turn of its own.
+        self._writes -= 1
+        try:
+            if isinstance(result, TopicsError):
+                self._refuse(request_id, result.code, result.message)
+            else:
+                seqs = seqs_member(result) if return_seqs else b'"seqs":null,'
+                elapsed_ms = (perf_counter() - started) * 1000
+                members = self._appender.members(
+                    result, size_bytes, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs
+                )
+                self._reply(b"ack", request_id, b"," + members)
+        except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
+            self._fail_internally(request_id)
+        self._connection.go_on()
+
+    def _check_scopes(self, scopes: int) -> None:
+        if not self._key.allows(scopes):
+            raise Forbidden("the key lacks the scope for this")
+
+    def _check_names(self, names: Any) -> None:
+        for name in names:
+            if not self._key.may_name(name):
+                raise Forbidden(f'the key is not for the topic "{name}"')
+
+    # Replies.
+
+    def _reply(self, op: bytes, request_id: bytes, members: bytes = b"") -> None:
+        self._connection.send(text_frame(b'{"op":"%b","request_id":%b%b}' % (op, request_id, members)))
+
+    def _refuse(self, request_id: bytes, code: str, message: str) -> None:
+        members = b',"code":%b,"message":%b' % (_encode(code), _encode(message))
+        self._reply(b"error", request_id, members)
+
+    def _fail_internally(self, request_id: bytes) -> None:
+        logger.exception("a command failed")  # noqa: LOG004 - called by handlers.
+        self._refuse(request_id, TopicsError.code, "something went wrong in the server; see its log")

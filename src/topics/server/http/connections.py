@@ -1,0 +1,299 @@
+"""All connections of a server: their deadlines, their backpressure, their draining.
+
+One timer looks after all of them: a timer per connection would cost more than the requests. A deadline is absolute.
+It is not moved by bytes that trickle in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Final
+
+from topics.clock import Clock
+from topics.server.http.exchange import App
+from topics.server.http.known_heads import KnownHeads
+from topics.server.limits import Timeouts
+from topics.server.logs import RateLimited
+
+logger = logging.getLogger(__name__)
+
+SWEEPS_PER_TIMEOUT: Final = 8
+SWEEP_S_MAX: Final = 1.0
+
+
+class ConnectionSet:
+    """Every open connection, and what they share. Loop thread only."""
+
+    def __init__(self, app: App, loop: asyncio.AbstractEventLoop, clock: Clock, timeouts: Timeouts) -> None:
+        self.app = app
+        self.loop = loop
+        self.timeouts = timeouts
+        self.open: set[Wire] = set()
+        # Those that have not said yet which protocol they speak.
+        self.silent: set[asyncio.Transport] = set()
+        self.is_draining = False
+        self.date = b""
+        self.date_line = b""
+        self.known_heads = KnownHeads()
+        # Begin of a usual answer by its status, made anew when the date changes.
+        self.heads: dict[int, bytes] = {}
+        # The time of the last sweep: near enough for deadlines, and free.
+        self.now_s = 0.0
+        self._empty: asyncio.Future[None] | None = None
+        shortest_s = min(
+            timeouts.head_s,
+            timeouts.body_s,
+            timeouts.idle_s,
+            timeouts.stalled_s,
+            timeouts.ping_s,
+            timeouts.pong_s,
+        )
+        self._sweep_s = min(SWEEP_S_MAX, shortest_s / SWEEPS_PER_TIMEOUT)
+        self._tls_on_plain = RateLimited(logger, clock)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        self.date = formatdate(usegmt=True).encode()
+        self.date_line = b"date: %b\r\n" % self.date
+        self.now_s = now_s = self.loop.time()
+        self.heads.clear()
+        for connection in list(self.open):
+            connection.check_deadlines(now_s)
+        self._timer = self.loop.call_later(self._sweep_s, self._sweep)
+
+    def note_tls(self, peer_host: str) -> None:
+        self._tls_on_plain.warning("tls", "a client speaks TLS to the plain HTTP port", {"peer": peer_host})
+
+    async def drain(self) -> None:
+        """Idle connections close now, others after their answer; what is left after the grace is cut."""
+        self.is_draining = True
+        for transport in list(self.silent):
+            transport.abort()
+        for connection in list(self.open):
+            connection.drain()
+        if self.open:
+            self._empty = self.loop.create_future()
+            try:
+                await asyncio.wait_for(self._empty, self.timeouts.drain_s)
+            except TimeoutError:
+                logger.warning("cutting connections that did not end", extra={"fields": {"count": len(self.open)}})
+        for connection in list(self.open):
+            connection.abort()
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def remove(self, connection: Wire) -> None:
+        self.open.discard(connection)
+        if not self.open and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+
+class Wire(asyncio.Protocol, ABC):
+    """What connections have in common, whatever they speak: deadlines and backpressure."""
+
+    def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
+        self.connections = connections
+        self.app = connections.app
+        self.loop = connections.loop
+        self.transport = transport
+        self.is_closed = False
+        # The client does not take its answers: the write buffer is over its mark.
+        self.is_congested = False
+        self._congested_bytes = 0
+        self._congested_until_s = 0.0
+        self.is_reading_paused = False
+        self._paused_s = 0.0
+        # Requests of it that wait for room.
+        self._parked_count = 0
+        # When a connection that is closed must be gone.
+        self._gone_by_s = 0.0
+        # When the present phase must have ended, and what to say then; no text means to close without a word.
+        self._deadline_s: float | None = None
+        self._late = ""
+        self._body_begun_s: float | None = None
+        self._body_received = 0
+        peer = transport.get_extra_info("peername")
+        self.peer_host = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
+        connections.open.add(self)
+        self.counters = connections.app.counters
+        self.counters.connections_total += 1
+        self.counters.connections_open += 1
+        self.note_idle()
+
+    @property
+    def is_draining(self) -> bool:
+        return self.connections.is_draining
+
+    # Phases.
+
+    def note_idle(self) -> None:
+        self._deadline_s = self.connections.now_s + self.connections.timeouts.idle_s
+        self._late = ""
+
+    def note_head_begun(self) -> None:
+        self._body_begun_s = None
+        self._deadline_s = self.connections.now_s + self.connections.timeouts.head_s
+        self._late = "the header took too long"
+
+    def note_first_byte(self, begun_s: float) -> None:
+        """A head that is still arriving began before anybody knew that it was one."""
+        if self._deadline_s is not None and self._late:
+            self._deadline_s = min(self._deadline_s, begun_s + self.connections.timeouts.head_s)
+
+    def note_body_begun(self) -> None:
+        self._deadline_s = None
+        self._body_begun_s = self.connections.now_s
+        self._body_received = 0
+
+    def note_body_bytes(self, count: int) -> None:
+        self._body_received += count
+
+    def note_message_complete(self) -> None:
+        self._deadline_s = None
+        self._body_begun_s = None
+
+    def check_deadlines(self, now_s: float) -> None:
+        timeouts = self.connections.timeouts
+        if self.is_congested:
+            left = self.transport.get_write_buffer_size()
+            if left < self._congested_bytes:
+                self._congested_bytes = left
+                # One that was given up and takes its last words after all has its time for them.
+                self._congested_until_s = max(now_s + timeouts.stalled_s, self._gone_by_s)
+            elif now_s >= self._congested_until_s:
+                self.give_up()
+            return
+        if self.is_closed:
+            if now_s >= self._gone_by_s:
+                self.abort()
+            return
+        if self.is_reading_paused:
+            return
+        if self._deadline_s is not None and now_s >= self._deadline_s:
+            if self._late:
+                self.time_out(self._late)
+            else:
+                self.close()
+        elif self._body_begun_s is not None and timeouts.is_body_late(now_s - self._body_begun_s, self._body_received):
+            self.time_out("the body came too slowly")
+
+    @abstractmethod
+    def time_out(self, reason: str) -> None:
+        """The client is too slow: tell it so, and close."""
+
+    @abstractmethod
+    def drain(self) -> None:
+        """The server stops: close now if nothing is under way, else after the answer."""
+
+    def step_aside(self, successor: Wire) -> None:
+        """Another protocol goes on with the connection, which stays one connection."""
+        self.is_closed = True
+        self.transport.set_protocol(successor)
+        self.counters.connections_total -= 1
+        self.counters.connections_open -= 1
+        self.connections.remove(self)
+
+    def begin(self, received: bytes) -> None:
+        """Goes on with a connection that another protocol began: `received` came behind its last request."""
+        if received:
+            self.data_received(received)
+
+    def write(self, data: bytes) -> None:
+        self.counters.bytes_sent += len(data)
+        self.transport.write(data)
+
+    # Backpressure and the end.
+
+    def pause_writing(self) -> None:
+        self.is_congested = True
+        self._congested_bytes = self.transport.get_write_buffer_size()
+        self._congested_until_s = self.loop.time() + self.connections.timeouts.stalled_s
+
+    def resume_writing(self) -> None:
+        self.is_congested = False
+
+    @property
+    def is_parked(self) -> bool:
+        return self._parked_count > 0
+
+    def park(self) -> None:
+        self._parked_count += 1
+        if not self.is_closed:
+            self.note_parked()
+
+    def unpark(self) -> None:
+        self._parked_count -= 1
+        if not self.is_closed:
+            self.note_parked()
+
+    @abstractmethod
+    def note_parked(self) -> None:
+        """A request waits for room, or waits no longer: what is read, and whether the next one is begun, may change."""
+
+    def pause_reading(self) -> None:
+        self.is_reading_paused = True
+        self._paused_s = self.loop.time()
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Deadlines move by the time in which we did not read: it was not the client's."""
+        self.is_reading_paused = False
+        paused_s = self.loop.time() - self._paused_s
+        if self._deadline_s is not None:
+            self._deadline_s += paused_s
+        if self._body_begun_s is not None:
+            self._body_begun_s += paused_s
+        self.transport.resume_reading()
+
+    def close(self) -> None:
+        """Ends the connection once everything written has left."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._gone_by_s = self.loop.time() + self.connections.timeouts.stalled_s
+            self.transport.close()
+
+    def close_after_last_words(self) -> None:
+        """Ends the connection of a client that goes on sending.
+
+        What it has sent and nobody reads would reset the connection, and the reset can overtake what was just written.
+        So for a moment everything is read, and `data_received` looks at nothing of it.
+        """
+        if self.is_closed:
+            return
+        if not self.transport.can_write_eof():
+            self.close()
+            return
+        self.is_closed = True
+        self._gone_by_s = self.loop.time() + self.connections.timeouts.linger_s
+        self.transport.write_eof()
+        self.transport.resume_reading()
+
+    def give_up(self) -> None:
+        """The client took nothing for too long. Should it wake up just now, it finds out why this is the end."""
+        if self.is_closed or not self.say_last_words():
+            self.abort()
+            return
+        self.close_after_last_words()
+        self._congested_until_s = self._gone_by_s = self.loop.time() + self.connections.timeouts.linger_s
+
+    def say_last_words(self) -> bool:
+        """Writes them behind what the client did not take. False when there is nothing to say."""
+        return False
+
+    def abort(self) -> None:
+        self.is_closed = True
+        self.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_closed = True
+        self.counters.connections_open -= 1
+        self.connections.remove(self)
+
+
+# Makes what goes on with a connection. Raises a `TopicsError` to have it stay as it is.
+MakeWire = Callable[[ConnectionSet, asyncio.Transport], Wire]

@@ -1,0 +1,701 @@
+"""HTTP/1.1 on one connection: bytes to exchanges, answers back in order.
+
+The parser (llhttp) refuses what smuggles: lengths that disagree, odd codings, bare line breaks. It counts nothing,
+so every bound is kept here: target, headers, body, and how long each part may take.
+
+Rules of this file:
+
+1. One exchange at a time: what a client pipelines waits in a queue until the answer before it is on its way.
+2. While the queue is full, a request waits for room, or the client does not take its answers, nothing more is read from
+   the socket.
+3. After a refusal that leaves the stream in doubt (bad syntax, too large, too slow) the connection closes.
+4. Nothing of the application runs inside a callback of the parser, but for the question whether a body is wanted.
+5. A head says where its message ends, and it says so once: what another parser could read differently is refused.
+
+Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from io import BytesIO
+from typing import Final
+
+import httptools
+
+from topics.errors import (
+    HeadersTooLarge,
+    InvalidRequest,
+    PayloadTooLarge,
+    RequestTimeout,
+    TopicsError,
+    UriTooLong,
+)
+from topics.limits import KIB
+from topics.server.http.connections import ConnectionSet, MakeWire, Wire
+from topics.server.http.exchange import JSON, Exchange, Response, Stream
+from topics.server.limits import (
+    DRAINED_BODY_BYTES_MAX,
+    EXCHANGES_PER_TURN,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    PARSED_BYTES_PER_STEP,
+    PIPELINED_EXCHANGES_MAX,
+    TARGET_BYTES_MAX,
+)
+
+_REASONS: Final[dict[int, bytes]] = {
+    200: b"OK",
+    201: b"Created",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    406: b"Not Acceptable",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    413: b"Content Too Large",
+    414: b"URI Too Long",
+    415: b"Unsupported Media Type",
+    422: b"Unprocessable Content",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    503: b"Service Unavailable",
+}
+_STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in _REASONS.items()}
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_BLANKS: Final = b" \t"
+_BODY_BYTES_PER_STEP: Final = 64 * KIB
+# A head at its bounds, with method and version.
+_HIDDEN_BYTES_MAX: Final = HEADER_BYTES_MAX + TARGET_BYTES_MAX + KIB
+assert PARSED_BYTES_PER_STEP <= HEADER_BYTES_MAX, "a head that comes in one step is not measured"
+# Where two of them would be two opinions about who is asked, or where the body ends.
+_OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
+_ONLY_ONCE: Final = _OF_BODIES | {b"host"}
+
+
+class Http1Connection(Wire):
+    """Fed by the parser's callbacks (`on_…`), which note what they saw; `data_received` acts on it."""
+
+    def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
+        super().__init__(connections, transport)
+        self._parser = httptools.HttpRequestParser(self)
+        self._known_heads = connections.known_heads
+        # Received and not yet parsed, because enough requests wait.
+        self._unparsed = b""
+        # Received in full, waiting for their turn.
+        self._queue: deque[Exchange] = deque()
+        self._current: Exchange | None = None
+        # The answer to the current one, if that is a stream.
+        self._stream: _Http1Stream | None = None
+        self._is_in_turn = False
+        self._turn_is_due = False
+        # Nothing that arrives any more is looked at; after the last answer the connection closes.
+        self._ends = False
+        # The client sends no more; after the last answer the connection closes.
+        self._has_eof = False
+        self._wants_continue = False
+        # Exchanges in the queue whose answer is known, that end the connection, that must say they do not.
+        self._refused: dict[Exchange, TopicsError] = {}
+        self._closes_after: set[Exchange] = set()
+        self._says_keep_alive: set[Exchange] = set()
+        # Asks for a WebSocket: until it is answered, nobody knows what the bytes behind it are.
+        self._upgrading: Exchange | None = None
+        # Those of a client that speaks HTTP/1.0.
+        self._old: set[Exchange] = set()
+        self._message_count = 0
+        # The message that did not come in one piece, and whether it is still in its head: it has a deadline.
+        self._slow: tuple[int, bool] | None = None
+        self._body = b""
+        self._more_body: BytesIO | None = None
+        self.on_message_begin()
+        self._in_head = False
+
+    def on_message_begin(self) -> None:
+        self._message_count += 1
+        self._in_head = True
+        self._target = b""
+        # Headers and trailers, in the order in which they came.
+        self._fields: list[tuple[bytes, bytes]] = []
+        # Bytes of which nothing came that is counted otherwise.
+        self._hidden_bytes = 0
+        # Of the body: what the head says, if it does, and what has come of it.
+        self._length = 0
+        self._body_bytes = 0
+        self._arriving: Exchange | None = None
+        # A head that makes a new parser take the body which the present one leaves aside.
+        self._head_of_body = b""
+        # The answer is decided by the head alone; the body is read only to find its end.
+        self._early: TopicsError | None = None
+
+    # Bytes in.
+
+    def data_received(self, data: bytes) -> None:
+        self.counters.bytes_received += len(data)
+        if self._ends:
+            return
+        if not self._in_head and self._arriving is None and not self._unparsed and self._upgrading is None:
+            known = self._known_heads.find(data)
+            if known is None:
+                self._parse_whole(data)
+            else:
+                (method, path, query, headers, _), body_at = known
+                exchange = Exchange(self.app, self, method, path, query, headers)
+                exchange.body = data[body_at:]
+                self._queue.append(exchange)
+        else:
+            self._unparsed += data
+            self._parse_some()
+        if not self._turn_is_due:
+            self._go_on()
+
+    def _parse_whole(self, data: bytes) -> None:
+        """Bytes that begin a message. When they are just that message, its head is worth knowing."""
+        message_count = self._message_count
+        if len(data) > PARSED_BYTES_PER_STEP:
+            self._unparsed = data
+            self._parse_some()
+        else:
+            self._unparsed = self._parse(data)
+        if self._upgrading is not None:
+            return
+        if self._message_count == message_count + 1 and self._arriving is None and not self._in_head and self._queue:
+            exchange = self._queue[-1]
+            if not (exchange in self._refused or exchange in self._closes_after or exchange in self._says_keep_alive):
+                self._known_heads.learn(data, exchange)
+
+    def _parse_some(self) -> None:
+        """Step by step, until enough requests wait: what is received at once may hold thousands of them."""
+        view = memoryview(self._unparsed)
+        offset = 0
+        while offset < len(view) and self._may_parse():
+            # In a body no request can stand: a longer step takes half the time.
+            body_bytes = min(self._length - self._body_bytes, _BODY_BYTES_PER_STEP)
+            end = offset + max(body_bytes, PARSED_BYTES_PER_STEP)
+            left = self._parse(view[offset:end])
+            offset = min(end, len(view)) - len(left)
+        self._unparsed = b"" if self._ends else bytes(view[offset:])
+
+    def _may_parse(self) -> bool:
+        return len(self._queue) < PIPELINED_EXCHANGES_MAX and self._upgrading is None and not self._ends
+
+    def _parse(self, data: bytes | memoryview) -> bytes:
+        """What is left of the data: nothing, but behind a request for a WebSocket."""
+        self._hidden_bytes += len(data)
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._go_on_without_upgrade()
+                data = data[upgrade.args[0] :]
+                if self._upgrading is not None:
+                    self._note_slow()
+                    return bytes(data)
+                if data:
+                    continue
+            except httptools.HttpParserCallbackError as error:
+                self._refuse(_cause(error))
+            except httptools.HttpParserError as error:
+                self._refuse(InvalidRequest(f"not HTTP: {error}"))
+            break
+        if self._in_head or self._arriving is not None or self._slow is not None:
+            # The parser keeps a header to itself until it is complete, and says nothing of what stands beside a chunk.
+            if self._hidden_bytes > _HIDDEN_BYTES_MAX and not self._ends:
+                self._refuse(_too_many_header_bytes())
+            self._note_slow()
+        return b""
+
+    def _note_slow(self) -> None:
+        """What comes in one piece needs no deadline: only what is missing the rest gets one."""
+        slow = None
+        if not self._ends and (self._in_head or self._arriving is not None):
+            slow = (self._message_count, self._in_head)
+        if slow == self._slow:
+            return
+        self._slow = slow
+        if slow is None or self._wants_continue:
+            # A body that we must ask for has time until we did.
+            self.note_message_complete()
+        elif self._in_head:
+            self.note_head_begun()
+        else:
+            self.note_body_begun()
+
+    def _go_on_without_upgrade(self) -> None:
+        """An upgrade was asked for, which is ignored. The parser stops there, and a new one takes what follows.
+
+        The old one takes it for granted that no body of ours follows, whatever the head says. Read as the next
+        request, the body would be a smuggled one: so the new parser is told of it.
+        """
+        if self._head_of_body:
+            head, self._head_of_body = self._head_of_body, b""
+            self._parser = httptools.HttpRequestParser(_BodyFirst(self))
+            self._parser.feed_data(head)
+        else:
+            self._parser = httptools.HttpRequestParser(self)
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+        if len(self._target) > TARGET_BYTES_MAX:
+            raise _Refusal(UriTooLong(f"a request target has at most {TARGET_BYTES_MAX} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        fields = self._fields
+        fields.append((name, value))
+        if len(fields) > HEADERS_MAX:
+            raise _Refusal(HeadersTooLarge(f"a request has at most {HEADERS_MAX} headers"))
+
+    def on_headers_complete(self) -> None:
+        # What is noted behind this is a trailer. None may pass for a header that somebody checked already.
+        self._in_head = False
+        parser, fields = self._parser, self._fields
+        headers = {name.lower(): value.rstrip(_BLANKS) for name, value in fields}
+        if len(headers) != len(fields):
+            _check_repeats(fields)
+        if self._hidden_bytes and sum(len(name) + len(value) + 4 for name, value in fields) > HEADER_BYTES_MAX:
+            raise _Refusal(_too_many_header_bytes())
+        version = parser.get_http_version()
+        is_chunked = b"transfer-encoding" in headers
+        if version == "1.1":
+            if b"host" not in headers:
+                raise _Refusal(InvalidRequest("an HTTP/1.1 request has a Host header"))
+        elif version != "1.0":
+            raise _Refusal(InvalidRequest(f"HTTP/{version} is not spoken here"))
+        elif is_chunked:
+            raise _Refusal(InvalidRequest("an HTTP/1.0 request has no Transfer-Encoding"))
+        if is_chunked and headers[b"transfer-encoding"].lower() != b"chunked":
+            raise _Refusal(InvalidRequest("a body is sent as it is, or chunked: no other Transfer-Encoding is known"))
+        target, method = self._target, parser.get_method()
+        if method == b"CONNECT" or (not target.startswith(b"/") and target != b"*"):
+            raise _Refusal(InvalidRequest("the request target must be a path"))
+        path, _, query = target.partition(b"?")
+        exchange = self._arriving = Exchange(self.app, self, method, path, query, headers)
+        if version == "1.0":
+            self._old.add(exchange)
+            if parser.should_keep_alive():
+                self._says_keep_alive.add(exchange)
+        length = headers.get(b"content-length")
+        if is_chunked or length is not None:
+            self._length = 0 if length is None else int(length)
+            if b"upgrade" in headers and parser.should_upgrade():
+                self._head_of_body = _head_of_body(length, keeps_alive=parser.should_keep_alive())
+            self._decide_early(
+                exchange,
+                self._length,
+                is_chunked=is_chunked,
+                expects=version == "1.1" and headers.get(b"expect", b"").lower() == b"100-continue",
+            )
+
+    def _decide_early(self, exchange: Exchange, length: int, *, is_chunked: bool, expects: bool) -> None:
+        """A large body is not read for a request that is refused anyway, nor is it asked for."""
+        is_small = length <= min(DRAINED_BODY_BYTES_MAX, self.app.body_bytes_max)
+        if is_small and not expects and not is_chunked:
+            return
+        self._early = self.app.refusal(exchange) or self._excess(exchange, length)
+        if self._early is None:
+            self._wants_continue = expects
+        elif expects or length > DRAINED_BODY_BYTES_MAX:
+            raise _Refusal(self._early)
+
+    def _excess(self, exchange: Exchange, size: int) -> TopicsError | None:
+        """The limit is for bodies that are read; others may have as much as is drained of a refused one."""
+        bytes_max = self.app.body_bytes_max
+        if size > bytes_max and not (exchange.ignores_body and size <= DRAINED_BODY_BYTES_MAX):
+            return PayloadTooLarge(f"a body has at most {bytes_max} bytes")
+        return None
+
+    def on_body(self, part: bytes) -> None:
+        exchange = self._arriving
+        assert exchange is not None
+        self._hidden_bytes = 0
+        self._body_bytes += len(part)
+        self.note_body_bytes(len(part))
+        if self._body_bytes > self.app.body_bytes_max and self._early is None:
+            self._early = self._excess(exchange, self._body_bytes)
+        if self._early is not None:
+            if self._body_bytes > DRAINED_BODY_BYTES_MAX:
+                raise _Refusal(self._early)
+        elif exchange.ignores_body:
+            return
+        elif not self._body:
+            self._body = part
+        else:
+            if self._more_body is None:
+                self._more_body = BytesIO()
+                self._more_body.write(self._body)
+            self._more_body.write(part)
+
+    def on_message_complete(self) -> None:
+        exchange = self._arriving
+        assert exchange is not None
+        if self._head_of_body:
+            return
+        self._arriving = None
+        self._wants_continue = False
+        if self._early is not None:
+            self._refused[exchange] = self._early
+        else:
+            exchange.body = self._body if self._more_body is None else self._more_body.getvalue()
+        # An idle connection keeps nothing of it.
+        self._body = b""
+        self._more_body = None
+        if not self._parser.should_keep_alive():
+            self._closes_after.add(exchange)
+        elif self._may_upgrade(exchange):
+            self._upgrading = exchange
+        self._queue.append(exchange)
+
+    def _may_upgrade(self, exchange: Exchange) -> bool:
+        headers = exchange.headers
+        return (
+            b"upgrade" in headers
+            and headers[b"upgrade"].lower() == b"websocket"
+            and exchange.method == b"GET"
+            and not exchange.is_head
+            and exchange not in self._old
+            and not headers.keys() & _OF_BODIES
+            and self._parser.should_upgrade()
+        )
+
+    def eof_received(self) -> bool:
+        """The client sends no more. It gets the answers to what it sent, and does not have to wait for them."""
+        self._has_eof = True
+        self._wants_continue = False
+        is_done = self._current is None and not self._queue and not self._unparsed
+        # Who follows a stream and says that it sends no more is gone: nobody half closes and stays to listen.
+        if is_done or self.is_closed or self._stream is not None or not self.transport.can_write_eof():
+            self.close()
+            if self._stream is not None:
+                self._stream.gone()
+            return False
+        if self._current is not None:
+            self.app.hurry(self._current)
+        return True
+
+    # Turns.
+
+    def _refuse(self, error: TopicsError) -> None:
+        """The stream is in doubt: answer what came before, then this, then close."""
+        exchange = self._arriving
+        if exchange is None:
+            method = b"" if self._in_head else self._parser.get_method()
+            exchange = Exchange(self.app, self, method, b"", b"", {})
+        self._refused[exchange] = self._early or error
+        self._closes_after.add(exchange)
+        self._queue.append(exchange)
+        self._arriving = None
+        self._ends = True
+        self._wants_continue = False
+        if self.is_reading_paused:
+            # What still comes is read, and dropped.
+            self.resume_reading()
+
+    def _go_on(self) -> None:
+        """Starts what can be started, and no more than a few in one turn: other connections want theirs."""
+        self._turn_is_due = False
+        self._is_in_turn = True
+        try:
+            for _ in range(EXCHANGES_PER_TURN):
+                if self._current is not None or self.is_closed or self.is_congested:
+                    break
+                if self._queue:
+                    self._start(self._queue.popleft())
+                elif self._unparsed:
+                    self._parse_some()
+                else:
+                    self._end_of_queue()
+                    break
+            else:
+                self._take_another_turn()
+        finally:
+            self._is_in_turn = False
+        if self._queue or self._unparsed or self.is_congested or self.is_reading_paused:
+            self._adjust_reading()
+
+    def _start(self, exchange: Exchange) -> None:
+        self._current = exchange
+        error = self._refused.pop(exchange, None) if self._refused else None
+        if error is None:
+            self.app.handle(exchange)
+        else:
+            self.app.refuse(exchange, error)
+        if self._has_eof and self._current is not None:
+            self.app.hurry(exchange)
+
+    def _end_of_queue(self) -> None:
+        if self._wants_continue:
+            self._wants_continue = False
+            self.note_body_begun()
+            self.write(_CONTINUE)
+        elif self._has_eof or (self.is_draining and self._slow is None):
+            self.close()
+
+    def _take_another_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self.loop.call_soon(self._go_on)
+
+    def _adjust_reading(self) -> None:
+        is_held_up = self.is_congested or self.is_parked
+        is_full = len(self._queue) >= PIPELINED_EXCHANGES_MAX or bool(self._unparsed) or is_held_up
+        if is_full == self.is_reading_paused or self.is_closed or self._has_eof or self._ends:
+            return
+        if is_full:
+            self.pause_reading()
+        else:
+            self.resume_reading()
+
+    def note_parked(self) -> None:
+        self._adjust_reading()
+
+    # Answers out.
+
+    def send(self, exchange: Exchange, response: Response) -> None:
+        assert exchange is self._current
+        closes = exchange in self._closes_after or self.connections.is_draining
+        self._write_response(exchange, response, closes=closes)
+        self._go_on_behind(closes=closes)
+
+    def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
+        assert exchange is self._current
+        # A client of HTTP/1.0 knows no chunks: the end of the connection is that of the answer.
+        is_chunked = exchange not in self._old
+        closes = exchange in self._closes_after or not is_chunked
+        parts = [
+            _STATUS_LINES[head.status],
+            b"content-type: %b\r\n" % head.content_type,
+            self.connections.date_line,
+            *[b"%b: %b\r\n" % header for header in head.headers],
+            b"transfer-encoding: chunked\r\n" if is_chunked else b"",
+            b"connection: close\r\n" if closes else b"",
+            b"\r\n",
+        ]
+        self._says_keep_alive.discard(exchange)
+        self.write(b"".join(parts))
+        stream = self._stream = _Http1Stream(self, is_chunked=is_chunked, closes=closes)
+        if exchange.is_head:
+            stream.end()
+        return stream
+
+    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
+        assert exchange is self._current
+        if exchange is not self._upgrading:
+            raise InvalidRequest("this is for WebSockets: GET over HTTP/1.1, with the headers of an upgrade")
+        wire = make_wire(self.connections, self.transport)
+        self._current = None
+        received, self._unparsed = self._unparsed, b""
+        if self.is_reading_paused:
+            self.resume_reading()
+        self.step_aside(wire)
+        wire.begin(received)
+        if self._has_eof and not wire.eof_received():
+            self.transport.close()
+
+    def is_answer_to_head(self) -> bool:
+        return self._current is not None and self._current.is_head
+
+    def end_stream(self, *, closes: bool) -> None:
+        self._stream = None
+        self._go_on_behind(closes=closes or self.connections.is_draining)
+
+    def _go_on_behind(self, *, closes: bool) -> None:
+        """The answer is on its way: what comes next."""
+        if self._old and self._current is not None:
+            self._old.discard(self._current)
+        if self._current is self._upgrading:
+            self._upgrading = None
+        self._current = None
+        if closes:
+            if self._ends:
+                self.close_after_last_words()
+            else:
+                self.close()
+        elif self._queue or self._unparsed or self._wants_continue or self._has_eof:
+            # Not now: this may be a callback of the engine, which must not be called back.
+            if not self._is_in_turn:
+                self._take_another_turn()
+        elif self._slow is None:
+            self.note_idle()
+
+    def _write_response(self, exchange: Exchange, response: Response, *, closes: bool) -> None:
+        is_usual = not (exchange.is_head or closes or response.headers or self._says_keep_alive)
+        if is_usual and response.content_type is JSON:
+            self.write(b"%b%d\r\n\r\n%b" % (self._head(response.status), len(response.body), response.body))
+            return
+        parts = [
+            _STATUS_LINES[response.status],
+            b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, len(response.body)),
+            self.connections.date_line,
+        ]
+        parts += [b"%b: %b\r\n" % header for header in response.headers]
+        if closes:
+            parts.append(b"connection: close\r\n")
+        elif exchange in self._says_keep_alive:
+            parts.append(b"connection: keep-alive\r\n")
+        self._says_keep_alive.discard(exchange)
+        parts.append(b"\r\n")
+        if not exchange.is_head:
+            parts.append(response.body)
+        self.write(b"".join(parts))
+
+    def _head(self, status: int) -> bytes:
+        """Everything before the length of a usual answer."""
+        heads = self.connections.heads
+        head = heads.get(status)
+        if head is None:
+            parts = (_STATUS_LINES[status], b"content-type: application/json\r\n", self.connections.date_line)
+            head = heads[status] = b"".join(parts) + b"content-length: "
+        return head
+
+    # Ends.
+
+    def check_deadlines(self, now_s: float) -> None:
+        if self._stream is not None and not self.is_closed and self._stream.is_stalled(now_s):
+            self.give_up()
+            return
+        # A connection that waits for its answer is not idle.
+        if self._current is None or self._slow is not None or self.is_congested or self.is_closed:
+            super().check_deadlines(now_s)
+
+    def say_last_words(self) -> bool:
+        if self._stream is None:
+            return False
+        self._ends = True
+        self._stream.stalled()
+        return True
+
+    def time_out(self, reason: str) -> None:
+        self._refuse(RequestTimeout(reason))
+        self._note_slow()
+        self._go_on()
+
+    def drain(self) -> None:
+        if self.is_closed:
+            self.transport.close()
+        elif self._current is None and not self._queue and not self._unparsed and self._slow is None:
+            self.close()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stream is not None:
+            self._stream.ready()
+        self._go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._queue.clear()
+        self._unparsed = b""
+        current, self._current = self._current, None
+        if current is not None:
+            current.gone()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.gone()
+
+
+class _Http1Stream(Stream):
+    """An answer in chunks, or up to the end of the connection."""
+
+    __slots__ = ("_closes", "_connection", "_is_chunked", "_sent_bytes", "_taken_bytes", "_taken_s")
+
+    def __init__(self, connection: Http1Connection, *, is_chunked: bool, closes: bool) -> None:
+        super().__init__()
+        self._connection = connection
+        self._is_chunked = is_chunked
+        self._closes = closes
+        # How much of what was sent has left for the client, when that was looked at last; and since when so much.
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._taken_s = connection.loop.time()
+
+    @property
+    def is_ready(self) -> bool:
+        return not (self.is_over or self._connection.is_congested or self._connection.is_closed)
+
+    def send(self, data: bytes) -> None:
+        if self.is_over or not data:
+            return
+        self._sent_bytes += len(data)
+        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+    def end(self) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._is_chunked and not self._connection.is_answer_to_head():
+            self._connection.write(b"0\r\n\r\n")
+        self._connection.end_stream(closes=self._closes)
+
+    def is_stalled(self, now_s: float) -> bool:
+        """Whether the client took nothing for too long. Below the mark of congestion nobody else looks."""
+        left_bytes = self._connection.transport.get_write_buffer_size()
+        if not left_bytes or self._sent_bytes - left_bytes > self._taken_bytes:
+            self._taken_bytes = self._sent_bytes - left_bytes
+            self._taken_s = now_s
+            return False
+        return now_s - self._taken_s >= self._connection.connections.timeouts.stalled_s
+
+
+class _BodyFirst:
+    """Callbacks of a parser whose first head is one that we made up: of that message only the body counts."""
+
+    def __init__(self, connection: Http1Connection) -> None:
+        self._connection = connection
+        self._is_made_up = True
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._is_made_up:
+            self._connection.on_message_begin()
+
+    def on_url(self, part: bytes) -> None:
+        if not self._is_made_up:
+            self._connection.on_url(part)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_made_up:
+            self._connection.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._is_made_up:
+            self._is_made_up = False
+        else:
+            self._connection.on_headers_complete()
+
+
+def _head_of_body(length: bytes | None, *, keeps_alive: bool) -> bytes:
+    """A head with nothing but the length of what follows, and whether anything follows that."""
+    framing = b"transfer-encoding: chunked" if length is None else b"content-length: " + length
+    return b"POST / HTTP/1.1\r\n%b\r\n%b\r\n" % (framing, b"" if keeps_alive else b"connection: close\r\n")
+
+
+def _check_repeats(fields: list[tuple[bytes, bytes]]) -> None:
+    names = [name.lower() for name, _ in fields]
+    for name in _ONLY_ONCE:
+        if names.count(name) > 1:
+            raise _Refusal(InvalidRequest(f"a request has only one header {name.decode()}"))
+
+
+def _too_many_header_bytes() -> HeadersTooLarge:
+    return HeadersTooLarge(f"a header block has at most {HEADER_BYTES_MAX} bytes")
+
+
+class _Refusal(Exception):
+    """Carries an error of ours through the parser."""
+
+    def __init__(self, error: TopicsError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _cause(error: httptools.HttpParserCallbackError) -> TopicsError:
+    """What a callback raised."""
+    cause = error.__context__
+    if isinstance(cause, _Refusal):
+        return cause.error
+    raise error

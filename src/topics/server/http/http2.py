@@ -1,0 +1,743 @@
+"""HTTP/2 on one connection: frames to exchanges, answers back as the client's windows allow.
+
+The protocol itself is the h2 library's. What it leaves open is kept here: how much is taken in, how much waits to go
+out, how long each part may take.
+
+Rules of this file:
+
+1. While frames are being looked at, the application is only asked whether a body is wanted. Requests are started in
+   turns, a few at a time, never out of `send`.
+2. While the client does not take its answers, nothing more is read from the socket. While answers wait for windows
+   only, or a request waits for room, frames are read, because windows come with them, but no request is started. What
+   waits for room also keeps the client's windows: no more of a body can come than they held.
+3. The library may know that a stream is reset before its event is reached. What is sent to it then is dropped.
+4. A client that breaks the protocol or floods us gets a GOAWAY and loses the connection; one bad request costs only
+   its stream.
+
+Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    PingAckReceived,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import GoAwayFrame
+
+from topics.errors import MethodNotAllowed, PayloadTooLarge, RequestTimeout, Throttled, TopicsError
+from topics.server.http.connections import ConnectionSet, MakeWire, Wire
+from topics.server.http.exchange import Exchange, Response, Stream
+from topics.server.http.http2_head import MalformedHead, StaticEncoder, read_head
+from topics.server.http.http2_meter import Flood, FrameMeter, OversizedFrame
+from topics.server.limits import (
+    DRAINED_BODY_BYTES_MAX,
+    EXCHANGES_PER_TURN,
+    H2_CONNECTION_WINDOW_BYTES,
+    H2_FRAMES_PER_TURN,
+    H2_HEADER_LIST_BYTES_MAX,
+    H2_STREAM_WINDOW_BYTES,
+    H2_STREAMS_MAX,
+    H2_UNSENT_BYTES_HIGH,
+    H2_UNSENT_BYTES_MAX,
+    WRITE_HIGH_WATER_BYTES,
+)
+
+_CONFIG: Final = H2Configuration(
+    client_side=False,
+    header_encoding=None,
+    # Lists of requests are checked by `read_head`; those of answers are ours.
+    validate_inbound_headers=False,
+    normalize_inbound_headers=False,
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
+)
+_SETTINGS: Final[dict[SettingCodes, int]] = {
+    SettingCodes.MAX_CONCURRENT_STREAMS: H2_STREAMS_MAX,
+    SettingCodes.INITIAL_WINDOW_SIZE: H2_STREAM_WINDOW_BYTES,
+    SettingCodes.MAX_HEADER_LIST_SIZE: H2_HEADER_LIST_BYTES_MAX,
+}
+_WINDOW_BYTES_BY_DEFAULT: Final = 65_535
+# A list that is somewhat too long is decoded, so that its stream can be told; a longer one ends the connection.
+_DECODED_LIST_BYTES_MAX: Final = 2 * H2_HEADER_LIST_BYTES_MAX
+# Streams that are closed stay with the library until so many have been opened.
+_STREAMS_SWEPT: Final = 64
+# Of one stream before it is the next one's turn.
+_SLICE_FRAMES: Final = 4
+# Bodies of all streams of a connection that are not yet with the application, in largest bodies.
+_LARGEST_BODIES_MAX: Final = 2
+_UNFED_BYTES_MAX: Final = 64 * 1024
+_PING: Final = b"topics\0\0"
+_CONTINUE: Final = ((b":status", b"100"),)
+
+
+class _Frames(H2Connection):
+    """The library's connection, with settings of ours."""
+
+    def __init__(self) -> None:
+        super().__init__(_CONFIG)
+        self.encoder = StaticEncoder()
+        self.decoder.max_header_list_size = _DECODED_LIST_BYTES_MAX
+        self._swept_at_count = _STREAMS_SWEPT
+        self.local_settings = Settings(client=False, initial_values=dict(_SETTINGS))
+        self.initiate_connection()
+        self.increment_flow_control_window(H2_CONNECTION_WINDOW_BYTES - _WINDOW_BYTES_BY_DEFAULT)
+        # A client that has not seen the settings may open more streams than they allow: those are refused one by one,
+        # where the library would end the connection.
+        tolerated = {SettingCodes.MAX_CONCURRENT_STREAMS: H2_STREAMS_MAX + H2_FRAMES_PER_TURN + _STREAMS_SWEPT}
+        self.local_settings = Settings(client=False, initial_values={**_SETTINGS, **tolerated})
+
+    @property
+    def open_inbound_streams(self) -> int:
+        """The library counts, and forgets closed ones, at each new stream. With many open that is most of its work,
+        so it is done now and then; until then the closed ones count as open."""
+        if len(self.streams) < self._swept_at_count:
+            return len(self.streams)
+        open_count = super().open_inbound_streams
+        self._swept_at_count = len(self.streams) + _STREAMS_SWEPT
+        return open_count
+
+
+class _Stream:
+    """One request and what is left to send of its answer."""
+
+    __slots__ = (
+        "begun_s",
+        "body",
+        "body_bytes",
+        "ends",
+        "endless",
+        "exchange",
+        "has_ended",
+        "id",
+        "is_admitted",
+        "progress_s",
+        "received_bytes",
+        "unsent",
+    )
+
+    def __init__(self, stream_id: int, exchange: Exchange, begun_s: float) -> None:
+        self.id = stream_id
+        self.exchange = exchange
+        self.begun_s = begun_s
+        self.received_bytes = 0
+        # What of it is kept.
+        self.body: list[bytes] = []
+        self.body_bytes = 0
+        # The head was found good enough for a large body.
+        self.is_admitted = False
+        # The client has sent all of it.
+        self.has_ended = False
+        self.unsent = memoryview(b"")
+        # Behind what is unsent nothing follows.
+        self.ends = True
+        # The answer, if that is a stream; and when the client took something of it, or had all there was.
+        self.endless: _Http2Stream | None = None
+        self.progress_s = begun_s
+
+
+class Http2Connection(Wire):
+    """A stream is in `_streams` from its head until its answer is sent; meanwhile in one of: `_arriving`, `_queue`,
+    with the application, `_sending`."""
+
+    def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
+        super().__init__(connections, transport)
+        now_s = self.loop.time()
+        self._frames = _Frames()
+        self._meter = FrameMeter(now_s)
+        # Received and not yet looked at.
+        self._unfed = b""
+        self._streams: dict[int, _Stream] = {}
+        self._arriving: dict[int, _Stream] = {}
+        self._queue: deque[_Stream] = deque()
+        self._sending: dict[int, _Stream] = {}
+        # A body of this size is taken before anybody is asked whether it is wanted.
+        self._unasked_bytes_max = min(DRAINED_BODY_BYTES_MAX, self.app.body_bytes_max)
+        # Of all streams that are arriving or in the queue, and of all that are being sent.
+        self._body_bytes = 0
+        self._body_bytes_max = max(_LARGEST_BODIES_MAX * self.app.body_bytes_max, H2_CONNECTION_WINDOW_BYTES)
+        self._unsent_bytes = 0
+        # Taken in while a request waits for room: window that is given back when it does no more.
+        self._withheld: dict[int, int] = {}
+        self._parked_s = 0.0
+        # Of answers without an end: they hold up each other, and no request.
+        self._endless_bytes = 0
+        self._progress_s = now_s
+        self._ping_at_s = now_s + connections.timeouts.ping_s
+        self._pong_by_s: float | None = None
+        self._is_in_turn = False
+        self._turn_is_due = False
+        self._is_in_head = False
+        # The client knows that no further streams are served.
+        self._has_said_goodbye = False
+        self._flush()
+
+    # Turns.
+
+    def data_received(self, data: bytes) -> None:
+        self.counters.bytes_received += len(data)
+        if not self.is_closed:
+            if self._pong_by_s is not None:
+                # Whatever it says, it is there. The ping may still wait behind all that a slow client has to take.
+                self._pong_by_s = self.loop.time() + self.connections.timeouts.pong_s
+            self._unfed = self._unfed + data if self._unfed else data
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Looks at what was received and starts what can be started, a little of both: others want their turn."""
+        self._turn_is_due = False
+        if self.is_closed:
+            return
+        self._is_in_turn = True
+        try:
+            if self._unfed and not self.is_congested:
+                self._feed()
+            self._start_some()
+            self._send_some()
+        except Flood as flood:
+            self._end(ErrorCodes.ENHANCE_YOUR_CALM, str(flood))
+        except OversizedFrame:
+            self._end(ErrorCodes.FRAME_SIZE_ERROR, "a frame is longer than announced")
+        finally:
+            self._is_in_turn = False
+        self._settle()
+
+    def _feed(self) -> None:
+        now_s = self.loop.time()
+        end = self._meter.measure(self._unfed, now_s)
+        data, self._unfed = self._unfed[:end], self._unfed[end:]
+        try:
+            events = self._frames.receive_data(data)
+        except ProtocolError as error:
+            # The library has written the GOAWAY already.
+            self._end(None, str(error))
+            return
+        for event in events:
+            self._take(event, now_s)
+
+    def _take(self, event: Event, now_s: float) -> None:
+        match event:
+            case RequestReceived():
+                self._begin_stream(event, now_s)
+            case DataReceived():
+                self._take_body(event)
+            case StreamEnded():
+                self._end_request(event.stream_id)
+            case StreamReset():
+                if not event.remote_reset:
+                    # The library's answer to a broken window.
+                    self._meter.note_reset(now_s)
+                self._drop(event.stream_id)
+            case PingAckReceived():
+                self._pong_by_s = None
+                self._ping_at_s = now_s + self.connections.timeouts.ping_s
+            case ConnectionTerminated():
+                self._end(None, "the client said goodbye")
+            case _:
+                # Windows and settings: `_send_some` looks at them. Trailers say nothing to us.
+                pass
+
+    def _start_some(self) -> None:
+        for _ in range(EXCHANGES_PER_TURN):
+            if not self._may_start():
+                return
+            stream = self._queue.popleft()
+            self._body_bytes -= stream.body_bytes
+            self._meter.note_request()
+            self.app.handle(stream.exchange)
+
+    def _may_start(self) -> bool:
+        return (
+            len(self._queue) > 0
+            and self._unsent_bytes < H2_UNSENT_BYTES_HIGH
+            and not self.is_congested
+            and not self.is_parked
+            and not self.is_closed
+        )
+
+    def note_parked(self) -> None:
+        if self.is_parked:
+            self._parked_s = self._parked_s or self.loop.time()
+            return
+        # Until now it was not the client's fault.
+        parked_s, self._parked_s = self.loop.time() - self._parked_s, 0.0
+        for stream in self._arriving.values():
+            stream.begun_s += parked_s
+        withheld, self._withheld = self._withheld, {}
+        for stream_id, count in withheld.items():
+            self._frames.acknowledge_received_data(count, stream_id)
+        self._take_another_turn()
+
+    def _settle(self) -> None:
+        """After anything happened: sends what is ready, and sees what comes next."""
+        if self.is_closed:
+            return
+        self._flush()
+        if self._meter.is_in_head:
+            if not self._is_in_head:
+                self._is_in_head = True
+                self.note_head_begun()
+        elif self._streams:
+            self._is_in_head = False
+            self.note_message_complete()
+        elif self.is_draining:
+            self.close()
+            return
+        elif self._is_in_head or self._deadline_s is None:
+            self._is_in_head = False
+            self.note_idle()
+        if self._may_start() or (self._unfed and not self.is_congested and self._meter.can_measure(self._unfed)):
+            self._take_another_turn()
+        self._adjust_reading()
+
+    def _take_another_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self.loop.call_soon(self._go_on)
+
+    def _adjust_reading(self) -> None:
+        is_full = self.is_congested or len(self._unfed) > _UNFED_BYTES_MAX
+        if is_full == self.is_reading_paused:
+            return
+        if is_full:
+            self.pause_reading()
+        else:
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        paused_s = self.loop.time() - self._paused_s
+        for stream in self._arriving.values():
+            stream.begun_s += paused_s
+        if self._pong_by_s is not None:
+            self._pong_by_s += paused_s
+        super().resume_reading()
+
+    def _flush(self) -> None:
+        data = self._frames.data_to_send()
+        if data:
+            self.write(data)
+
+    # Requests in.
+
+    def _begin_stream(self, event: RequestReceived, now_s: float) -> None:
+        stream_id = event.stream_id
+        if self._has_said_goodbye or len(self._streams) >= H2_STREAMS_MAX:
+            self._reset(stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        try:
+            head = read_head(event.headers)
+        except MalformedHead:
+            self._reset(stream_id, ErrorCodes.PROTOCOL_ERROR)
+            self._meter.note_reset(now_s)
+            return
+        exchange = Exchange(self.app, self, head.method, head.path, head.query, head.headers)
+        exchange.stream_id = stream_id
+        stream = self._streams[stream_id] = self._arriving[stream_id] = _Stream(stream_id, exchange, now_s)
+        if head.refused is not None:
+            self._refuse(stream, head.refused)
+        elif event.stream_ended is None:
+            self._decide_early(stream)
+
+    def _decide_early(self, stream: _Stream) -> None:
+        """A large body is not taken for a request that is refused anyway, nor is it asked for."""
+        headers = stream.exchange.headers
+        length = int(headers.get(b"content-length", b"0"))
+        expects = headers.get(b"expect", b"").lower() == b"100-continue"
+        if (expects or length > self._unasked_bytes_max) and self._is_admitted(stream, length) and expects:
+            try:
+                self._frames.send_headers(stream.id, _CONTINUE)
+            except ProtocolError:
+                pass
+
+    def _is_admitted(self, stream: _Stream, size: int) -> bool:
+        """Whether a body of this size, or at least as large, may come. Else its stream is refused."""
+        exchange = stream.exchange
+        if not stream.is_admitted:
+            refused = self.app.refusal(exchange)
+            if refused is not None:
+                self._refuse(stream, refused)
+                return False
+            stream.is_admitted = True
+        bytes_max = self.app.body_bytes_max
+        if size > bytes_max and not (exchange.ignores_body and size <= DRAINED_BODY_BYTES_MAX):
+            self._refuse(stream, PayloadTooLarge(f"a body has at most {bytes_max} bytes"))
+            return False
+        return True
+
+    def _take_body(self, event: DataReceived) -> None:
+        if self.is_parked:
+            self._withheld[event.stream_id] = self._withheld.get(event.stream_id, 0) + event.flow_controlled_length
+        else:
+            # What is taken in is bounded below, so that the window can be given back at once.
+            self._frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        stream = self._arriving.get(event.stream_id)
+        if stream is None or not event.data:
+            return
+        stream.received_bytes += len(event.data)
+        if stream.received_bytes > self._unasked_bytes_max and not self._is_admitted(stream, stream.received_bytes):
+            return
+        if not stream.exchange.ignores_body:
+            stream.body.append(event.data)
+            stream.body_bytes += len(event.data)
+            self._body_bytes += len(event.data)
+            if self._body_bytes > self._body_bytes_max:
+                self._refuse(stream, Throttled("this connection has too many large bodies under way"))
+
+    def _end_request(self, stream_id: int) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return
+        stream.has_ended = True
+        if self._arriving.pop(stream_id, None) is not None:
+            body = stream.body
+            stream.exchange.body = body[0] if len(body) == 1 else b"".join(body)
+            stream.body = []
+            self._queue.append(stream)
+
+    def _drop(self, stream_id: int) -> None:
+        """The stream is reset: nobody waits for its answer."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            if stream in self._queue:
+                self._queue.remove(stream)
+                self._body_bytes -= stream.body_bytes
+            self._forget(stream)
+            stream.exchange.gone()
+            if stream.endless is not None:
+                stream.endless.gone()
+
+    # Answers out.
+
+    def send(self, exchange: Exchange, response: Response) -> None:
+        stream = self._streams[exchange.stream_id]
+        assert stream.exchange is exchange
+        self._respond(stream, response)
+        if not self._is_in_turn:
+            if stream.unsent:
+                self._send_some()
+            self._settle()
+
+    def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
+        stream = self._streams[exchange.stream_id]
+        assert stream.exchange is exchange
+        endless = _Http2Stream(self, stream)
+        fields = (
+            (b":status", b"%d" % head.status),
+            (b"content-type", head.content_type),
+            (b"date", self.connections.date),
+            *head.headers,
+        )
+        try:
+            self._frames.send_headers(stream.id, fields, end_stream=exchange.is_head)
+        except ProtocolError:
+            # Reset, and its event is yet to be reached.
+            endless.is_over = True
+            return endless
+        if exchange.is_head:
+            endless.is_over = True
+            self._finish(stream)
+        else:
+            stream.ends = False
+            stream.endless = endless
+            stream.progress_s = self.loop.time()
+        if not self._is_in_turn:
+            self._settle()
+        return endless
+
+    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
+        raise MethodNotAllowed("WebSockets are opened over HTTP/1.1", allowed="")
+
+    def takes_endless(self, stream: _Stream) -> bool:
+        """Whether a stream may be sent more. What is with the library is not all with the client: windows are small."""
+        is_held_up = self.is_congested or self.is_closed or self._endless_bytes >= H2_UNSENT_BYTES_MAX
+        return not stream.unsent and not is_held_up
+
+    def send_endless(self, stream: _Stream, data: bytes, *, ends: bool) -> None:
+        if self.is_closed or stream.id not in self._streams:
+            return
+        stream.ends = ends
+        if not stream.unsent:
+            stream.progress_s = self.loop.time()
+        if data:
+            stream.unsent = memoryview(bytes(stream.unsent) + data if stream.unsent else data)
+            self._endless_bytes += len(data)
+            self._sending[stream.id] = stream
+            if not self.is_congested:
+                self._send_slice(stream)
+        elif ends and not stream.unsent:
+            self._end_endless(stream)
+        if not self._is_in_turn:
+            if stream.unsent:
+                self._send_some()
+            self._settle()
+
+    def _end_endless(self, stream: _Stream) -> None:
+        try:
+            self._frames.end_stream(stream.id)
+        except ProtocolError:
+            pass
+        self._finish(stream)
+
+    def _wake_endless(self) -> None:
+        for stream in self._streams.values():
+            if stream.endless is not None and stream.endless.is_ready:
+                stream.endless.ready()
+
+    def _refuse(self, stream: _Stream, error: TopicsError) -> None:
+        """What the stream still sends is not looked at."""
+        self._stop_arriving(stream)
+        self.app.refuse(stream.exchange, error)
+
+    def _respond(self, stream: _Stream, response: Response) -> None:
+        body = b"" if stream.exchange.is_head else response.body
+        if self._unsent_bytes + len(body) > H2_UNSENT_BYTES_MAX:
+            self._reset(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
+            self._forget(stream)
+            return
+        fields = (
+            (b":status", b"%d" % response.status),
+            (b"content-type", response.content_type),
+            (b"content-length", b"%d" % len(response.body)),
+            (b"date", self.connections.date),
+            *response.headers,
+        )
+        try:
+            self._frames.send_headers(stream.id, fields, end_stream=not body)
+        except ProtocolError:
+            return
+        if not body:
+            self._finish(stream)
+            return
+        stream.progress_s = self.loop.time()
+        if not self._sending:
+            self._progress_s = stream.progress_s
+        stream.unsent = memoryview(body)
+        self._unsent_bytes += len(body)
+        self._sending[stream.id] = stream
+        if not self.is_congested:
+            self._send_slice(stream)
+
+    def _send_some(self) -> None:
+        """As much as windows and the socket take, a slice of each stream at a time."""
+        budget = WRITE_HIGH_WATER_BYTES
+        while budget > 0 and self._sending and not self.is_congested and self._frames.outbound_flow_control_window > 0:
+            sent_bytes = 0
+            for stream in list(self._sending.values()):
+                sent_bytes += self._send_slice(stream)
+                if sent_bytes >= budget:
+                    break
+            if not sent_bytes:
+                return
+            budget -= sent_bytes
+            self._flush()
+        if budget <= 0:
+            self._take_another_turn()
+
+    def _send_slice(self, stream: _Stream) -> int:
+        """How many bytes it was. A stream that has more left goes behind the others."""
+        frames = self._frames
+        sent_bytes = 0
+        for _ in range(_SLICE_FRAMES):
+            library_stream = frames.streams.get(stream.id)
+            if library_stream is None or library_stream.closed:
+                break
+            room = min(
+                library_stream.outbound_flow_control_window,
+                frames.outbound_flow_control_window,
+                frames.max_outbound_frame_size,
+            )
+            if room <= 0:
+                break
+            part = stream.unsent[:room]
+            stream.unsent = stream.unsent[room:]
+            self._note_sent(stream, len(part))
+            sent_bytes += len(part)
+            self._meter.note_data_sent(len(part))
+            frames.send_data(stream.id, part, end_stream=stream.ends and not stream.unsent)
+            if not stream.unsent:
+                if stream.ends:
+                    self._finish(stream)
+                else:
+                    del self._sending[stream.id]
+                    assert stream.endless is not None
+                    stream.endless.ready()
+                break
+        if sent_bytes:
+            self._progress_s = stream.progress_s = self.loop.time()
+            if stream.unsent:
+                self._sending[stream.id] = self._sending.pop(stream.id)
+        return sent_bytes
+
+    def _note_sent(self, stream: _Stream, count: int) -> None:
+        """So many bytes of the stream wait no longer."""
+        if stream.endless is None:
+            self._unsent_bytes -= count
+            return
+        was_full = self._endless_bytes >= H2_UNSENT_BYTES_MAX
+        self._endless_bytes -= count
+        if was_full and self._endless_bytes < H2_UNSENT_BYTES_MAX:
+            self._wake_endless()
+
+    def _finish(self, stream: _Stream) -> None:
+        """The answer is on its way. What is left of the request is not wanted."""
+        if not stream.has_ended:
+            self._reset(stream.id, ErrorCodes.NO_ERROR)
+        self._forget(stream)
+
+    def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        try:
+            self._frames.reset_stream(stream_id, code)
+        except ProtocolError:
+            pass
+
+    def _forget(self, stream: _Stream) -> None:
+        self._stop_arriving(stream)
+        self._streams.pop(stream.id, None)
+        if self._sending.pop(stream.id, None) is not None:
+            self._note_sent(stream, len(stream.unsent))
+
+    def _stop_arriving(self, stream: _Stream) -> None:
+        if self._arriving.pop(stream.id, None) is not None:
+            self._body_bytes -= stream.body_bytes
+            stream.body = []
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._progress_s = self.loop.time()
+        # Not now: under TLS this may be called out of a write of ours.
+        self._take_another_turn()
+        self._wake_endless()
+
+    # Deadlines and ends.
+
+    def check_deadlines(self, now_s: float) -> None:
+        super().check_deadlines(now_s)
+        if self.is_closed or self.is_congested:
+            return
+        timeouts = self.connections.timeouts
+        has_answers = any(stream.endless is None for stream in self._sending.values())
+        if has_answers and now_s - self._progress_s >= timeouts.stalled_s:
+            self._end(ErrorCodes.ENHANCE_YOUR_CALM, "no window was opened for the answers")
+            return
+        self._drop_stalled(now_s - timeouts.stalled_s)
+        if self._pong_by_s is not None:
+            if now_s >= self._pong_by_s:
+                self._end(ErrorCodes.NO_ERROR, "a ping was not answered")
+                return
+        elif now_s >= self._ping_at_s:
+            self._pong_by_s = now_s + timeouts.pong_s
+            self._frames.ping(_PING)
+        for stream in list(self._arriving.values()):
+            if not self.is_parked and timeouts.is_body_late(now_s - stream.begun_s, stream.received_bytes):
+                self._refuse(stream, RequestTimeout("the body came too slowly"))
+        self._settle()
+
+    def _drop_stalled(self, since_s: float) -> None:
+        """Streams of which the client took nothing since then, though other streams may go on.
+
+        Their windows are shut, so that they can be told nothing but the reset. An answer that only waits for its turn
+        in the window of the connection stays.
+        """
+        for stream in list(self._sending.values()):
+            if stream.progress_s <= since_s and (stream.endless is not None or self._is_shut(stream)):
+                self._reset(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
+                self._drop(stream.id)
+
+    def _is_shut(self, stream: _Stream) -> bool:
+        library_stream = self._frames.streams.get(stream.id)
+        return library_stream is None or library_stream.outbound_flow_control_window <= 0
+
+    def say_last_words(self) -> bool:
+        """To streams without an end, as far as their windows go; then to all."""
+        stalled = [stream for stream in self._streams.values() if stream.endless is not None]
+        for stream in stalled:
+            assert stream.endless is not None
+            stream.endless.stalled()
+            while stream.unsent and self._send_slice(stream):
+                pass
+        self._end(ErrorCodes.ENHANCE_YOUR_CALM, "nothing was taken for too long")
+        return True
+
+    def time_out(self, reason: str) -> None:
+        self._end(ErrorCodes.ENHANCE_YOUR_CALM, reason)
+
+    def drain(self) -> None:
+        if self.is_closed:
+            self.transport.close()
+        elif not self._streams:
+            self.close()
+        elif not self._has_said_goodbye:
+            # The library can say it only as its last word.
+            goodbye = GoAwayFrame(0, last_stream_id=self._frames.highest_inbound_stream_id)
+            self._has_said_goodbye = True
+            self._flush()
+            self.write(goodbye.serialize())
+
+    def close(self) -> None:
+        self._end(ErrorCodes.NO_ERROR, "")
+
+    def _end(self, code: ErrorCodes | None, reason: str) -> None:
+        """Says goodbye, unless the library has done so, and closes."""
+        if self.is_closed:
+            return
+        if code is not None:
+            self._frames.close_connection(code, reason.encode())
+        self._flush()
+        self._abandon_all()
+        if code is ErrorCodes.NO_ERROR:
+            super().close()
+        else:
+            self.close_after_last_words()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._abandon_all()
+
+    def _abandon_all(self) -> None:
+        streams, self._streams = self._streams, {}
+        self._arriving.clear()
+        self._queue.clear()
+        self._sending.clear()
+        self._unfed = b""
+        for stream in streams.values():
+            stream.exchange.gone()
+            if stream.endless is not None:
+                stream.endless.gone()
+
+
+class _Http2Stream(Stream):
+    """An answer in DATA frames, as the windows of the client allow."""
+
+    __slots__ = ("_connection", "_stream")
+
+    def __init__(self, connection: Http2Connection, stream: _Stream) -> None:
+        super().__init__()
+        self._connection = connection
+        self._stream = stream
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.is_over and self._connection.takes_endless(self._stream)
+
+    def send(self, data: bytes) -> None:
+        if data and not self.is_over:
+            self._connection.send_endless(self._stream, data, ends=False)
+
+    def end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._connection.send_endless(self._stream, b"", ends=True)

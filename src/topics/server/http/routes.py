@@ -1,0 +1,180 @@
+"""Which path and method is which endpoint, and what a caller needs for it (http-api.md §§2, 4.3, 20)."""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from topics.server.auth import ADMIN, WRITE
+from topics.server.http.exchange import Exchange
+
+Handler = Callable[[Exchange], None]
+
+
+class Place(NamedTuple):
+    """Paths with a name in them: `prefix`, the name, and perhaps an action."""
+
+    prefix: bytes
+    parameter: str
+    # Scopes that an unknown method or action needs.
+    fallback_scopes: int
+    # Whether a key may be for some of these names only.
+    is_guarded: bool = True
+
+
+PLACES: Final = (
+    Place(b"/v0/topics/", "{topic}", WRITE),
+    Place(b"/v0/routers/", "{router}", ADMIN),
+    Place(b"/v0/watch/", "{wid}", 0, is_guarded=False),
+    # A key's prefixes are about the topics that a writer writes to: its endpoints look at them.
+    Place(b"/v0/writers/", "{writer}", WRITE, is_guarded=False),
+)
+
+
+# Actions that have a name of their own behind them, and what the paths of their endpoints call it.
+NAMED_ACTIONS: Final = {b"groups": b"{group}"}
+
+
+class Body(Enum):
+    """What an endpoint does with a request body."""
+
+    IGNORED = "ignored"
+    REQUIRED = "required"
+    # An empty one stands for `{}`, whatever its type.
+    OPTIONAL = "optional"
+    # As REQUIRED, but that an empty one has no type is not what is wrong with it.
+    MISSED = "missed"
+
+
+class Access(Enum):
+    """Whether an endpoint needs a key."""
+
+    KEY = "key"
+    OPEN = "open"
+    # Open unless the operator wants a key for probes too.
+    PROBE = "probe"
+    # The endpoint looks at the key itself.
+    OWN = "own"
+
+
+class Endpoint(NamedTuple):
+    name: str
+    handler: Handler
+    # All of these scopes are needed.
+    scopes: int = 0
+    body: Body = Body.IGNORED
+    access: Access = Access.KEY
+    # Answers also while the log is being recovered.
+    before_ready: bool = False
+    # A key may stand in the query (`token`): a browser's EventSource sends no headers of ours.
+    takes_query_token: bool = False
+
+
+class Match(NamedTuple):
+    """What a path leads to: endpoints by method (none for an unknown path), and the name in it, decoded."""
+
+    endpoints: dict[bytes, Endpoint]
+    # None where the path has no name, or one that is not UTF-8.
+    name: str | None
+    has_name: bool
+    # Scopes that an unknown method or sub-path needs.
+    fallback_scopes: int
+    # A key may be for some of these names only.
+    is_guarded: bool = False
+    # The name behind the action, decoded. None where there is none, or one that is not UTF-8.
+    inner_name: str | None = None
+    has_inner_name: bool = False
+
+
+_NOWHERE: Final = Match({}, None, False, 0)
+
+# Paths whose match is remembered. Whoever asks for others all the time gets them matched anew.
+_REMEMBERED_MAX: Final = 4096
+_REMEMBERED_BYTES_MAX: Final = 512
+
+
+class RouteTable:
+    """Endpoints at fixed paths, and below a name by action."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[bytes, Match] = {}
+        self._by_action: dict[Place, dict[bytes, dict[bytes, Endpoint]]] = {place: {} for place in PLACES}
+        self._remembered: dict[bytes, Match] = {}
+
+    def add(self, method: str, path: str, endpoint: Endpoint) -> None:
+        """A path is fixed, or that of a place, such as `/v0/topics/{topic}`, with an action behind it or not."""
+        for place, by_action in self._by_action.items():
+            prefix, name, action = path.partition(place.parameter)
+            if name:
+                assert prefix.encode() == place.prefix
+                by_action.setdefault(action.removeprefix("/").encode(), {})[method.encode()] = endpoint
+                return
+        self._fixed.setdefault(path.encode(), Match({}, None, False, 0)).endpoints[method.encode()] = endpoint
+
+    def endpoints(self) -> Iterator[tuple[str, str, Endpoint]]:
+        """Every endpoint with its method, and its path as it was added."""
+        for path, match in self._fixed.items():
+            for method, endpoint in match.endpoints.items():
+                yield method.decode(), path.decode(), endpoint
+        for place, by_action in self._by_action.items():
+            for action, endpoints in by_action.items():
+                path = place.prefix + place.parameter.encode() + (b"/" + action if action else b"")
+                for method, endpoint in endpoints.items():
+                    yield method.decode(), path.decode(), endpoint
+
+    def match(self, path: bytes) -> Match:
+        match = self._remembered.get(path)
+        if match is None:
+            match = self._match(path)
+            if len(path) <= _REMEMBERED_BYTES_MAX:
+                if len(self._remembered) >= _REMEMBERED_MAX:
+                    self._remembered.clear()
+                self._remembered[path] = match
+        return match
+
+    def _match(self, path: bytes) -> Match:
+        for place, by_action in self._by_action.items():
+            if path.startswith(place.prefix):
+                segment, slash, action = path[len(place.prefix) :].partition(b"/")
+                action, inner = _without_name(action)
+                endpoints = {} if not segment or (slash and not action) else by_action.get(action, {})
+                return Match(
+                    endpoints,
+                    _decoded_name(segment),
+                    True,
+                    place.fallback_scopes,
+                    place.is_guarded,
+                    _decoded_name(inner),
+                    bool(inner),
+                )
+        return self._fixed.get(path, _NOWHERE)
+
+
+def _without_name(action: bytes) -> tuple[bytes, bytes]:
+    """An action as its endpoint was added, and the name that stands in it, if any: `groups/g/commit` is
+    `groups/{group}/commit` and `g`."""
+    first, _, rest = action.partition(b"/")
+    parameter = NAMED_ACTIONS.get(first)
+    segment, slash, more = rest.partition(b"/")
+    if parameter is None or not segment:
+        return action, b""
+    return b"%b/%b%b%b" % (first, parameter, slash, more), segment
+
+
+def _decoded_name(segment: bytes) -> str | None:
+    try:
+        return decoded_segment(segment).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def allowed_methods(endpoints: dict[bytes, Endpoint]) -> str:
+    methods = {method.decode() for method in endpoints}
+    if "GET" in methods:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods))
+
+
+def decoded_segment(segment: bytes) -> bytes:
+    """A path segment with its escapes resolved; a broken escape stays as it is."""
+    return unquote_to_bytes(segment) if b"%" in segment else segment

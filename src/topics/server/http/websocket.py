@@ -1,0 +1,346 @@
+"""A WebSocket on one connection: bytes to messages, messages to bytes (RFC 6455; http-api.md §15).
+
+Frames are read by a library that refuses what is malformed, unmasked or too large. It counts neither fragments nor
+pings and does not look at the text, so that is done here. Compression is not offered: there is nothing to inflate.
+
+Rules of this file:
+
+1. Bytes are parsed step by step, and messages handled a few in one turn: what is received at once may hold thousands.
+2. While the session takes no more, a command waits for room, or the client does not take what it is sent, nothing more
+   is read from the socket.
+3. At most four messages wait for the client. Who wants to send one looks for room first; only replies go without.
+4. What arrived before the end is handled, and its replies are sent, before the end is answered.
+
+Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from topics.limits import KIB
+from topics.server.http.connections import ConnectionSet, Wire
+from topics.server.limits import (
+    EXCHANGES_PER_TURN,
+    WS_FRAGMENTS_MAX,
+    WS_MESSAGE_BYTES_MAX,
+    WS_PARSED_BYTES_PER_STEP,
+    WS_PINGS_MAX,
+    WS_PINGS_PER_S,
+    WS_QUEUED_MESSAGES_MAX,
+    WS_SILENT_PINGS_MAX,
+)
+
+# The library tells of every connection: only what went wrong is of interest.
+_library_logger: Final = logging.getLogger(f"{__name__}.library")
+_library_logger.setLevel(logging.WARNING)
+
+_STEP_BYTES_MAX: Final = 256 * KIB
+
+
+class Message(NamedTuple):
+    is_text: bool
+    content: bytes
+
+
+class Session(Protocol):
+    """What speaks through a connection."""
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether the next message may be handled now. Who makes it so again calls `WebSocketConnection.go_on`."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a reply is owed."""
+        ...
+
+    def handle(self, message: Message) -> None: ...
+
+    def resume(self) -> None:
+        """There is room for messages again."""
+        ...
+
+    def stop(self) -> None:
+        """Nothing but replies that are owed is sent any more."""
+        ...
+
+    def last_words(self) -> bytes:
+        """What to tell the client when the server stops."""
+        ...
+
+    def words_to_stalled(self) -> bytes:
+        """What to tell a client that took nothing for too long."""
+        ...
+
+    def gone(self) -> None:
+        """The connection is no more."""
+        ...
+
+
+class WebSocketConnection(Wire):
+    """Made by the request that asked for it. `answer` are the bytes that say yes to that."""
+
+    def __init__(
+        self,
+        connections: ConnectionSet,
+        transport: asyncio.Transport,
+        answer: bytes,
+        make_session: Callable[[WebSocketConnection], Session],
+    ) -> None:
+        super().__init__(connections, transport)
+        # It may be silent for as long as it answers pings.
+        self.note_message_complete()
+        # Whatever is not with the kernel counts as congestion: that is how we know how much waits.
+        transport.set_write_buffer_limits(high=1, low=0)
+        self._protocol = ServerProtocol(state=State.OPEN, max_size=WS_MESSAGE_BYTES_MAX, logger=_library_logger)
+        self._answer = answer
+        self._unparsed = memoryview(b"")
+        self._step_bytes = WS_PARSED_BYTES_PER_STEP
+        # Received in full, waiting for their turn.
+        self._messages: deque[Message] = deque()
+        # Of the message that comes in fragments, what has come.
+        self._is_text = False
+        self._fragments = bytearray()
+        self._fragment_count = 0
+        self._is_slow = False
+        self._turn_is_due = False
+        # Sent since the kernel last had all of it.
+        self._queued_count = 0
+        # No more commands: the server stops, once the replies that are owed are out.
+        self._is_stopping = False
+        self._pings = 0.0
+        self._pings_at_s = self.loop.time()
+        self._was_heard = True
+        self._silent_count = 0
+        self._beat_at_s = connections.now_s + connections.timeouts.ping_s
+        self._session = make_session(self)
+
+    def begin(self, received: bytes) -> None:
+        self.write(self._answer)
+        super().begin(received)
+
+    # Bytes in.
+
+    def data_received(self, data: bytes) -> None:
+        self.counters.bytes_received += len(data)
+        if self.is_closed or self._is_stopping:
+            return
+        self._was_heard = True
+        self.note_body_bytes(len(data))
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        if not self._turn_is_due:
+            self._take_turn()
+
+    def eof_received(self) -> bool:
+        """A client that ends the connection without a word has said enough."""
+        self.close()
+        return False
+
+    def go_on(self) -> None:
+        """Handles what waits, in a turn of its own."""
+        if not self._turn_is_due and not self.is_closed:
+            self._turn_is_due = True
+            self.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_is_due = False
+        for _ in range(EXCHANGES_PER_TURN):
+            if self.is_closed or self.is_congested or self.is_parked or not self._session.takes_more:
+                break
+            if self._messages:
+                self._session.handle(self._messages.popleft())
+            elif self._unparsed and not self._is_stopping:
+                self._parse_some()
+            else:
+                break
+        else:
+            self.go_on()
+        if (
+            not self._messages
+            and not self.is_closed
+            and (self._protocol.state is State.OPEN or not self._session.is_busy)
+        ):
+            self._flush()
+        if self._is_stopping:
+            self.settle()
+        elif not self.is_closed:
+            self._adjust_reading()
+
+    def _parse_some(self) -> None:
+        step = bytes(self._unparsed[: self._step_bytes])
+        self._unparsed = self._unparsed[self._step_bytes :]
+        self._protocol.receive_data(step)
+        events = self._protocol.events_received()
+        # Within a large message nothing can stand: longer steps take half the time.
+        self._step_bytes = WS_PARSED_BYTES_PER_STEP if events else min(2 * self._step_bytes, _STEP_BYTES_MAX)
+        message_count = len(self._messages)
+        for event in events:
+            assert isinstance(event, Frame)
+            self._take(event)
+        is_slow = self._fragment_count > 0 or bool(self._protocol.reader.buffer)
+        if is_slow and (not self._is_slow or len(self._messages) > message_count):
+            self.note_body_begun()
+        elif not is_slow:
+            self.note_message_complete()
+        self._is_slow = is_slow
+
+    def _take(self, frame: Frame) -> None:
+        opcode = frame.opcode
+        if opcode is Opcode.PING or opcode is Opcode.PONG:
+            self._note_ping()
+        elif opcode is not Opcode.CLOSE:
+            self._take_data(frame)
+
+    def _take_data(self, frame: Frame) -> None:
+        if frame.opcode is not Opcode.CONT:
+            self._is_text = frame.opcode is Opcode.TEXT
+            if frame.fin:
+                self._take_message(bytes(frame.data))
+                return
+        self._fragments += frame.data
+        self._fragment_count += 1
+        if frame.fin:
+            content = bytes(self._fragments)
+            self._fragments = bytearray()
+            self._fragment_count = 0
+            self._take_message(content)
+        elif self._fragment_count >= WS_FRAGMENTS_MAX:
+            self._protocol.fail(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {WS_FRAGMENTS_MAX} fragments")
+
+    def _take_message(self, content: bytes) -> None:
+        if self._is_text and not content.isascii():
+            try:
+                content.decode()
+            except UnicodeDecodeError as error:
+                self._protocol.fail(CloseCode.INVALID_DATA, f"{error.reason} at position {error.start}")
+                return
+        self._messages.append(Message(self._is_text, content))
+
+    def _note_ping(self) -> None:
+        now_s = self.loop.time()
+        forgiven = (now_s - self._pings_at_s) * WS_PINGS_PER_S
+        self._pings_at_s = now_s
+        self._pings = max(0.0, self._pings - forgiven) + 1
+        if self._pings > WS_PINGS_MAX and self._protocol.state is State.OPEN:
+            self._protocol.fail(CloseCode.POLICY_VIOLATION, "too many pings")
+
+    def _adjust_reading(self) -> None:
+        is_full = bool(self._unparsed) or bool(self._messages) or self.is_parked
+        if is_full and not self.is_reading_paused:
+            self.pause_reading()
+        elif not is_full and self.is_reading_paused:
+            self.resume_reading()
+
+    def note_parked(self) -> None:
+        if not self._is_stopping:
+            self._adjust_reading()
+        self.go_on()
+
+    # Messages out.
+
+    @property
+    def has_room(self) -> bool:
+        return self._queued_count < WS_QUEUED_MESSAGES_MAX and not self.is_closed and not self._is_stopping
+
+    def send(self, frame: bytes) -> None:
+        """A whole frame, as `text_frame` makes it."""
+        if self.is_closed:
+            return
+        if self.is_congested:
+            # More to take is no sign that nothing is taken.
+            self._congested_bytes += len(frame)
+        self.write(frame)
+        if self.is_congested:
+            self._queued_count += 1
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._queued_count = 0
+        if not self.is_closed:
+            self._session.resume()
+            self.go_on()
+
+    def _flush(self) -> None:
+        """What the library has to say: pongs, and the end."""
+        for data in self._protocol.data_to_send():
+            if data:
+                self.write(data)
+            elif not self.is_closed:
+                self._end()
+
+    # Ends.
+
+    def fail(self, code: CloseCode, reason: str) -> None:
+        if not self.is_closed:
+            self._protocol.fail(code, reason)
+            self._flush()
+
+    def _end(self) -> None:
+        self._session.stop()
+        self._messages.clear()
+        self._unparsed = memoryview(b"")
+        self.close_after_last_words()
+
+    def time_out(self, reason: str) -> None:
+        self.fail(CloseCode.POLICY_VIOLATION, reason)
+
+    def say_last_words(self) -> bool:
+        self.send(self._session.words_to_stalled())
+        self.fail(CloseCode.POLICY_VIOLATION, "nothing was taken for too long")
+        return True
+
+    def check_deadlines(self, now_s: float) -> None:
+        super().check_deadlines(now_s)
+        if self.is_closed:
+            return
+        if self.is_congested or self.is_reading_paused:
+            # Whatever it says, we would not hear it.
+            self._was_heard = True
+        elif now_s >= self._beat_at_s:
+            self._beat_at_s = now_s + self.connections.timeouts.ping_s
+            self._silent_count = 0 if self._was_heard else self._silent_count + 1
+            self._was_heard = False
+            if self._silent_count >= WS_SILENT_PINGS_MAX:
+                self.fail(CloseCode.INTERNAL_ERROR, "no answer to pings")
+            else:
+                self._protocol.send_ping(b"")
+                self._flush()
+
+    def drain(self) -> None:
+        """The server stops: the client is told so, after the replies that are owed to it."""
+        if not self.is_closed and not self._is_stopping:
+            self._is_stopping = True
+            self._session.stop()
+            self._messages.clear()
+            if self.is_reading_paused:
+                self.resume_reading()
+            self.settle()
+
+    def settle(self) -> None:
+        """Nothing is owed any more, maybe: then that was all."""
+        if self._is_stopping and not self.is_closed and not self._session.is_busy:
+            self.send(self._session.last_words())
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(CloseCode.GOING_AWAY, "the server stops")
+            self._flush()
+            if not self.is_closed:
+                self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._session.gone()
+
+
+def text_frame(text: bytes) -> bytes:
+    """A message in one frame, the same for whoever gets it: a server does not mask."""
+    return Frame(Opcode.TEXT, text).serialize(mask=False)

@@ -1,0 +1,1 @@
+"""Pushing records to clients that stay connected."""

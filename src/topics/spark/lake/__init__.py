@@ -1,0 +1,1 @@
+"""The lake: records of topics as Parquet files."""

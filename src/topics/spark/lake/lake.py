@@ -1,0 +1,161 @@
+"""The lake: Parquet files, and a chain of manifests that says which of them count.
+
+A manifest is `_topics/manifest-<20 digits>.json`, numbered from 1 without holes. Each names the files that it adds and
+removes, and the segments whose records are in the lake from then on. What is true at a number follows from the
+manifests up to it.
+
+rule 1  A file counts when a manifest adds it, until one removes it. Other files are invisible, whole or not.
+rule 2  A commit is the next number, put if absent. Nothing else decides between writers, and nothing is locked.
+rule 3  Who loses looks at what the winner did and keeps only what still fits: nothing is in the lake twice.
+rule 4  A file never changes. Its name has a digest of its bytes, so a repeat writes the same bytes under the same
+        name, and who reads an older manifest reads what it read before, until a vacuum removes what it names.
+rule 5  Files of one topic, epoch and date have seqs in ranges that do not overlap. An epoch is an instance of a topic:
+        one that was deleted and made anew has seqs of its own.
+
+No JVM here: `read` is the only function that is given a Spark session.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from topics.errors import FutureVersion
+from topics.spark.jobs.job import Conflict
+from topics.spark.lake.state import DATA, LakeDamaged, LakeManifest, LakeState, Part
+from topics.storage.fs import Fs, RealFs
+from topics.storage.shared_stores import SharedStore, open_shared_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSION: Final = 1
+MANIFESTS: Final = "_topics/manifest-"
+# How often a commit may come second before that is an error of its own.
+COMMITS_LOST_MAX: Final = 100
+
+
+class Lake:
+    """A lake as one process sees it: `state` is that of the newest manifest it has read. One thread."""
+
+    def __init__(self, store: SharedStore) -> None:
+        self.store = store
+        self.address = store.address
+        self.state = LakeState()
+        self._writer = token_hex(8)
+
+    def refresh(self) -> LakeState:
+        """Reads the manifests that came since."""
+        for manifest in self._manifests(self.state.number + 1):
+            self.state.apply(manifest)
+        return self.state
+
+    def at(self, number: int) -> LakeState:
+        """The state at a number from before. What a vacuum has removed since is still named."""
+        state = LakeState()
+        for manifest in self._manifests(1):
+            if state.number == number:
+                break
+            state.apply(manifest)
+        if state.number != number:
+            raise LakeDamaged(f"{self.address} has no manifest {number}, the newest is {state.number}")
+        return state
+
+    def commit(self, job: str, parts: Sequence[Part], *, now_ms: int) -> tuple[Part, ...]:
+        """Makes the parts true in one step, as far as they fit; returns those that are.
+
+        What they add is durable in the lake before. Raises `Conflict` when others are faster again and again.
+        """
+        for _ in range(COMMITS_LOST_MAX):
+            self.refresh()
+            kept = tuple(part for part in parts if self.state.fits(part))
+            if not kept:
+                return ()
+            manifest, state = self._next(job, kept, now_ms)
+            data = msgspec.json.encode(manifest)
+            name = manifest_name(state.number)
+            # An answer may get lost and the put be repeated: then the one that was first is this very one.
+            if self.store.put_if_absent(name, data) or self._read(name) == data:
+                self.state = state
+                return kept
+        raise Conflict(f"{self.address}: {COMMITS_LOST_MAX} commits of others came first; run fewer jobs at once")
+
+    def _next(self, job: str, parts: Sequence[Part], now_ms: int) -> tuple[LakeManifest, LakeState]:
+        adds = tuple(file for part in parts for file in part.adds)
+        removes = tuple(name for part in parts for name in part.removes)
+        manifest = LakeManifest(
+            v=VERSION,
+            job=job,
+            writer=self._writer,
+            parent=self.state.number,
+            created_ms=now_ms,
+            adds=adds,
+            removes=removes,
+            segments=tuple(segment for part in parts for segment in part.segments),
+            totals=self.state.totals_after(adds, removes),
+        )
+        # Also the proof that the rules hold, before anybody can see it.
+        return manifest, self.state.applied(manifest)
+
+    def _manifests(self, number: int) -> Iterator[LakeManifest]:
+        """Those from the number on. They are read one after the other: a listing may lag, a read does not."""
+        while (data := self._read(manifest_name(number))) is not None:
+            yield _decode(data, f"{self.address}/{manifest_name(number)}")
+            number += 1
+        later = [name for name in self.store.list(MANIFESTS) if name > manifest_name(number)]
+        if later:
+            raise LakeDamaged(f"{self.address} has no {manifest_name(number)}, but {later[0]}: the chain is broken")
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self.store.read_range(name, 0, self.store.size(name))
+        except FileNotFoundError:
+            return None
+
+
+def open_lake(address: str, fs: Fs | None = None) -> Lake:
+    """The lake at a path, a `file:` address or `s3://bucket/prefix`, as it is now. The first commit makes it."""
+    lake = Lake(open_shared_store(address, fs or RealFs()))
+    lake.refresh()
+    return lake
+
+
+def manifest_name(number: int) -> str:
+    return f"{MANIFESTS}{number:020d}.json"
+
+
+def _decode(data: bytes, where: str) -> LakeManifest:
+    try:
+        version = msgspec.json.decode(data, type=_Version).v
+        if version > VERSION:
+            raise FutureVersion(f"{where}: version {version}, this one knows {VERSION}; use a newer topics")
+        return msgspec.json.decode(data, type=LakeManifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LakeDamaged(f"{where} is not readable: {error}") from error
+
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+def read(
+    spark: "SparkSession", address: str, *, topics: Iterable[str] | None = None, at: int | None = None
+) -> "DataFrame":
+    """The records of the lake, or of some topics in it, as they were at a manifest; by default the newest.
+
+    Only files that count are read: a plain read of the folder would also see what a job that was killed left there.
+    """
+    from topics.spark.lake.files import read_frame
+
+    lake = open_lake(address)
+    state = lake.state if at is None else lake.at(at)
+    files = state.files_of(topics)
+    if at is not None:
+        there = set(lake.store.list(DATA))
+        gone = [file.name for file in files if file.name not in there]
+        if gone:
+            raise LakeDamaged(
+                f"{address}: {len(gone)} files of manifest {at} are gone, such as {gone[0]}: a vacuum removed them"
+            )
+    return read_frame(spark, lake.address, [file.name for file in files])

@@ -1,0 +1,1 @@
+"""Reading topics on Spark."""

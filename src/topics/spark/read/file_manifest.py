@@ -1,0 +1,312 @@
+"""Manifests without an engine: from what a snapshot says of a topic, or from the names and ends of segment files.
+
+A snapshot is a picture of the moment of a checkpoint: what was written, deleted or evicted since is not in it. Times
+go on: what has expired by now is hidden by now.
+
+Files alone know no floors. What lies between two segments that do not meet was deleted, or was taken away; nobody can
+tell, so it is told.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from topics.errors import TopicsError
+from topics.formats.frame_table import ENTRIES, from_frames
+from topics.formats.segment_index import ENTRY_BYTES, IndexEntry, entry_at
+from topics.formats.snapshot import SegmentState, TopicState
+from topics.spark.manifest import Manifest, Segment
+from topics.spark.read.tables import TopicFacts
+from topics.storage import layout
+from topics.storage.stores import SegmentStore, file_address
+
+logger = logging.getLogger(__name__)
+
+# How many questions a bucket is asked at a time.
+_QUESTIONS_MAX: Final = 16
+_TOPIC_JSON_BYTES_MAX: Final = 1 << 20
+
+
+class DamagedFiles(TopicsError):
+    """Files that are not what they should be. Nothing was read from them."""
+
+    code = "damaged"
+
+    def __init__(self, where: str, expected: str, found: str) -> None:
+        super().__init__(
+            f"{where}: expected {expected}, found {found}; run `topics verify` on a data directory, or "
+            "`topics pipeline verify` on an archive, to see all that is wrong",
+            {"file": where},
+        )
+
+
+class Files(NamedTuple):
+    """Where the segments of one topic are: a store, and what stands in front of their names in it."""
+
+    store: SegmentStore
+    folder: str
+
+    def name(self, first_seq: int, kind: str) -> str:
+        return f"{self.folder}{layout.segment_stem(first_seq)}.{kind}"
+
+    def uri(self, first_seq: int) -> str:
+        address = self.store.address.rstrip("/")
+        name = self.name(first_seq, "data")
+        return f"{address}/{name}" if "://" in address else file_address(f"{address}/{name}")
+
+    def read_whole(self, first_seq: int, kind: str) -> bytes:
+        name = self.name(first_seq, kind)
+        return self.store.read_range(name, 0, self.store.size(name))
+
+
+def topic_files(store: SegmentStore, topic_id: int) -> Files:
+    """In a tier."""
+    return Files(store, f"topics/{layout.topic_name(topic_id)}/")
+
+
+class _Floors(NamedTuple):
+    """Last seqs that went, by reason."""
+
+    cap: int
+    ttl: int
+    trim: int
+
+    def evict_floor(self, head_seq: int) -> int:
+        return min(max(self) + 1, head_seq + 1)
+
+
+# From a snapshot.
+
+
+def manifest_of_state(
+    state: TopicState, store_id: str, files_of: Callable[[SegmentState], Files], *, now_ms: int
+) -> Manifest:
+    """What is in segments of a topic; the head is the last seq of them, or of those that are known to be lost."""
+    head_seq = max(state.checkpointed_seq, _lost_behind(state))
+    floors = _floors(state, head_seq, files_of, now_ms)
+    evict_floor = floors.evict_floor(head_seq)
+    delete_below = min(state.delete_below, head_seq + 1)
+    kept = [segment for segment in state.segments if segment.last_seq >= evict_floor]
+    return Manifest(
+        topic=state.name,
+        store_id=store_id,
+        topic_id=state.id,
+        epoch=state.epoch,
+        head_seq=head_seq,
+        durable_seq=head_seq,
+        earliest_seq=max(evict_floor, delete_below, min(state.first_live, head_seq + 1)),
+        evict_floor=evict_floor,
+        cap_floor=floors.cap,
+        ttl_floor=floors.ttl,
+        trim_floor=floors.trim,
+        delete_below=delete_below,
+        lost_ranges=tuple((first, last) for first, last in state.lost if evict_floor <= last <= head_seq),
+        checkpointed_seq=head_seq,
+        pending_deletes=tuple(state.pending_deletes),
+        segments=tuple(_noted_segment(segment, files_of(segment)) for segment in kept),
+    )
+
+
+def _lost_behind(state: TopicState) -> int:
+    """The last seq of what is lost right behind the segments."""
+    return max((last for first, last in state.lost if first == state.checkpointed_seq + 1), default=0)
+
+
+def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState], Files], now_ms: int) -> _Floors:
+    cap_floor, ttl_floor = min(state.cap_floor, head_seq), min(state.ttl_floor, head_seq)
+    cap_records = state.config.get("cap_records", 0)
+    if cap_records and state.config.get("discard", "old") == "old":
+        cap_floor = max(cap_floor, head_seq - cap_records)
+    ttl_ms = state.config.get("ttl_ms", 0)
+    if ttl_ms:
+        first_seq = max(state.first_live, cap_floor + 1)
+        expired_seq = _expired_last_seq(state.segments, first_seq, now_ms - ttl_ms, files_of)
+        # Dead slots in front are nobody's loss: something live must have expired.
+        if expired_seq >= first_seq:
+            ttl_floor = max(ttl_floor, expired_seq)
+    return _Floors(cap_floor, ttl_floor, min(state.trim_floor, head_seq))
+
+
+def _expired_last_seq(
+    segments: Iterable[SegmentState], first_seq: int, cutoff_ts: int, files_of: Callable[[SegmentState], Files]
+) -> int:
+    """Last seq of the run from `first_seq` on whose times are before the cutoff; one less when there is none."""
+    expired_seq = first_seq - 1
+    for segment in segments:
+        if segment.last_seq < first_seq:
+            continue
+        if segment.last_ts < cutoff_ts:
+            expired_seq = segment.last_seq
+            continue
+        if segment.first_ts < cutoff_ts:
+            idx = files_of(segment).read_whole(segment.first_seq, "idx")[: segment.entry_count * ENTRY_BYTES]
+            times = np.frombuffer(idx, dtype=ENTRIES, count=len(idx) // ENTRY_BYTES)["ts"]
+            expired_seq = max(expired_seq, segment.first_seq + int(np.searchsorted(times, cutoff_ts)) - 1)
+        break
+    return expired_seq
+
+
+def _noted_segment(segment: SegmentState, files: Files) -> Segment:
+    return Segment(
+        first_seq=segment.first_seq,
+        last_seq=segment.last_seq,
+        tier=segment.tier,
+        uri=files.uri(segment.first_seq),
+        data_len=segment.data_bytes,
+        idx_len=segment.entry_count * ENTRY_BYTES,
+        min_ts=segment.first_ts,
+        max_ts=segment.last_ts,
+        records=segment.entry_count,
+        live=segment.live_count,
+        sealed=segment.sealed,
+        digest=segment.digest.hex(),
+    )
+
+
+def facts_of_state(state: TopicState, manifest: Manifest) -> TopicFacts:
+    """`config` has only what was set to something else than the default; of a snapshot that is all there is."""
+    first_seqs = {segment.first_seq for segment in manifest.segments}
+    live_bytes = sum(segment.live_bytes for segment in state.segments if segment.first_seq in first_seqs)
+    live = sum(segment.live for segment in manifest.segments)
+    return TopicFacts(state.config.get("type", "log"), live, live_bytes, msgspec.json.encode(state.config).decode())
+
+
+# From files.
+
+
+class _Described(msgspec.Struct):
+    """The members of a `topic.json` that matter here."""
+
+    name: str
+    id: int | None = None
+    epoch: int = 1
+    config: dict[str, Any] = {}
+    cap_floor: int = 0
+    ttl_floor: int = 0
+    trim_floor: int = 0
+    delete_below: int = 0
+
+
+def manifest_of_files(
+    files: Files, names: Sequence[str], topic_id: int, store_id: str
+) -> tuple[Manifest, TopicFacts] | None:
+    """The topic whose segment files have these names. None when there is not one.
+
+    Raises `DamagedFiles` for a pair that does not fit together.
+    """
+    described = _describe(files, names, topic_id)
+    segments = found_segments(files, names)
+    if not segments:
+        return None
+    for before, after in pairwise(segments):
+        if before.last_seq + 1 < after.first_seq:
+            logger.warning(
+                '%s: topic "%s": no segment has seqs %d to %d; they were deleted, or their files are missing',
+                files.store.address,
+                described.name,
+                before.last_seq + 1,
+                after.first_seq - 1,
+            )
+    head_seq = segments[-1].last_seq
+    floors = _Floors(
+        *(min(floor, head_seq) for floor in (described.cap_floor, described.ttl_floor, described.trim_floor))
+    )
+    evict_floor = floors.evict_floor(head_seq)
+    delete_below = min(described.delete_below, head_seq + 1)
+    manifest = Manifest(
+        topic=described.name,
+        store_id=store_id,
+        topic_id=topic_id,
+        epoch=described.epoch,
+        head_seq=head_seq,
+        durable_seq=head_seq,
+        earliest_seq=max(evict_floor, delete_below, segments[0].first_seq),
+        evict_floor=evict_floor,
+        cap_floor=floors.cap,
+        ttl_floor=floors.ttl,
+        trim_floor=floors.trim,
+        delete_below=delete_below,
+        checkpointed_seq=head_seq,
+        segments=tuple(segment for segment in segments if segment.last_seq >= evict_floor),
+    )
+    config = msgspec.json.encode(described.config).decode()
+    count, size = (sum(getattr(segment, name) for segment in manifest.segments) for name in ("live", "data_len"))
+    return manifest, TopicFacts(str(described.config.get("type", "log")), count, size, config)
+
+
+def _describe(files: Files, names: Sequence[str], topic_id: int) -> _Described:
+    if layout.TOPIC_JSON not in names:
+        return _Described(name=f"topic-{topic_id}")
+    name = f"{files.folder}{layout.TOPIC_JSON}"
+    raw = files.store.read_range(name, 0, _TOPIC_JSON_BYTES_MAX)
+    try:
+        return msgspec.json.decode(raw, type=_Described)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedFiles(f"{files.store.address}/{name}", "a description of the topic", str(error)) from error
+
+
+def found_segments(files: Files, names: Iterable[str], after_seq: int = 0) -> list[Segment]:
+    """Segments of a topic's folder that begin behind `after_seq`, by what their files say."""
+    kinds: dict[int, set[str]] = {}
+    for name in names:
+        parsed = layout.segment_of(name)
+        if parsed is not None and parsed[0] > after_seq:
+            kinds.setdefault(parsed[0], set()).add(parsed[1])
+    for first_seq, found in sorted(kinds.items()):
+        if "data" not in found:
+            raise DamagedFiles(f"{files.store.address}/{files.name(first_seq, 'data')}", "a file", "none")
+    with ThreadPoolExecutor(_QUESTIONS_MAX) as pool:
+        segments = list(pool.map(lambda item: _found_segment(files, *item), sorted(kinds.items())))
+    for before, after in pairwise(segments):
+        if before.last_seq >= after.first_seq:
+            where = f"{files.store.address}/{files.name(after.first_seq, 'data')}"
+            raise DamagedFiles(where, f"seqs behind {before.last_seq}", f"seq {after.first_seq}")
+    return segments
+
+
+def _found_segment(files: Files, first_seq: int, kinds: set[str]) -> Segment:
+    """Of the index only the ends are looked at: an archive has many. Without one the frames are walked."""
+    data_len = files.store.size(files.name(first_seq, "data"))
+    if "idx" in kinds:
+        idx_name = files.name(first_seq, "idx")
+        idx_len = files.store.size(idx_name)
+        first, last = _ends_of_index(files, idx_name, idx_len, data_len)
+        entry_count, live, min_ts, max_ts = idx_len // ENTRY_BYTES, idx_len // ENTRY_BYTES, first.ts, last.ts
+    else:
+        table = from_frames(files.read_whole(first_seq, "data"), first_seq=first_seq)
+        if table.bad or not len(table):
+            found = f"{table.bad[0].reason} at offset {table.bad[0].offset}" if table.bad else "nothing"
+            raise DamagedFiles(f"{files.store.address}/{files.name(first_seq, 'data')}", "whole frames", found)
+        entry_count = int(table.headers["seq"][-1]) - first_seq + 1
+        live, min_ts, max_ts = len(table), int(table.headers["ts"][0]), int(table.headers["ts"][-1])
+    return Segment(
+        first_seq=first_seq,
+        last_seq=first_seq + entry_count - 1,
+        tier="archive",
+        uri=files.uri(first_seq),
+        data_len=data_len,
+        idx_len=entry_count * ENTRY_BYTES,
+        min_ts=min_ts,
+        max_ts=max_ts,
+        records=entry_count,
+        live=live,
+        sealed=True,
+        digest="",
+    )
+
+
+def _ends_of_index(files: Files, name: str, idx_len: int, data_len: int) -> tuple[IndexEntry, IndexEntry]:
+    """Its first and its last entry, which tell whether it belongs to the data: the last one is never a hole."""
+    where = f"{files.store.address}/{name}"
+    if idx_len == 0 or idx_len % ENTRY_BYTES:
+        raise DamagedFiles(where, f"entries of {ENTRY_BYTES} bytes", f"{idx_len} bytes")
+    first = entry_at(files.store.read_range(name, 0, ENTRY_BYTES), 0)
+    last = entry_at(files.store.read_range(name, idx_len - ENTRY_BYTES, ENTRY_BYTES), 0)
+    if not last.length or last.offset + last.length != data_len:
+        raise DamagedFiles(where, f"an index that ends with its data at {data_len}", f"{last.offset + last.length}")
+    return first, last

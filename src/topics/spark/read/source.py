@@ -1,0 +1,319 @@
+"""What is behind the format `topics` when it is read, in batches and in streams.
+
+Constructors do nothing: Spark makes these objects several times for each query, on the driver and in tasks, and sends
+them by pickle. What a task needs is in its partition. A reader's state is only what it may forget: a streaming query
+that is restarted goes on from its offsets alone.
+
+`pushFilters` is not overridden. Spark keeps the pushed plan with the DataFrame, so that a second use of it would get
+the rows of the first filter.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import structs
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from topics.client import Client
+from topics.errors import TopicNotFound
+from topics.spark import schemas
+from topics.spark.access import open_client
+from topics.spark.manifest import Manifest, epoch_of
+from topics.spark.options import BadOption, ReadOptions, parse_columns, parse_options
+from topics.spark.read import offline
+from topics.spark.read import trigger_plan as stream_plan
+from topics.spark.read.locate import ask_manifest, read_partitions
+from topics.spark.read.pace import Pace
+from topics.spark.read.plan import Partition, plan_batch
+from topics.spark.read.tables import TableName, TopicFacts, facts_of, table_batches
+from topics.spark.read.trigger_plan import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+REQUESTS_AT_ONCE: Final = 8
+# So long they are asked one after the other: on the same machine threads are in each other's way.
+IN_TURN_S_MAX: Final = 0.2
+# Of partitions that share a task.
+PACKED_RECORDS_MAX: Final = 20_000
+PACKED_PARTITIONS_MAX: Final = 50
+
+
+def schema_text(given: Mapping[str, str]) -> str:
+    """The columns of a read with these options, as DDL."""
+    return schemas.ddl(schemas.schema_of(parse_columns(given)))
+
+
+def batch_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsReader":
+    options = parse_options(given, mode="batch", environment=os.environ)
+    return TopicsReader(options, schemas.read_schema(options, schema))
+
+
+def stream_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsStreamReader":
+    options = parse_options(given, mode="stream", environment=os.environ)
+    return TopicsStreamReader(options, schemas.read_schema(options, schema))
+
+
+class Part(InputPartition):
+    """What one task reads, one behind the other."""
+
+    def __init__(self, partitions: Sequence[Partition]) -> None:
+        super().__init__(None)
+        self.partitions = tuple(partitions)
+
+
+def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: ReadOptions) -> list[Part]:
+    """Tasks for these partitions, small ones of several topics in one: starting a task costs more than reading a
+    thousand records.
+
+    Decided by seqs alone, from the cursors of the topics on: floors and files change between two attempts of a batch,
+    and the second must be split like the first.
+    """
+    parts: list[Part] = []
+    waiting: list[Partition] = []
+    waiting_records = 0
+    records_max = 0 if options.min_partitions else min(options.max_records_per_partition, PACKED_RECORDS_MAX)
+    before = dict(cursors)
+    for partition in partitions:
+        records = partition.last_seq - before.get(partition.topic, partition.first_seq - 1)
+        before[partition.topic] = partition.last_seq
+        if waiting and (waiting_records + records > records_max or len(waiting) == PACKED_PARTITIONS_MAX):
+            parts.append(Part(waiting))
+            waiting, waiting_records = [], 0
+        waiting.append(partition)
+        waiting_records += records
+    return [*parts, Part(waiting)] if waiting else parts
+
+
+class TablePart(InputPartition):
+    """What a table other than `records` is made from."""
+
+    def __init__(self, table: TableName, manifests: Sequence[Manifest], facts: Mapping[str, TopicFacts]) -> None:
+        super().__init__(None)
+        self.table = table
+        self.manifests = manifests
+        self.facts = facts
+
+
+# Batch.
+
+
+class TopicsReader(DataSourceReader):
+    """One snapshot: its partitions are planned once, at the first action."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        if options.table == "records":
+            return pack(plan_batch(take_manifests(options), options), {}, options)
+        if options.path is not None:
+            view = offline.take_manifests(options)
+            return [TablePart(options.table, view.manifests, view.facts)]
+        manifests = take_manifests(replace(options, pin_ms=0))
+        if options.table != "topics":
+            return [TablePart(options.table, manifests, {})]
+        facts = take_facts(options, [manifest.topic for manifest in manifests])
+        return [TablePart("topics", [manifest for manifest in manifests if manifest.topic in facts], facts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Part):
+            yield from read_partitions(partition.partitions, self._options, self._schema)
+        elif isinstance(partition, TablePart):
+            for batch in table_batches(partition.table, partition.manifests, partition.facts):
+                yield schemas.with_schema(batch, self._schema)
+
+
+def take_manifests(options: ReadOptions) -> list[Manifest]:
+    """One picture of each topic that the options name, with its files pinned for as long as the options say."""
+    if options.path is not None:
+        return offline.take_manifests(options).manifests
+    with open_client(options) as client:
+        topics = _Topics(client, options)
+        return list(topics.manifests([Wanted(name) for name in topics.names()], pin_ms=options.pin_ms).values())
+
+
+def take_facts(options: ReadOptions, names: Sequence[str]) -> dict[str, TopicFacts]:
+    """What else there is to say about these topics; of one that went meanwhile nothing."""
+    facts: dict[str, TopicFacts] = {}
+    with open_client(options) as client:
+        for name in names:
+            with suppress(TopicNotFound):
+                facts[name] = facts_of(client.topic(name))
+    return facts
+
+
+class Wanted(NamedTuple):
+    """A picture that is asked for. Of a topic that `may_be_gone` there may be none."""
+
+    topic: str
+    from_seq: int = 0
+    to_seq: int | None = None
+    may_be_gone: bool = False
+
+
+class _Topics:
+    """The subscribed topics of a server, as they are now."""
+
+    def __init__(self, client: Client, options: ReadOptions) -> None:
+        self._client = client
+        self._options = options
+
+    def names(self) -> Sequence[str]:
+        """Those of the list, whether they are there or not, or those that match now."""
+        if self._options.subscribe_pattern is None:
+            return self._options.subscribe
+        return list(filter(self.is_subscribed, self._client.topic_names()))
+
+    def is_subscribed(self, name: str) -> bool:
+        pattern = self._options.subscribe_pattern
+        return name in self._options.subscribe if pattern is None else re.fullmatch(pattern, name) is not None
+
+    def manifests(self, wanted: Sequence[Wanted], *, pin_ms: int = 0) -> dict[str, Manifest]:
+        """By name, in the given order. When the way to the server is long, some at a time.
+
+        Raises `TopicNotFound` for a topic that was asked for by name and is not there.
+        """
+
+        def ask(each: Wanted) -> Manifest | None:
+            try:
+                return ask_manifest(self._client, each.topic, each.from_seq, each.to_seq, pin_ms=pin_ms)
+            except TopicNotFound:
+                if each.may_be_gone or self._options.subscribe_pattern is not None:
+                    return None
+                raise
+
+        started_s = monotonic()
+        found = [ask(each) for each in wanted[:1]]
+        rest = wanted[1:]
+        if len(rest) * (monotonic() - started_s) < IN_TURN_S_MAX:
+            found += map(ask, rest)
+        else:
+            with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+                found += pool.map(ask, rest)
+        return {each.topic: manifest for each, manifest in zip(wanted, found, strict=True) if manifest is not None}
+
+
+# Streams.
+
+
+class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The driver's side of a streaming query, in a process of its own; tasks get another instance, by pickle."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._client: Client | None = None
+        self._initial: dict[str, Any] | None = None
+        # Heads that must not be passed, under the trigger AvailableNow.
+        self._ceilings: dict[str, int] | None = None
+        self._heads: Offset | None = None
+        self._pace = Pace(options)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        # Asked for twice, and the heads move meanwhile.
+        if self._initial is None:
+            manifests = self._manifests_now([Wanted(name) for name in self._topics.names()])
+            self._initial = stream_plan.initial_offset(list(manifests.values()), self._options).as_json()
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        # What follows from a topic that is gone is for the offset to say, which knows whether it was there.
+        wanted = [Wanted(name, may_be_gone=True) for name in self._topics.names()]
+        self._ceilings = {name: manifest.head_seq for name, manifest in self._manifests_now(wanted).items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return self._pace.default_limit()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begin = Offset.from_json(start)
+        self._require_subscribed(begin)
+        wanted = [
+            Wanted(name, known.seq + 1, may_be_gone=True) if (known := begin.topics.get(name)) else Wanted(name)
+            for name in self._topics.names()
+        ]
+        end = stream_plan.next_offset(
+            begin,
+            self._manifests_now(wanted),
+            self._options,
+            read_all=isinstance(limit, ReadAllAvailable),
+            ceilings=self._ceilings,
+            may_wait=self._ceilings is None and self._pace.may_wait(),
+        )
+        if end is begin:
+            return start
+        self._pace.note_batch()
+        return end.as_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._heads is None else self._heads.as_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin, target = Offset.from_json(start), Offset.from_json(end)
+        planned = stream_plan.partitions_between(begin, target, self._manifests_between(begin, target), self._options)
+        cursors = {
+            # A topic that is new to the query, or made anew, begins with its first seq.
+            name: known.seq if (known := begin.topics.get(name)) and known.epoch == topic.epoch else 0
+            for name, topic in target.topics.items()
+        }
+        partitions = [replace(partition, epoch=epoch_of(partition.epoch)) for partition in planned]
+        return pack(partitions, cursors, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Part):
+            yield from read_partitions(partition.partitions, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing hangs on it: it comes late, and not always."""
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    # Pictures.
+
+    @property
+    def _topics(self) -> _Topics:
+        if self._client is None:
+            self._client = open_client(self._options)
+        return _Topics(self._client, self._options)
+
+    def _require_subscribed(self, begin: Offset) -> None:
+        """A topic that the query was told to leave alone is not one that was deleted."""
+        for name in begin.topics:
+            if not self._topics.is_subscribed(name):
+                raise BadOption(
+                    f'the checkpoint has topic "{name}", which is not subscribed any more: subscribe to it again, '
+                    "or begin a new checkpoint"
+                )
+
+    def _manifests_now(self, wanted: Sequence[Wanted]) -> dict[str, Manifest]:
+        found = _by_instance(self._topics.manifests(wanted))
+        self._heads = stream_plan.heads(found.values())
+        return found
+
+    def _manifests_between(self, begin: Offset, target: Offset) -> dict[str, Manifest]:
+        """Those of the topics that move, with the files of the batch pinned."""
+        wanted: list[Wanted] = []
+        for name, topic in target.topics.items():
+            known = begin.topics.get(name)
+            if known is not None and known[:2] == topic[:2]:
+                continue
+            first_seq = known.seq + 1 if known is not None and known.epoch == topic.epoch else 0
+            wanted.append(Wanted(name, first_seq, topic.seq, may_be_gone=True))
+        return _by_instance(self._topics.manifests(wanted, pin_ms=self._options.pin_ms))
+
+
+def _by_instance(manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
+    """The same with the number of the instance in place of the epoch: offsets are about one instance."""
+    return {name: structs.replace(manifest, epoch=manifest.instance) for name, manifest in manifests.items()}

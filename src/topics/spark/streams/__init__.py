@@ -1,0 +1,1 @@
+"""Reading directories of the partitioned engine on Spark."""

@@ -1,0 +1,279 @@
+"""The rows of one partition on their way to the server, in chunks, some requests at a time.
+
+*Staged* chunks wait for the commit, which takes them in the order of their numbers: they may arrive in any order.
+*Direct* ones are appended as they arrive, so those of a topic are sent one after the other. The key of a chunk names
+its place and its content: a repeat adds nothing while the topic remembers keys, and other rows are no repeat.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import xxhash
+
+from topics.client import Client
+from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound
+from topics.spark.options import BadOption
+from topics.spark.write.body import BadRow, Chunk, ChunkCutter, ChunkLimits, first_null, record_texts, refused_row
+from topics.spark.write.options import WriteOptions
+
+T = TypeVar("T")
+
+# Shorter, and a restart may come too late for its repeats to be known.
+WINDOW_MS_MIN: Final = 3_600_000
+# Of topics that are made for a direct write, when their config says nothing about it.
+WINDOW_MS_CREATED: Final = 86_400_000
+# Rows of several topics may fill so many chunks before some are sent that are not full.
+_WAITING_CHUNKS_MAX: Final = 4
+
+
+class TopicPart(NamedTuple):
+    """What a task has written to one topic. `first_seq` is known of direct writes only."""
+
+    chunks: int
+    records: int
+    first_seq: int | None = None
+
+
+def with_topic(client: Client, name: str, options: WriteOptions, call: Callable[[], T], *, is_direct: bool) -> T:
+    """What the call returns, with the topic created first if it is not there and may be."""
+    try:
+        return call()
+    except TopicNotFound as error:
+        if not options.create_topic:
+            raise BadOption(f"{error.message}: create it, or write with option `createTopic=true`") from error
+    config = dict(options.topic_config)
+    if is_direct:
+        config.setdefault("idempotency_window_ms", WINDOW_MS_CREATED)
+    # Of several tasks that come here the first one creates it, and the others ask for the same.
+    client.put_topic(name, config)
+    return call()
+
+
+class Sender(ABC):
+    """How a chunk gets to the server. Any thread."""
+
+    # Whether records are seen at once. Then chunks of a topic are sent one after the other.
+    is_direct: bool
+
+    def __init__(self, client: Client, options: WriteOptions) -> None:
+        self._client = client
+        self._options = options
+
+    def _with_topic(self, name: str, call: Callable[[], T]) -> T:
+        return with_topic(self._client, name, self._options, call, is_direct=self.is_direct)
+
+    @abstractmethod
+    def check_topic(self, name: str) -> None:
+        """Refuses a topic before the first chunk."""
+
+    @abstractmethod
+    def send(self, topic: str, number: int, chunk: Chunk) -> int | None:
+        """The first seq of the records, if they have some."""
+
+
+class StagedSender(Sender):
+    is_direct = False
+
+    def __init__(self, client: Client, options: WriteOptions, writer: str, epoch: int, part: int, attempt: int) -> None:
+        super().__init__(client, options)
+        self._writer = writer.encode()
+        self._place = (epoch, part, attempt)
+
+    def check_topic(self, name: str) -> None:
+        """One that is not there says so when it is written to."""
+
+    def send(self, topic: str, number: int, chunk: Chunk) -> int | None:
+        # Without blanks: a server is fastest to check that kind of body.
+        body = b'{"writer":"%b","epoch":%d,"part":%d,"attempt":%d,"chunk":%d,"records":%b}' % (
+            self._writer,
+            *self._place,
+            number,
+            chunk.records,
+        )
+        answer = self._with_topic(topic, lambda: self._client.stage(topic, body))
+        assert answer.records == len(chunk), "a row is a record"
+        return None
+
+
+class DirectSender(Sender):
+    is_direct = True
+
+    def __init__(self, client: Client, options: WriteOptions, writer: str, epoch: int, part: int) -> None:
+        super().__init__(client, options)
+        self._key_start = f"sp1:{writer}:{epoch}:{part}"
+
+    def check_topic(self, name: str) -> None:
+        """Refuses a topic that forgets keys before a restart can repeat them."""
+        if self._options.accept_window:
+            return
+        state = self._with_topic(name, lambda: self._client.topic(name))
+        window_ms = state.config.idempotency_window_ms
+        if window_ms < WINDOW_MS_MIN:
+            raise BadOption(
+                f'topic "{name}" knows repeats for {window_ms} ms, too short for a restart: set its '
+                f"idempotency_window_ms to {WINDOW_MS_MIN} or more, or accept duplicates with `acceptWindow=true`"
+            )
+
+    def send(self, topic: str, number: int, chunk: Chunk) -> int | None:
+        records = chunk.records
+        key = f"{self._key_start}:{number}:{xxhash.xxh3_64_hexdigest(records)}"
+        answer = self._with_topic(topic, lambda: self._client.append(topic, records, idempotency_key=key))
+        assert answer.count == len(chunk), "a row is a record"
+        return answer.first_seq
+
+
+class _TopicRows:
+    """Rows of the partition for one topic: those that wait, and what became of the others."""
+
+    def __init__(self, name: str, limits: ChunkLimits) -> None:
+        self.name = name
+        self.cutter = ChunkCutter(limits)
+        self.chunks = 0
+        self.records = 0
+        self.first_seq: int | None = None
+        self.last_sent: Future[int | None] | None = None
+
+
+class PartWriter:
+    """Takes the rows of a partition and sends them. Not thread-safe."""
+
+    def __init__(self, options: WriteOptions, sender: Sender, part: int) -> None:
+        self._options = options
+        self._sender = sender
+        self._part = part
+        self._rows = 0
+        self._topics: dict[str, _TopicRows] = {}
+        self._limits = ChunkLimits(options.chunk_records, options.chunk_bytes)
+        # The largest chunk that the server has taken: it may be set to take less than others do.
+        self._proven_records = 0
+        self._pool = ThreadPoolExecutor(options.max_in_flight, "topics-write")
+        self._in_flight: deque[tuple[_TopicRows, Future[int | None]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if not len(batch):
+            return
+        first_row = self._rows
+        self._rows += len(batch)
+        texts = record_texts(batch, self._part, first_row)
+        rows = np.arange(first_row, self._rows)
+        for name, positions in self._positions_by_topic(batch, first_row):
+            topic = self._topics.get(name)
+            if topic is None:
+                self._sender.check_topic(name)
+                topic = self._topics[name] = _TopicRows(name, self._limits)
+            if positions is None:
+                topic.cutter.add(texts, rows)
+            else:
+                topic.cutter.add(texts.take(pa.array(positions)), rows[positions])
+            for chunk in topic.cutter.full():
+                self._send(topic, chunk)
+        self._make_room()
+
+    def _positions_by_topic(
+        self, batch: pa.RecordBatch, first_row: int
+    ) -> Iterator[tuple[str, "np.ndarray[Any, Any] | None"]]:
+        """Which rows go where; None for all of them."""
+        if self._options.topic is not None:
+            yield self._options.topic, None
+            return
+        column = batch.column("topic")
+        if column.null_count:
+            raise BadRow(self._part, first_row + first_null(column), "`topic` is null")
+        encoded = column.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        if len(names) == 1:
+            yield names[0], None
+            return
+        codes = encoded.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        for code, name in enumerate(names):
+            yield name, order[starts[code] : starts[code + 1]]
+
+    def _make_room(self) -> None:
+        """Rows of many topics must not all wait for their chunk to be full."""
+        waiting_bytes = sum(topic.cutter.size_bytes for topic in self._topics.values())
+        if waiting_bytes <= _WAITING_CHUNKS_MAX * self._limits.bytes_max:
+            return
+        for topic in self._topics.values():
+            self._send_all(topic)
+
+    def _send_all(self, topic: _TopicRows) -> None:
+        for chunk in topic.cutter.all():
+            self._send(topic, chunk)
+
+    def finish(self) -> dict[str, TopicPart]:
+        """Sends what is left, and waits for everything."""
+        for topic in self._topics.values():
+            self._send_all(topic)
+        while self._in_flight:
+            self._wait()
+        return {topic.name: TopicPart(topic.chunks, topic.records, topic.first_seq) for topic in self._topics.values()}
+
+    # Requests.
+
+    def _send(self, topic: _TopicRows, chunk: Chunk) -> None:
+        if len(chunk) > self._proven_records:
+            self._probe(topic, chunk)
+            return
+        while len(self._in_flight) >= self._options.max_in_flight:
+            self._wait()
+        sent = self._pool.submit(self._sent, topic.name, topic.chunks, chunk, topic.last_sent)
+        topic.last_sent = sent
+        self._in_flight.append((topic, sent))
+        topic.chunks += 1
+        topic.records += len(chunk)
+
+    def _probe(self, topic: _TopicRows, chunk: Chunk) -> None:
+        """Sends a chunk and waits for it; in halves if it is too large, and from now on all are cut smaller."""
+        try:
+            first_seq = self._sent(topic.name, topic.chunks, chunk, topic.last_sent)
+        except (BatchTooLarge, PayloadTooLarge) as error:
+            if len(chunk) == 1:
+                raise
+            first, second = chunk.halves()
+            if isinstance(error, BatchTooLarge):
+                self._limits.records_max = len(first)
+            else:
+                self._limits.bytes_max = max(1, chunk.size_bytes // 2)
+            self._send(topic, first)
+            self._send(topic, second)
+            return
+        self._proven_records = len(chunk)
+        topic.chunks += 1
+        topic.records += len(chunk)
+        _note(topic, first_seq)
+
+    def _sent(self, topic: str, number: int, chunk: Chunk, before: "Future[int | None] | None") -> int | None:
+        """What the sender says. On a thread of the pool, or not; `before` was submitted earlier, so it does run."""
+        if before is not None and self._sender.is_direct:
+            before.result()
+        try:
+            return self._sender.send(topic, number, chunk)
+        except BadOption:
+            raise
+        except (InvalidRequest, RecordTooLarge) as error:
+            raise refused_row(chunk, self._part, error) from error
+
+    def _wait(self) -> None:
+        topic, sent = self._in_flight.popleft()
+        _note(topic, sent.result())
+
+
+def _note(topic: _TopicRows, first_seq: int | None) -> None:
+    if first_seq is not None:
+        topic.first_seq = first_seq if topic.first_seq is None else min(topic.first_seq, first_seq)

@@ -1,0 +1,1 @@
+"""Looking at a data directory without serving it: verify, repair, dump."""

@@ -1,0 +1,16 @@
+"""What `make demo-embedded` shows is true."""
+
+import re
+
+import pytest
+
+from topics.demos.embedded import main
+
+
+def test_the_demo_tells_of_the_loss_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    main()
+    shown = capsys.readouterr().out
+    assert "Tombstone(gap_from=1, gap_to=3, reason='cap'" in shown
+    # A few more than it waited for: the child writes on until the signal reaches it.
+    assert re.search(r"\b5\d\d answered, 5\d\d found, none missing", shown)
+    assert "none missing" in shown

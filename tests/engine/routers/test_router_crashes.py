@@ -1,0 +1,495 @@
+"""Routers and crashes, case by case: what a start makes of copies, cursors and keys that a crash tore apart.
+
+The sweep (`tests/crash/test_router_sweep.py`) looks for such cases; those that were found, or thought of, stay here.
+"""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from tests.engine.driver import SMALL, records
+from tests.engine.router_driver import RouterDriver
+from topics.engine.writing.intake import NewRecord
+from topics.testing.fake_disk import CrashNow, Damage, FakeDisk
+from topics.testing.fault_fs import FaultFs
+
+# Three topics that are created one after the other are in three shards.
+THREE_SHARDS = replace(SMALL, wal_shards=3)
+
+
+def begin_checkpoint(driver: RouterDriver) -> None:
+    """Segments are written, the snapshot is not."""
+    driver.opened.checkpointer.start()
+    assert driver.runtime.checkpoints.step()
+
+
+def by_hand(driver: RouterDriver, *source_seqs: int, router: str = "a->b") -> list[NewRecord]:
+    """Records with the keys of copies that the router has not made."""
+    source = driver.topic("a")
+    return [
+        NewRecord(
+            f"by hand {seq}",
+            meta={"_topics_router": {"idempotency_key": f"router:{router}:{source.id}:{source.epoch}:{seq}"}},
+        )
+        for seq in source_seqs
+    ]
+
+
+def write_by_hand(driver: RouterDriver, *source_seqs: int) -> None:
+    driver.answer(driver.start_append(records(*by_hand(driver, *source_seqs)), topic="b"))
+
+
+# Seqs and data stay (36).
+
+
+def test_copies_that_an_unfinished_checkpoint_put_away_are_not_made_again_behind_a_head_jump() -> None:
+    """Invariant 36: the jump of a power loss stands behind them, also for the start after the next crash."""
+    driver = RouterDriver()
+    driver.route()
+    driver.append("direct", topic="b")
+    driver.checkpoint()
+    driver.append(1, 2, 3, topic="a")
+    assert driver.payloads() == ["direct", 1, 2, 3]
+    begin_checkpoint(driver)
+    driver.append(4, topic="a")
+    driver.opened.engine.wal.shards[1].sync()
+    driver.lose_power()
+    content = driver.content()
+    assert [payload for _, payload in content] == ["direct", 1, 2, 3, 4]
+    assert content[:4] == [(1, "direct"), (2, 1), (3, 2), (4, 3)]
+    for _ in range(2):
+        driver.kill()
+        assert driver.content() == content
+    driver.append(5, topic="a")
+    begin_checkpoint(driver)
+    driver.kill()
+    assert driver.payloads() == ["direct", 1, 2, 3, 4, 5]
+    assert driver.content()[:5] == content
+
+
+def test_copies_of_an_unfinished_checkpoint_that_a_full_disk_does_not_let_in_are_made_again() -> None:
+    """Invariant 36: under other seqs, because a start before had room for them, but none is lost and none is twice."""
+    disk = FakeDisk()
+    faults = FaultFs(disk)
+    driver = RouterDriver(disk=disk, fs=faults)
+    driver.route()
+    driver.append("direct", topic="b")
+    driver.checkpoint()
+    driver.append(1, 2, 3, topic="a")
+    assert driver.payloads() == ["direct", 1, 2, 3]
+    begin_checkpoint(driver)
+    driver.lose_power()
+    assert driver.payloads() == ["direct", 1, 2, 3]
+    faults.fail("pwrite", error=errno.ENOSPC, path=lambda path: ".idx" in path, lasts=True)
+    driver.kill()
+    faults.heal()
+    assert driver.payloads() == ["direct", 1, 2, 3]
+    driver.append(4, topic="a")
+    driver.checkpoint()
+    driver.kill()
+    assert driver.payloads() == ["direct", 1, 2, 3, 4]
+
+
+def test_a_lost_range_is_told_of_also_when_an_unfinished_checkpoint_holds_what_stands_behind_it() -> None:
+    """Invariants 12 and 40: readers between two starts and behind them get the same tombstone."""
+    driver = RouterDriver(replace(SMALL, segment_events_max=10_000))
+    driver.append("kept", topic="b")
+    driver.checkpoint()
+    driver.append("gone", topic="b")
+    driver.lose_power()
+    driver.append("behind", topic="b")
+    tombstone = driver.read(1, topic="b").tombstone
+    assert tombstone is not None
+    assert tombstone.reason == "power_loss"
+    begin_checkpoint(driver)
+    driver.kill()
+    found = driver.read(1, topic="b").tombstone
+    assert found is not None
+    assert (found.gap_from, found.gap_to) == (tombstone.gap_from, tombstone.gap_to)
+    assert driver.payloads() == ["kept", "behind"]
+
+
+@pytest.mark.parametrize("durability", ["memory", "fsync"])
+def test_what_takes_the_seqs_of_lost_source_records_is_copied_also_after_another_crash(durability: str) -> None:
+    """Invariant 36: the cursor of logged copies was ahead of what the power loss left of the source."""
+    driver = RouterDriver()
+    driver.put("a", durability="memory")
+    driver.put("b", durability=durability)
+    driver.route()
+    driver.append("first", topic="a")
+    assert driver.payloads() == ["first"]
+    driver.append("lost", topic="a")
+    assert driver.payloads() == ["first", "lost"]
+    driver.append("direct", topic="b")
+    driver.topic("b").shard.sync()
+    content = driver.content()
+    driver.lose_power()
+    assert driver.topic("a").head_seq == 0, "the power loss must have taken the source's records"
+    assert driver.content() == content
+    driver.append("new", topic="a")
+    driver.append("newer", topic="a")
+    content = driver.content()
+    assert content[3:] == [(4, "new"), (5, "newer")]
+    driver.kill()
+    assert driver.content() == content
+    driver.append("newest", topic="a")
+    assert driver.payloads()[-1] == "newest"
+    driver.kill()
+    assert driver.payloads()[-2:] == ["newer", "newest"]
+
+
+def test_a_source_trim_is_told_through_a_chain_also_when_the_crash_came_first() -> None:
+    """Invariant 35: the dest behind the trimmed one had not passed the holes when the process died."""
+    driver = RouterDriver(THREE_SHARDS)
+    driver.put("a", cap_records=2)
+    driver.route("a", "b")
+    driver.route("b", "c")
+    driver.append(1, topic="a")
+    assert driver.payloads("c") == [1]
+    driver.append(2, 3, 4, 5, topic="a")
+    assert driver.payloads("b") == [4, 5]
+    driver.kill()
+    page = driver.read(1, topic="c")
+    assert page.tombstone is not None
+    assert (page.tombstone.gap_from, page.tombstone.gap_to, page.tombstone.reason) == (2, 3, "source_trim")
+    assert driver.content("c") == [(4, 4), (5, 5)]
+
+
+def test_a_chained_dest_gets_what_a_capped_dest_before_it_evicted_when_only_its_shard_was_not_written() -> None:
+    """Invariant 36: nothing is lost between the shards of a chain. Invariant 30: and the order stays."""
+    driver = RouterDriver(THREE_SHARDS)
+    driver.put("a")
+    driver.put("b", cap_records=2)
+    driver.route("b", "c")
+    driver.append("old", topic="b")
+    assert driver.payloads("c") == ["old"]
+    driver.route("a", "b")
+    shards = driver.opened.engine.wal.shards
+    held = driver.topic("c").shard
+    assert held not in (driver.topic("a").shard, driver.topic("b").shard)
+    held.hold(lambda: None)
+    for number in range(4):
+        driver.append(number, topic="a")
+        for _ in range(2):
+            driver.opened.engine.forwarder.tick()
+        driver.opened.engine.flush()
+    driver.append("direct", topic="b")
+    assert len(shards) == 3
+    driver.kill()
+    assert driver.payloads("c") == ["old", 0, 1, 2, 3, "direct"]
+
+
+def test_a_router_from_a_capped_dest_begins_at_its_head_also_after_a_kill() -> None:
+    """13.1: no backfill. What the dest had before is derived, and was in no frame when the router came."""
+    driver = RouterDriver(THREE_SHARDS)
+    driver.put("b", cap_records=4)
+    driver.route("a", "b")
+    driver.append(1, 2, 3, topic="a")
+    assert driver.payloads("b") == [1, 2, 3]
+    driver.route("b", "c")
+    driver.kill()
+    assert driver.payloads("c") == []
+    assert driver.payloads("b") == [1, 2, 3]
+    driver.append(4, 5, topic="a")
+    assert driver.content("c") == [(1, 4), (2, 5)]
+    driver.kill()
+    assert driver.content("c") == [(1, 4), (2, 5)]
+    assert driver.payloads("b") == [2, 3, 4, 5]
+
+
+# Exactly once: the evidence is in dest, not in memory.
+
+
+@pytest.mark.parametrize("checkpoints", range(4))
+def test_a_record_by_hand_stands_for_the_copy_after_a_start_too(checkpoints: int) -> None:
+    """Invariants 33 and 36: no duplicate while a record with the key is live, whoever wrote it."""
+    driver = RouterDriver()
+    driver.route(guarantee="exactly_once")
+    driver.append(1, topic="a")
+    write_by_hand(driver, 2, 4)
+    for _ in range(checkpoints):
+        driver.append("filler", topic="b")
+        driver.checkpoint()
+    driver.kill()
+    driver.append(2, 3, topic="a")
+    expected = ["by hand 2", "by hand 4", *["filler"] * checkpoints]
+    found = driver.payloads()
+    assert sorted(map(str, found)) == sorted(map(str, [1, 3, *expected]))
+    assert driver.router().forwarded_total == 3
+    driver.kill()
+    driver.append(4, 5, topic="a")
+    assert driver.payloads() == [*found, 5]
+    assert driver.router().forwarded_total == 5
+
+
+def test_a_record_by_hand_that_was_there_before_its_router_stands_for_the_copy() -> None:
+    """§10: the key of a live record counts, whenever it was written, also before the guarantee was asked for."""
+    driver = RouterDriver()
+    driver.put("a")
+    driver.append("old", topic="b")
+    write_by_hand(driver, 1)
+    driver.checkpoint()
+    driver.route(guarantee="exactly_once")
+    driver.append(1, topic="a")
+    assert driver.payloads() == ["old", "by hand 1"]
+    driver.route()
+    write_by_hand(driver, 2)
+    driver.route(guarantee="exactly_once")
+    driver.kill()
+    driver.append(2, 3, topic="a")
+    assert driver.payloads() == ["old", "by hand 1", "by hand 2", 3]
+
+
+def test_the_evidence_goes_with_the_record_also_after_a_start() -> None:
+    """§10: deletion and eviction in dest remove the evidence; one of two records is enough to keep it."""
+    driver = RouterDriver()
+    driver.route(guarantee="exactly_once")
+    write_by_hand(driver, 1, 2)
+    write_by_hand(driver, 2)
+    driver.checkpoint()
+    driver.delete("b", seqs=[1, 3])
+    driver.kill()
+    driver.append(1, 2, topic="a")
+    assert driver.content() == [(2, "by hand 2"), (4, 1)]
+    driver.kill()
+    assert driver.content() == [(2, "by hand 2"), (4, 1)]
+
+
+def test_a_copy_whose_evidence_a_cap_took_is_made_once_also_after_a_start() -> None:
+    """Invariant 36: and what is copied on from it; the decision is logged, because a start does not make it."""
+    driver = RouterDriver(THREE_SHARDS)
+    driver.put("a")
+    driver.put("b", cap_records=3)
+    driver.route(guarantee="exactly_once")
+    write_by_hand(driver, 4)
+    for number in range(1, 4):
+        driver.append(number, topic="a")
+        driver.payloads()
+    assert driver.payloads() == [1, 2, 3]
+    driver.append(4, 5, topic="a")
+    content = driver.content()
+    assert content == [(4, 3), (5, 4), (6, 5)]
+    driver.kill()
+    assert driver.content() == content
+    assert driver.router().forwarded_total == 5
+
+
+def test_a_copy_whose_evidence_was_deleted_is_copied_on_once_also_after_a_start() -> None:
+    """Invariant 36: a start does not come past the key, so what stands behind it must be in frames."""
+    driver = RouterDriver(THREE_SHARDS)
+    for name in "abc":
+        driver.put(name)
+    driver.route(guarantee="exactly_once")
+    driver.route("b", "c")
+    write_by_hand(driver, 1)
+    driver.checkpoint()
+    driver.delete("b", seqs=[1])
+    driver.append("copied", topic="a")
+    assert driver.payloads("c") == ["copied"]
+    driver.append("direct", topic="c")
+    content = driver.content("c")
+    driver.kill()
+    assert driver.content("b") == [(2, "copied")]
+    assert driver.content("c") == content
+
+
+def write_past_a_key(driver: RouterDriver) -> list[tuple[int, object]]:
+    """A key stands for a copy, the next is copied, and copied on into a topic that has it in frames; what that has."""
+    write_by_hand(driver, 1)
+    driver.append("stood for", topic="a")
+    assert driver.payloads("c") == ["by hand 1"]
+    driver.append("copied", topic="a")
+    assert driver.payloads("c") == ["by hand 1", "copied"]
+    driver.append("direct", topic="c")
+    assert driver.router().forwarded_total == 2
+    return driver.content("c")
+
+
+@pytest.mark.parametrize("blow", ["kill", "power"])
+def test_a_key_that_stood_for_a_copy_moves_no_seq(blow: str) -> None:
+    """Invariants 33 and 36: what was copied behind it, and copied on, is under its seqs, once."""
+    driver = RouterDriver(THREE_SHARDS)
+    for name in "abc":
+        driver.put(name, durability="fsync")
+    driver.route("a", "b", guarantee="exactly_once")
+    driver.route("b", "c")
+    content = write_past_a_key(driver)
+    if blow == "kill":
+        driver.kill()
+    else:
+        driver.lose_power()
+    assert driver.content("b") == [(1, "by hand 1"), (2, "copied")]
+    assert driver.content("c") == content
+    assert driver.router().forwarded_total == 2
+
+
+def test_a_key_whose_note_was_not_written_is_met_again_by_the_next_start() -> None:
+    """Invariants 31, 33 and 36: nothing that depends on the note is seen before it is written."""
+    driver = RouterDriver(THREE_SHARDS)
+    for name in "abc":
+        driver.put(name)
+    driver.route("a", "b", guarantee="exactly_once")
+    driver.route("b", "c")
+    write_by_hand(driver, 1)
+    assert driver.payloads("c") == ["by hand 1"]
+    driver.topic("b").shard.hold(lambda: None)
+    driver.append("stood for", topic="a")
+    assert driver.payloads("c") == ["by hand 1"]
+    driver.append("copied", topic="a")
+    assert driver.payloads("c") == ["by hand 1"], "it is on its way"
+    driver.append("direct", topic="c")
+    driver.kill()
+    assert driver.content("b") == [(1, "by hand 1"), (2, "copied")]
+    assert driver.content("c") == [(1, "by hand 1"), (2, "direct"), (3, "copied")]
+    assert driver.router().forwarded_total == 2
+
+
+def test_a_large_dest_is_looked_through_for_keys_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """§10: who reads meanwhile is told to wait, and then nothing is there twice."""
+    monkeypatch.setattr("topics.engine.routers.forwarding.SEARCH_SLOTS_MAX", 10)
+    driver = RouterDriver()
+    driver.put("a")
+    driver.append(*range(25), topic="b")
+    write_by_hand(driver, 1)
+    driver.checkpoint()
+    driver.route(guarantee="exactly_once")
+    driver.append("suppressed", "copied", topic="a")
+    engine = driver.opened.engine
+    passes = 0
+    while not engine.bring_up_to_date("b"):
+        passes += 1
+        engine.forwarder.tick()
+    assert passes
+    assert driver.payloads() == [*range(25), "by hand 1", "copied"]
+
+
+# Classes.
+
+
+def test_an_ephemeral_dest_is_empty_after_a_start_invariant_41() -> None:
+    """Invariant 41: no records, whatever the source still has. Invariant 33: and the count goes on."""
+    driver = RouterDriver()
+    driver.put("b", durability="ephemeral")
+    driver.route(filter="x")
+    driver.append(NewRecord(1, tag="x"), topic="a")
+    assert driver.payloads() == [1]
+    driver.checkpoint()
+    driver.append(NewRecord(2, tag="x"), NewRecord("not copied"), topic="a")
+    assert driver.payloads() == [1, 2]
+    driver.kill()
+    assert driver.payloads() == []
+    assert driver.topic("b").config.durability == "ephemeral"
+    assert driver.router().forwarded_total == 2
+    driver.append(NewRecord(3, tag="x"), topic="a")
+    assert driver.payloads() == [3]
+    assert driver.router().forwarded_total == 3
+    driver.kill()
+    assert driver.payloads() == []
+
+
+def test_what_a_full_ephemeral_dest_holds_back_comes_after_a_start_invariants_34_and_41() -> None:
+    """Invariants 34 and 41: what was copied is gone with the process, what was not is not."""
+    driver = RouterDriver()
+    driver.put("b", durability="ephemeral", cap_records=2, discard="reject")
+    driver.route()
+    driver.append(1, 2, 3, 4, 5, topic="a")
+    assert driver.payloads() == [1, 2]
+    driver.delete("b", seqs=[1])
+    assert driver.payloads() == [2, 3]
+    driver.kill()
+    assert driver.payloads() == [4, 5]
+    assert driver.router().forwarded_total == 5
+
+
+def test_what_an_ephemeral_topic_passed_on_is_not_passed_on_again() -> None:
+    """Invariants 36 and 41: in a chain the stored dest keeps what it had, once."""
+    driver = RouterDriver(THREE_SHARDS)
+    driver.put("b", durability="ephemeral")
+    driver.route("a", "b")
+    driver.route("b", "c")
+    driver.append(1, 2, topic="a")
+    assert driver.payloads("c") == [1, 2]
+    driver.kill()
+    assert driver.payloads("b") == []
+    driver.append(3, topic="a")
+    assert driver.content("c") == [(1, 1), (2, 2), (3, 3)]
+    driver.kill()
+    assert driver.content("c") == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_dest_that_was_to_become_stored_when_the_power_went_is_empty(seed: int) -> None:
+    """Invariants 41 and 42: whatever part of the change was written, no copy of an ephemeral dest comes back."""
+    driver = RouterDriver()
+    driver.put("b", durability="ephemeral")
+    driver.route()
+    driver.append(1, 2, topic="a")
+    assert driver.payloads() == [1, 2]
+    driver.topic("a").shard.sync()
+    driver.topic("b").shard.sync()
+
+    def stop(operation: str, path: str) -> None:
+        if operation == "fdatasync":
+            raise CrashNow
+
+    driver.disk.on_operation = stop
+    with pytest.raises(CrashNow):
+        driver.put("b", durability="fsync")
+    driver.disk.on_operation = None
+    driver.lose_power(Damage.TORN, seed)
+    assert driver.payloads() == []
+    driver.append(3, topic="a")
+    assert driver.payloads() == [3]
+
+
+@pytest.mark.parametrize("source", ["memory", "disk"])
+def test_a_reader_of_an_fsync_dest_sees_no_copy_that_a_power_loss_would_take(source: str) -> None:
+    """Invariant 39, §11: copies obey the class of the topic they land in, whatever the class of their source."""
+    driver = RouterDriver()
+    driver.put("a", durability=source)
+    driver.put("b", durability="fsync")
+    driver.route()
+    driver.append(1, 2, topic="a")
+    content = driver.content()
+    assert content == [(1, 1), (2, 2)]
+    driver.lose_power()
+    assert driver.content()[:2] == content
+
+
+def test_copies_that_are_made_again_have_the_same_time_however_they_are_made() -> None:
+    """Invariant 36, §2: that of their source record, never before that of the copy before them."""
+    driver = RouterDriver()
+    driver.route()
+    for number in range(5):
+        driver.append(number, topic="a")
+        driver.clock.advance(10)
+    live = [record.ts for record in driver.records("b")]
+    sources = [record.ts for record in driver.records("a")]
+    assert live == [driver.opened.engine.now_ms()] * 5
+    driver.kill()
+    assert [record.ts for record in driver.records("b")] == sources
+    begin_checkpoint(driver)
+    driver.clock.advance(1000)
+    driver.append(5, topic="a")
+    driver.payloads("b")
+    driver.kill()
+    assert [record.ts for record in driver.records("b")] == [record.ts for record in driver.records("a")]
+
+
+def test_times_do_not_go_back_behind_copies_of_an_unfinished_checkpoint() -> None:
+    """§2: `$ts` does not decrease with seq. Nothing but their segment says when they were made."""
+    driver = RouterDriver()
+    driver.route()
+    driver.checkpoint()
+    driver.append(1, topic="a")
+    start_ms = driver.clock.now_ms()
+    driver.clock.advance(500)
+    assert driver.payloads() == [1]
+    begin_checkpoint(driver)
+    driver.clock.set(start_ms + 10)
+    driver.kill()
+    driver.append(2, topic="a")
+    assert driver.payloads() == [1, 2]
+    times = [record.ts for record in driver.records("b")]
+    assert times == sorted(times)

@@ -1,0 +1,1227 @@
+"""The start-up table of `storage.md` §7, row by row: what a start finds, what it decides, what it says, what is there.
+
+The docstring of each test of the first part is the row's text, so that a row without a test is seen.
+"""
+
+import errno
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.engine.small_log import (
+    ROOT,
+    SEGMENT_EVENTS,
+    WAL_FILE_BYTES,
+    SmallLog,
+    segment_names,
+    small_settings,
+    snapshot_names,
+    wal_names,
+)
+from topics.clock import SystemClock
+from topics.engine.runtime import InlineRuntime
+from topics.engine.starting.recovery import open_engine
+from topics.errors import CorruptRecord, Damaged, DirectoryLocked, FutureVersion, StartRefused, StorageFull
+from topics.formats import control, wal_frame
+from topics.formats.snapshot import WalPosition, decode, decode_topic, encode, encode_topic
+from topics.formats.wal_frame import FrameType
+from topics.limits import FRAME_BYTES_MAX, SYNC_MARK_DELAY_MS
+from topics.storage import layout
+from topics.storage.fs import RealFs
+from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
+from topics.testing.fault_fs import FaultFs
+from topics.testing.monitor_fs import MonitorFs
+
+WAL = f"{ROOT}/wal/wal-0000000000000001.log"
+TOPIC = f"{ROOT}/topics/00000001"
+
+
+@pytest.fixture
+def disk() -> FakeDisk:
+    return FakeDisk()
+
+
+def killed(disk: FakeDisk, log: SmallLog | None = None) -> FakeDisk:
+    """The process dies; what the kernel has is written out, as it would be some seconds later."""
+    disk.kill()
+    for path in disk.files():
+        file = disk.open(path, "write")
+        file.fsync()
+        file.close()
+    return disk
+
+
+def end_of_frames(disk: FakeDisk, path: str = WAL) -> int:
+    content = disk.read(path)
+    return max(frame.end for frame in wal_frame.walk(content, 0, len(content), FRAME_BYTES_MAX))
+
+
+def frame_of(disk: FakeDisk, seq: int, path: str = WAL) -> wal_frame.Frame:
+    content = disk.read(path)
+    return next(
+        frame
+        for frame in wal_frame.walk(content, 0, len(content), FRAME_BYTES_MAX)
+        if frame.seq == seq and frame.type == FrameType.APPEND
+    )
+
+
+def refused(disk: FakeDisk, **settings: Any) -> StartRefused:
+    """The error of a start that must be refused, and must have changed nothing but the lock file."""
+    before = disk.files()
+    with pytest.raises(StartRefused) as caught:
+        SmallLog(disk, **settings)
+    after = disk.files()
+    for files in (before, after):
+        files.pop(f"{ROOT}/{layout.LOCK}")
+    assert after == before, "a refused start changes nothing"
+    return caught.value
+
+
+def reopened_twice(disk: FakeDisk, **settings: Any) -> SmallLog:
+    """Opens, kills, opens: the second start has nothing left to repair."""
+    SmallLog(disk, **settings)
+    disk.kill()
+    once = disk.files()
+    log = SmallLog(disk, **settings)
+    files = disk.files()
+    assert files == once, "recovering twice gives the same bytes"
+    return log
+
+
+def synced_log(disk: FakeDisk, count: int = 4, **settings: Any) -> SmallLog:
+    """A log of class fsync with `count` records, each acked on its own."""
+    log = SmallLog(disk, **settings)
+    log.create(durability="fsync")
+    for _ in range(count):
+        log.append()
+    return log
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("garbage", [b"\xff", b"\x01" * 40, bytes(100) + b"x", b"\xa5" * 3000])
+def test_bad_bytes_behind_the_frames_are_a_torn_tail(disk: FakeDisk, garbage: bytes) -> None:
+    """bad or zero bytes in the last file of a shard that has frames, not covered by any later sync mark: torn tail,
+    whatever its size and even with valid frames behind it: truncate before it, keep the cut bytes (B05, B06, B07)"""
+    synced_log(disk)
+    killed(disk)
+    end = end_of_frames(disk)
+    disk.poke(WAL, end, garbage)
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4]
+    assert log.report.torn_bytes == len(garbage)
+    assert disk.read(f"{WAL}.{end}.torn") == garbage
+    assert log.append().first_seq == 5
+    disk.kill()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4, 5]
+
+
+def test_a_torn_frame_with_valid_frames_behind_it_drops_what_no_mark_covers(disk: FakeDisk) -> None:
+    """…even with valid frames behind it (unsynced sectors reach a disk in any order)"""
+    log = SmallLog(disk)
+    log.create(durability="memory")
+    for _ in range(5):
+        log.append()
+    killed(disk)
+    disk.poke(WAL, frame_of(disk, 3).offset + 10, b"\xff\xff")
+    log = reopened_twice(disk)
+    assert log.seqs() == [1, 2]
+    assert log.append().first_seq == 3, "class memory: the head may be lower than before"
+
+
+def test_an_unfinished_batch_at_the_end_is_dropped_whole(disk: FakeDisk) -> None:
+    """…truncate before it, drop an unfinished batch; keep the cut bytes in a `.torn` file beside it"""
+    log = SmallLog(disk)
+    log.create(durability="memory")
+    log.append(count=2)
+    log.append(count=5)
+    killed(disk)
+    last = frame_of(disk, 7)
+    disk.poke(WAL, last.end - 3, b"\0\0\0")
+    log = reopened_twice(disk)
+    assert log.seqs() == [1, 2]
+    assert any(path.endswith(".torn") for path in disk.files())
+    assert log.append(count=2).first_seq == 3
+    disk.kill()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4]
+
+
+def test_a_bad_frame_that_a_later_sync_mark_covers_is_damage(disk: FakeDisk) -> None:
+    """bad frame that a later sync mark covers: damage, not a tail: refuse to start, name file and offset (B04)"""
+    synced_log(disk)
+    killed(disk)
+    frame = frame_of(disk, 2)
+    disk.poke(WAL, frame.offset + 50, b"\xff")
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert (error.path, error.offset) == (WAL, frame.offset)
+    assert "topics doctor" in error.message
+
+
+def test_a_bad_frame_in_an_earlier_file_is_damage(disk: FakeDisk) -> None:
+    """…or in an earlier file (B03)"""
+    log = SmallLog(disk)
+    log.create(durability="memory")
+    while len(wal_names(disk)) < 2:
+        log.append(count=20)
+    killed(disk)
+    disk.poke(WAL, frame_of(disk, 2).offset + 50, b"\xff")
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert error.path == WAL
+
+
+def test_a_file_missing_in_between_is_damage(disk: FakeDisk) -> None:
+    """…or a file missing in between: damage (B03, B09)"""
+    log = synced_log(disk)
+    while len(wal_names(disk)) < 3:
+        log.append(count=20)
+    killed(disk)
+    first, second, third = wal_names(disk)
+    disk.unlink(f"{ROOT}/wal/{layout.wal_name(second)}")
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert f"frame {second}" in error.expected
+    assert f"frame {third}" in error.found
+    assert first == 1
+
+
+def test_the_shard_count_may_change_between_runs(disk: FakeDisk) -> None:
+    """another shard count than configured: replay the old layout, checkpoint, remove the old layout (and the older
+    snapshot), only then make the new one (B17, 44)"""
+    names = [f"topic-{number}" for number in range(6)]
+    expected = 0
+    for shards in (1, 8, 3, 1, 2):
+        log = SmallLog(disk, wal_shards=shards)
+        assert len(log.engine.wal.shards) == shards
+        for name in names:
+            if expected:
+                assert log.seqs(name) == list(range(1, expected + 1))
+            log.append(name, 3)
+        expected += 3
+        for name in names:
+            assert log.seqs(name) == list(range(1, expected + 1))
+        found = [name for name in disk.listdir(f"{ROOT}/wal") if name.startswith(("shard-", "wal-"))]
+        assert len([name for name in found if name.startswith("shard-")]) == (shards if shards > 1 else 0)
+        assert bool([name for name in found if name.endswith(".log")]) == (shards == 1)
+        disk.kill()
+    log = SmallLog(disk, wal_shards=2)
+    assert [log.seqs(name) for name in names] == [list(range(1, expected + 1))] * len(names)
+
+
+def test_a_changed_shard_count_leaves_one_snapshot_of_the_new_layout(disk: FakeDisk) -> None:
+    """…no topic ever has frames in two layouts"""
+    log = SmallLog(disk)
+    for _ in range(3):
+        log.append(count=3)
+        log.checkpoint()
+    disk.kill()
+    SmallLog(disk, wal_shards=4)
+    assert len(snapshot_names(disk)) == 1
+    (number,) = snapshot_names(disk)
+    snapshot = decode(disk.read(layout.snapshot_path(ROOT, number)))
+    assert len(snapshot.wal) == 4
+    assert len({position.frame for position in snapshot.wal}) == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
+def test_a_crash_at_any_call_of_a_layout_change_loses_nothing_and_leaves_one_layout(
+    disk: FakeDisk, before: int, after: int
+) -> None:
+    """B17, B13: however often; and whatever is written after it survives the loss of the newest snapshot's page."""
+    log = SmallLog(disk, wal_shards=before)
+    names = ["a", "b", "c"]
+    for name in names:
+        log.create(name, durability="fsync")
+        log.append(name, 4)
+    log.checkpoint()
+    for name in names:
+        log.append(name, 2)
+    disk.kill()
+    point = 0
+    while True:
+        machine = disk.clone()
+        machine.on_operation = hook = CrashAt(point)
+        try:
+            SmallLog(machine, wal_shards=after)
+        except CrashNow:
+            pass
+        machine.on_operation = None
+        machine.crash(Damage.DROP if point % 2 else Damage.SUBSET, point)
+        log = SmallLog(machine, wal_shards=after)
+        found = machine.listdir(f"{ROOT}/wal")
+        assert len([name for name in found if name.startswith("shard-")]) == (after if after > 1 else 0), point
+        assert any(name.endswith(".log") for name in found) == (after == 1), point
+        for name in names:
+            assert log.seqs(name) == [1, 2, 3, 4, 5, 6], point
+            log.append(name)
+        machine.crash(Damage.DROP)
+        log = SmallLog(machine, wal_shards=after)
+        for name in names:
+            assert log.seqs(name) == [1, 2, 3, 4, 5, 6, 7], point
+        if hook.count <= point:
+            break
+        point += 1
+    assert point > 30
+
+
+@pytest.mark.parametrize("content", [None, b"", b"wal-0000000000000099.log", b"\xff\xfe", b"rubbish"])
+def test_current_is_derived_from_the_files(disk: FakeDisk, content: bytes | None) -> None:
+    """CURRENT missing, empty or wrong: derive it from the files, warn (D05)"""
+    synced_log(disk)
+    killed(disk)
+    path = f"{ROOT}/wal/CURRENT"
+    if content is None:
+        disk.unlink(path)
+    else:
+        disk.replace(path, content)
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4]
+    assert "CURRENT" in log.warnings
+    assert disk.read(path) == b"wal-0000000000000001.log"
+
+
+@pytest.mark.parametrize("how", ["file cut", "file gone", "file of zeros"])
+@pytest.mark.parametrize("power", ["kill", "power loss"])
+def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk, how: str, power: str) -> None:
+    """snapshot's position beyond the end of a shard: nothing is lost (all of it is in segments): go on in a new file
+    at the noted frame number, warn (D07)"""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    noted = decode(disk.read(layout.snapshot_path(ROOT, 1))).wal[0]
+    if power == "kill":
+        killed(disk)
+    else:
+        disk.crash(Damage.KEEP)
+    if how == "file gone":
+        disk.unlink(WAL)
+    else:
+        disk.replace(WAL, disk.read(WAL)[:200].ljust(0 if how == "file cut" else WAL_FILE_BYTES, b"\0"))
+    log = SmallLog(disk)
+    assert "going on in a new file" in log.warnings
+    assert log.seqs() == [1, 2, 3, 4]
+    assert disk.exists(f"{ROOT}/wal/{layout.wal_name(noted.frame)}")
+    appended = log.append()
+    # After a power loss the seqs under the reservation are not handed out again (A21).
+    assert (appended.first_seq == 5) == (power == "kill")
+    assert (log.report.lost_seqs > 0) == (power == "power loss")
+    disk.kill()
+    records, tombstones = SmallLog(disk).read()
+    assert [record.seq for record in records] == [1, 2, 3, 4, appended.first_seq]
+    assert [stone.reason for stone in tombstones] == ([] if power == "kill" else ["power_loss"])
+
+
+def test_a_bad_newest_snapshot_falls_back_to_the_one_before(disk: FakeDisk) -> None:
+    """newest snapshot bad: use the previous one, warn (D03, D06)"""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    log.append(count=4)
+    log.delete(seqs=[2])
+    log.checkpoint()
+    log.append(count=4)
+    killed(disk)
+    disk.poke(layout.snapshot_path(ROOT, 2), 30, b"\xff\xff")
+    log = SmallLog(disk)
+    assert "snapshot.0002.bin is unreadable" in log.warnings
+    assert log.report.snapshot_number == 1
+    assert log.seqs() == [1, *range(3, 13)]
+    log.append()
+    log.checkpoint()
+    log.append()
+    log.checkpoint()
+    disk.kill()
+    log = SmallLog(disk)
+    assert log.warnings == ""
+    assert log.seqs() == [1, *range(3, 15)]
+
+
+def test_the_older_snapshot_is_good_for_as_long_as_it_is_kept(disk: FakeDisk) -> None:
+    """D03: at every moment of a busy log the start without the newest snapshot gives the same records."""
+    log = SmallLog(disk)
+    log.create(cap_records=9)
+    for turn in range(10):
+        log.append(count=4)
+        log.checkpoint()
+        log.append()
+        if len(snapshot_names(disk)) > 1:
+            expected = log.seqs()
+            machine = disk.clone()
+            newest = max(snapshot_names(machine))
+            machine.replace(layout.snapshot_path(ROOT, newest), b"rotten")
+            again = SmallLog(machine)
+            assert again.seqs() == expected, turn
+            assert again.topic().head_seq == log.topic().head_seq
+
+
+def test_a_bad_newest_snapshot_is_no_loss_though_the_machine_was_killed_in_the_next_checkpoint(disk: FakeDisk) -> None:
+    """D03, C08: with the leftovers of an unfinished checkpoint in the directory."""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    log.append(count=4)
+    log.checkpoint()
+    log.append(count=7)
+    disk.on_operation = stop_at("snapshot.0003.bin.tmp")
+    with pytest.raises(CrashNow):
+        log.checkpoint()
+    disk.on_operation = None
+    killed(disk)
+    disk.replace(layout.snapshot_path(ROOT, 2), b"")
+    log = SmallLog(disk)
+    assert log.seqs() == list(range(1, 16))
+
+
+def stop_at(name: str) -> Any:
+    def hook(operation: str, path: str) -> None:
+        if path.endswith(name):
+            raise CrashNow(path)
+
+    return hook
+
+
+def test_all_snapshots_bad_and_the_wal_complete(disk: FakeDisk) -> None:
+    """all snapshots bad, WAL complete from the start: replay everything (D04)"""
+    log = SmallLog(disk)
+    log.create("b", durability="fsync", ttl_ms=10**9)
+    log.append("b", 6, tag="red")
+    log.append("a", 6)
+    log.checkpoint()
+    log.delete("b", tag="red", before_seq=3)
+    log.append("b", 2)
+    killed(disk)
+    disk.replace(layout.snapshot_path(ROOT, 1), b"?")
+    assert wal_names(disk) == [1]
+    log = SmallLog(disk)
+    assert log.seqs("a") == [1, 2, 3, 4, 5, 6]
+    assert log.seqs("b") == [3, 4, 5, 6, 7, 8]
+    assert log.topic("b").config.ttl_ms == 10**9
+    assert (log.topic("a").id, log.topic("b").id) == (2, 1)
+    log.checkpoint()
+    log.append("b")
+    disk.kill()
+    assert SmallLog(disk).seqs("b") == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_all_snapshots_bad_and_the_wal_trimmed(disk: FakeDisk) -> None:
+    """all snapshots bad, WAL trimmed: rebuild from segments + `topic.json` + WAL with floors at the oldest record, warn
+    loudly (D04: no topic deleted)"""
+    log = SmallLog(disk)
+    log.create(durability="fsync", cap_records=100)
+    log.create("b", durability="fsync")
+    for _ in range(4):
+        log.append(count=50)
+        log.append("b", 3)
+        log.checkpoint()
+    log.append(count=2)
+    log.append("b", 2)
+    assert wal_names(disk)[0] > 1
+    expected = log.seqs()
+    killed(disk)
+    for number in snapshot_names(disk):
+        disk.replace(layout.snapshot_path(ROOT, number), b"?")
+    log = SmallLog(disk)
+    assert "no snapshot is readable" in log.warnings
+    assert log.seqs() == expected
+    assert log.seqs("b") == list(range(1, 15))
+    assert log.topic().config.cap_records == 100
+    assert log.topic().cap_floor == expected[0] - 1
+    assert log.append().first_seq == expected[-1] + 1
+    log.create("c")
+    assert log.topic("c").id > 2
+    log.checkpoint()
+    disk.kill()
+    again = SmallLog(disk)
+    assert again.seqs() == [*expected[1:], expected[-1] + 1]
+    assert again.seqs("b") == list(range(1, 15))
+
+
+def test_all_snapshots_gone_is_as_all_snapshots_bad(disk: FakeDisk) -> None:
+    """D04, B11: `meta/` emptied by somebody, segments and a trimmed WAL still there: never a fresh directory."""
+    log = SmallLog(disk)
+    log.create(durability="fsync")
+    for _ in range(4):
+        log.append(count=50)
+        log.checkpoint()
+    log.append(count=2)
+    assert wal_names(disk)[0] > 1
+    killed(disk)
+    for number in snapshot_names(disk):
+        disk.unlink(layout.snapshot_path(ROOT, number))
+    log = SmallLog(disk)
+    assert log.seqs() == list(range(1, 203))
+    assert log.warnings
+
+
+def test_segments_alone_are_not_a_fresh_directory(disk: FakeDisk) -> None:
+    """D04: `meta/` and `wal/` gone. A new topic must not get the id, and the files, of one that is there."""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.close()
+    for path in disk.files():
+        if "/meta/" in path or "/wal/" in path:
+            disk.unlink(path)
+    log = SmallLog(disk)
+    assert "no snapshot is readable" in log.warnings
+    assert log.seqs() == list(range(1, 13))
+    log.append("b", 3)
+    assert log.topic("b").id > 1
+    log.checkpoint()
+    log.append(count=2)
+    disk.kill()
+    log = SmallLog(disk)
+    assert log.seqs() == list(range(1, 15))
+    assert log.seqs("b") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["missing", "short", "zeros", "doubled", "rotten"])
+@pytest.mark.parametrize("which", [1, 6])
+def test_an_index_is_rebuilt_from_its_data(disk: FakeDisk, how: str, which: int) -> None:
+    """`.idx` missing, short or inconsistent: rebuild from `.data` (C01, C02, C03)"""
+    log = SmallLog(disk)
+    log.append(count=8, tag="red")
+    log.delete(seqs=[2, 7])
+    log.checkpoint()
+    assert segment_names(disk) == [1, 6]
+    disk.kill()
+    path = f"{TOPIC}/{layout.segment_stem(which)}.idx"
+    content = disk.read(path)
+    changed = {
+        "short": content[:-7],
+        "zeros": bytes(len(content)),
+        "doubled": content + content,
+        "rotten": content[:4] + b"\xff\xff\xff\x7f" + content[8:],
+    }
+    if how == "missing":
+        disk.unlink(path)
+    else:
+        disk.replace(path, changed[how])
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 3, 4, 5, 6, 8]
+    assert log.delete(tag="red", before_seq=7) == 5
+    log.append(count=4)
+    log.checkpoint()
+    disk.kill()
+    assert SmallLog(disk).seqs() == [8, 9, 10, 11, 12]
+
+
+def test_an_active_segment_longer_than_noted_is_taken_in_up_to_its_last_whole_frame(disk: FakeDisk) -> None:
+    """active segment longer than noted, or torn behind that: an unfinished checkpoint: keep whole valid frames (replay
+    skips their seqs), cut the rest (C07, C08)"""
+    log = SmallLog(disk)
+    log.create(durability="fsync")
+    log.append(count=2)
+    log.checkpoint()
+    log.append(count=2, key="k")
+    disk.on_operation = stop_at("snapshot.0002.bin.tmp")
+    with pytest.raises(CrashNow):
+        log.checkpoint()
+    disk.on_operation = None
+    killed(disk)
+    path = f"{TOPIC}/{layout.segment_stem(1)}.data"
+    whole = disk.read(path)
+    for cut in (0, 1, 20, 63):
+        machine = disk.clone()
+        machine.replace(path, whole[: len(whole) - cut] + (b"" if cut % 2 else b"\x99" * 9))
+        log = SmallLog(machine)
+        assert "unfinished checkpoint" in "".join(log.report.notes)
+        assert log.warnings == ""
+        assert log.seqs() == [1, 2, 3, 4]
+        assert log.topic().checkpointed_seq == (4 if cut == 0 else 3)
+        assert log.append(count=2, key="k").first_seq == 3, "H13: the key is known though segments hold its records"
+        assert len(machine.read(path)) < len(whole) + 1
+        log.checkpoint()
+        machine.kill()
+        assert SmallLog(machine).seqs() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("how", ["short", "rotten"])
+def test_an_active_segment_bad_before_the_noted_length_is_damaged_like_a_sealed_one(disk: FakeDisk, how: str) -> None:
+    """active segment shorter or bad before the noted length: damage, as in a sealed segment (C06: named, the rest is
+    served, never cut)"""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    log.append(count=2)
+    killed(disk)
+    path = f"{TOPIC}/{layout.segment_stem(1)}.data"
+    content = disk.read(path)
+    if how == "short":
+        disk.replace(path, content[: content.index(b'"n":4') + 3])
+    else:
+        disk.poke(path, content.index(b'"n":4'), b'"n":7')
+    log = SmallLog(disk)
+    page = log.engine.read("a")
+    assert [record.seq for record in page.records] == [1, 2, 3]
+    with pytest.raises(CorruptRecord) as caught:
+        log.engine.read("a", 3)
+    assert caught.value.detail == {"topic": "a", "seq": 4}
+    assert [record.seq for record in log.engine.read("a", 4).records] == [5, 6]
+    before = disk.read(path)
+    log.append(count=3)
+    log.checkpoint()
+    assert disk.read(path)[: len(before)] == before
+    assert [record.seq for record in log.engine.read("a", 4).records] == [5, 6, 7, 8, 9]
+
+
+def test_missing_data_of_a_listed_segment_is_refused(disk: FakeDisk) -> None:
+    """`.data` missing for a listed segment, and after replay not wholly below the floors: refuse to start unless the
+    cold copy exists; name it"""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.checkpoint()
+    killed(disk)
+    path = f"{TOPIC}/{layout.segment_stem(6)}.data"
+    disk.unlink(path)
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert error.path == path
+    assert "seqs 6 to 10 of topic a" in error.expected
+
+
+def test_missing_data_below_the_floors_is_nothing_to_worry_about(disk: FakeDisk) -> None:
+    """…not wholly below the floors"""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.checkpoint()
+    log.delete(before_seq=7)
+    killed(disk)
+    for kind in ("data", "idx"):
+        disk.unlink(f"{TOPIC}/{layout.segment_stem(1)}.{kind}")
+    log = SmallLog(disk)
+    assert log.seqs() == list(range(7, 13))
+
+
+def test_missing_data_with_a_cold_copy_is_read_from_there(disk: FakeDisk) -> None:
+    """…refuse to start unless the cold copy exists"""
+    log = SmallLog(disk, cold_dir="/cold")
+    log.append(count=12)
+    log.checkpoint()
+    disk.kill()
+    disk.makedirs("/cold/topics/00000001")
+    for kind in ("data", "idx"):
+        path = f"{TOPIC}/{layout.segment_stem(1)}.{kind}"
+        disk.replace(f"/cold/{layout.segment_object(1, 1, kind)}", disk.read(path))
+        disk.unlink(path)
+    log = SmallLog(disk, cold_dir="/cold")
+    assert log.seqs() == list(range(1, 13))
+
+
+def test_segment_files_that_no_snapshot_lists_below_the_floors_go(disk: FakeDisk) -> None:
+    """segment files that no snapshot lists: below the floors: delete"""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.checkpoint()
+    stray = {kind: disk.read(f"{TOPIC}/{layout.segment_stem(1)}.{kind}") for kind in ("data", "idx")}
+    log.delete(before_seq=8)
+    for _ in range(4):
+        log.append()
+        log.checkpoint()
+    assert segment_names(disk)[0] == 6
+    disk.kill()
+    for kind, content in stray.items():
+        disk.replace(f"{TOPIC}/{layout.segment_stem(1)}.{kind}", content)
+    log = SmallLog(disk)
+    assert log.seqs() == list(range(8, 17))
+    for _ in range(3):
+        log.append()
+        log.checkpoint()
+    assert segment_names(disk)[0] == 6
+
+
+def test_segment_files_that_no_snapshot_lists_and_that_continue_are_adopted(disk: FakeDisk) -> None:
+    """…continuing the noted ones: adopt (C07)"""
+    log = SmallLog(disk)
+    log.create(durability="fsync")
+    log.append(count=SEGMENT_EVENTS)
+    log.checkpoint()
+    log.append(count=12, tag="red")
+    disk.on_operation = stop_at("snapshot.0002.bin.tmp")
+    with pytest.raises(CrashNow):
+        log.checkpoint()
+    disk.on_operation = None
+    killed(disk)
+    assert segment_names(disk) == [1, 6, 11, 16]
+    log = SmallLog(disk)
+    assert "unfinished checkpoint" in "".join(log.report.notes)
+    assert log.warnings == ""
+    assert log.seqs() == list(range(1, 18))
+    assert log.topic().checkpointed_seq == 17
+    assert log.delete(tag="red", before_seq=12) == 6
+    log.append()
+    log.checkpoint()
+    disk.kill()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4, 5, *range(12, 19)]
+
+
+def test_other_segment_files_are_left_alone_and_reported(disk: FakeDisk) -> None:
+    """…else leave, report"""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.checkpoint()
+    disk.kill()
+    strays = {
+        f"{TOPIC}/{layout.segment_stem(3)}.data": disk.read(f"{TOPIC}/{layout.segment_stem(6)}.data"),
+        f"{TOPIC}/{layout.segment_stem(4)}.idx": b"?",
+        f"{TOPIC}/notes.txt": b"mine",
+        f"{ROOT}/wal/readme": b"mine",
+        f"{ROOT}/unknown.bin": b"mine",
+    }
+    for path, content in strays.items():
+        disk.replace(path, content)
+    log = SmallLog(disk)
+    assert layout.segment_stem(3) in log.warnings
+    assert layout.segment_stem(4) in log.warnings
+    assert log.seqs() == list(range(1, 13))
+    for _ in range(3):
+        log.append()
+        log.checkpoint()
+    log.close()
+    assert {path: disk.read(path) for path in strays} == strays
+
+
+def test_a_segment_in_both_tiers_is_read_from_the_hot_one(disk: FakeDisk) -> None:
+    """segment both hot and cold: hot wins, relocation is finished later"""
+    log = SmallLog(disk, cold_dir="/cold")
+    log.append(count=12)
+    log.checkpoint()
+    disk.kill()
+    disk.makedirs("/cold/topics/00000001")
+    for kind in ("data", "idx"):
+        disk.replace(f"/cold/{layout.segment_object(1, 1, kind)}", b"a copy that was cut short")
+    path = layout.snapshot_path(ROOT, 1)
+    snapshot = decode(disk.read(path))
+    state = decode_topic(snapshot.topics[0])
+    state.segments[0].tier = "cold"
+    snapshot.topics = [encode_topic(state)]
+    disk.replace(path, encode(snapshot))
+    log = SmallLog(disk, cold_dir="/cold")
+    assert log.seqs() == list(range(1, 13))
+    assert log.topic().segments.segments[0].tier == "hot"
+
+
+def test_temporary_files_are_deleted(disk: FakeDisk) -> None:
+    """`*.tmp`: delete (D08: never loaded)"""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    disk.kill()
+    snapshot = decode(disk.read(layout.snapshot_path(ROOT, 1)))
+    snapshot.number = 9
+    snapshot.topics = []
+    doomed = {
+        f"{ROOT}/meta/snapshot.0009.bin.tmp": encode(snapshot),
+        f"{ROOT}/wal/wal-next.tmp": b"\xff" * 100,
+        f"{TOPIC}/{layout.segment_stem(1)}.idx.tmp": b"?",
+        f"{TOPIC}/topic.json.tmp": b"?",
+    }
+    for path, content in doomed.items():
+        disk.replace(path, content)
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4]
+    assert [path for path in doomed if disk.exists(path)] == []
+
+
+def test_a_frame_from_the_future_is_refused(disk: FakeDisk) -> None:
+    """frame version from the future: refuse to start, say which version wrote it (B18: no partial apply)"""
+    synced_log(disk)
+    killed(disk)
+    body = bytearray(wal_frame.encode_control(FrameType.NOTE, 1, 1, b"\x80")[4:-8])
+    body[0] = 99
+    disk.poke(WAL, end_of_frames(disk), wal_frame.seal_bodies([bytes(body)]))
+    error = refused(disk)
+    assert isinstance(error, FutureVersion)
+    assert "frame type 99" in error.message
+    assert "newer version" in error.message
+
+
+def test_a_snapshot_from_the_future_is_refused(disk: FakeDisk) -> None:
+    """snapshot version from the future: refuse to start, say which version wrote it (B18, B19)"""
+    log = SmallLog(disk)
+    for _ in range(2):
+        log.append()
+        log.checkpoint()
+    killed(disk)
+    disk.poke(layout.snapshot_path(ROOT, 2), 4, struct.pack("<I", 7))
+    error = refused(disk)
+    assert isinstance(error, FutureVersion)
+    assert "version 7" in error.message
+
+
+HOLD = """
+import sys
+import topics
+
+log = topics.open(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_that_is_held_by_a_live_process_names_it_at_once(tmp_path: Path) -> None:
+    """lock held: its pid is alive: exit 1 at once and name it (A16)"""
+    root = str(tmp_path / "data")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(DirectoryLocked, match=f"process {holder.pid} "):
+            open_real(root)
+    finally:
+        holder.kill()
+        holder.communicate()
+    opened = open_real(root)
+    opened.release()
+
+
+def open_real(root: str) -> Any:
+    return open_engine(
+        RealFs(), root, settings=small_settings(), clock=SystemClock(), runtime=InlineRuntime(), runner=None
+    )
+
+
+def test_a_full_disk_starts_serves_reads_and_takes_writes_when_there_is_room(disk: FakeDisk) -> None:
+    """full disk: start, serve reads, writes answer 503 `storage_full` until there is room (A07)"""
+    log = synced_log(disk)
+    log.checkpoint()
+    log.append(count=2)
+    killed(disk)
+    before = disk.files()
+    disk.capacity_bytes = sum(map(len, before.values()))
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6]
+    while True:
+        try:
+            log.append(count=10)
+        except StorageFull:
+            break
+    count = log.topic().head_seq
+    assert log.seqs() == list(range(1, count + 1))
+    assert set(before) <= set(disk.files()), "nothing was deleted"
+    disk.capacity_bytes = None
+    assert log.append().first_seq == count + 1
+    disk.kill()
+    assert SmallLog(disk).seqs() == list(range(1, count + 2))
+
+
+def test_a_full_disk_and_another_shard_count_lose_nothing(disk: FakeDisk) -> None:
+    """A07, B17: the move needs room. Until there is some the old count goes on, and nothing is gone."""
+    log = synced_log(disk)
+    log.checkpoint()
+    log.append(count=3)
+    killed(disk)
+    disk.capacity_bytes = sum(map(len, disk.files().values())) + 40
+    log = SmallLog(disk, wal_shards=3)
+    assert "no room to change the log from 1 to 3 shards" in log.warnings
+    assert len(log.engine.wal.shards) == 1
+    assert log.seqs() == [1, 2, 3, 4, 5, 6, 7]
+    disk.capacity_bytes = None
+    assert log.append().first_seq == 8
+    disk.kill()
+    log = SmallLog(disk, wal_shards=3)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len(log.engine.wal.shards) == 3
+
+
+def test_nothing_is_cut_on_a_full_disk_while_the_torn_bytes_cannot_be_kept(disk: FakeDisk) -> None:
+    """…nothing is cut while `.torn` cannot be written (A07)"""
+    synced_log(disk)
+    killed(disk)
+    end = end_of_frames(disk)
+    disk.poke(WAL, end, b"torn bytes")
+    disk.capacity_bytes = sum(map(len, disk.files().values()))
+    log = SmallLog(disk)
+    assert "no room" in log.warnings
+    assert log.seqs() == [1, 2, 3, 4]
+    with pytest.raises(StorageFull):
+        log.append()
+    assert disk.read(WAL)[end : end + 10] == b"torn bytes"
+    disk.capacity_bytes = None
+    assert log.append().first_seq == 5
+    assert disk.read(f"{WAL}.{end}.torn") == b"torn bytes"
+    disk.kill()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4, 5]
+
+
+def test_a_power_loss_found_on_a_full_disk_is_not_forgotten_when_there_is_room_again(disk: FakeDisk) -> None:
+    """A07, A21: the lost range is logged behind the cut tail, and no later frame overwrites it."""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.engine.wal.shards[0].sync()
+    disk.crash(Damage.KEEP)
+    end = end_of_frames(disk)
+    disk.poke(WAL, end, b"torn bytes")
+    disk.capacity_bytes = sum(map(len, disk.files().values()))
+    log = SmallLog(disk)
+    assert log.report.lost_seqs > 0
+    with pytest.raises(StorageFull):
+        log.append()
+    disk.capacity_bytes = None
+    first_seq = log.append().first_seq
+    assert first_seq > 200
+    disk.kill()
+    records, tombstones = SmallLog(disk).read()
+    assert [record.seq for record in records] == [1, 2, 3, 4, first_seq]
+    assert [(stone.reason, stone.gap_from, stone.gap_to) for stone in tombstones] == [("power_loss", 5, first_seq - 1)]
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO, errno.EROFS])
+def test_a_directory_that_cannot_be_read_or_written_is_refused_with_the_reason_of_the_system(
+    disk: FakeDisk, error: int
+) -> None:
+    """read-only or unreadable directory: start refused with the OS reason (A08, B12)"""
+    log = synced_log(disk)
+    log.checkpoint()
+    killed(disk)
+    before = disk.files()
+    for operations in (("open",), ("listdir",), ("lock",), ("create", "pwrite", "makedirs", "lock", "truncate")):
+        fs = FaultFs(disk)
+        fs.fail(*operations, error=error, lasts=True)  # type: ignore[arg-type]
+        with pytest.raises(StartRefused, match=os.strerror(error)):
+            SmallLog(fs)
+    assert disk.files().keys() == before.keys()
+    assert SmallLog(disk).seqs() == [1, 2, 3, 4]
+
+
+# --- beside the table ---------------------------------------------------------------------------------------
+
+
+def test_a_wal_without_snapshot_and_current_is_replayed_and_never_taken_for_a_fresh_directory(disk: FakeDisk) -> None:
+    """B11."""
+    for shards in (1, 3):
+        machine = FakeDisk()
+        log = SmallLog(machine, wal_shards=shards)
+        for name in ("a", "b", "c"):
+            log.append(name, 5)
+        machine.kill()
+        for path in machine.files():
+            if "/meta/" in path or path.endswith(("CURRENT", "STORE", ".lock")):
+                machine.unlink(path)
+        log = SmallLog(machine, wal_shards=1)
+        for name in ("a", "b", "c"):
+            assert [record.seq for record in log.read(name)[0]] == [1, 2, 3, 4, 5]
+
+
+def test_a_shard_directory_that_is_missing_is_not_taken_for_an_empty_one(disk: FakeDisk) -> None:
+    """B11: without a snapshot, when some of the shards are gone."""
+    log = SmallLog(disk, wal_shards=2)
+    for name in ("a", "b", "c", "d"):
+        log.append(name, 5)
+    killed(disk)
+    for name in disk.listdir(f"{ROOT}/wal/shard-01"):
+        disk.unlink(f"{ROOT}/wal/shard-01/{name}")
+    disk.rmdir(f"{ROOT}/wal/shard-01")
+    error = refused(disk, wal_shards=2)
+    assert isinstance(error, Damaged)
+    assert error.path == f"{ROOT}/wal/shard-01"
+
+
+def test_an_append_without_its_topic_is_kept_in_a_recovered_topic(disk: FakeDisk) -> None:
+    """B20: flagged, not dropped."""
+    log = SmallLog(disk)
+    log.append(count=3)
+    killed(disk)
+    content = disk.read(WAL)
+    frames = list(wal_frame.walk(content, 0, len(content), FRAME_BYTES_MAX))
+    kept = [content[frame.offset : frame.end] for frame in frames if frame.type != FrameType.TOPIC_CREATE]
+    disk.replace(WAL, b"".join(kept).ljust(len(content), b"\0"))
+    log = SmallLog(disk)
+    assert "recovered-1" in log.warnings
+    records, _ = log.read("recovered-1")
+    assert [record.data for record in records] == [b'{"topic":"a","n":%d}' % seq for seq in (1, 2, 3)]
+    log.create("b")
+    assert log.topic("b").id == 2
+
+
+def test_frames_that_stand_there_twice_are_applied_once(disk: FakeDisk) -> None:
+    """B10."""
+    log = SmallLog(disk)
+    log.create(durability="memory")
+    log.append(count=3, key="k")
+    killed(disk)
+    content = disk.read(WAL)
+    end = end_of_frames(disk)
+    frames = [
+        content[frame.offset : frame.end]
+        for frame in wal_frame.walk(content, 0, end, FRAME_BYTES_MAX)
+        if frame.type in (FrameType.APPEND, FrameType.NOTE, FrameType.TOPIC_CREATE)
+    ]
+    disk.poke(WAL, end, b"".join(frames))
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3]
+    assert log.append(count=3, key="k").deduped
+
+
+def test_a_crash_around_the_rename_of_a_snapshot_leaves_the_old_or_the_new(disk: FakeDisk) -> None:
+    """D01, D02: never none, at any call, by any damage."""
+    log = SmallLog(disk)
+    log.create(durability="fsync")
+    log.append(count=7)
+    log.checkpoint()
+    log.append(count=7)
+    state = disk.clone()
+    for damage in (Damage.DROP, Damage.SUBSET, Damage.TORN):
+        point = 0
+        while True:
+            disk.restore(state)
+            log = SmallLog(disk)
+            disk.on_operation = hook = CrashAt(point)
+            try:
+                log.checkpoint()
+            except CrashNow:
+                pass
+            disk.on_operation = None
+            disk.crash(damage, point)
+            log = SmallLog(disk)
+            assert log.report.snapshot_number in (1, 2)
+            assert log.seqs() == list(range(1, 15)), (damage, point)
+            if hook.count <= point:
+                break
+            point += 1
+
+
+def test_a_topic_deleted_and_made_again_across_a_crash_is_another_instance(disk: FakeDisk) -> None:
+    """D09: an old cursor gets a `recreated` tombstone."""
+    log = SmallLog(disk)
+    log.append(count=9)
+    log.checkpoint()
+    log.append(count=3)
+    first = log.topic()
+    log.drop()
+    log.create(durability="fsync")
+    log.append(count=2)
+    disk.crash(Damage.DROP)
+    log = SmallLog(disk)
+    assert log.topic().id != first.id
+    assert log.seqs() == [1, 2]
+    page = log.engine.read("a", 9)
+    assert page.tombstone is not None
+    assert page.tombstone.reason == "recreated"
+    assert [record.seq for record in page.records] == [1, 2]
+    assert not disk.exists(TOPIC)
+
+
+def test_a_file_system_that_cannot_sync_directories_is_tolerated_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D10."""
+    from topics.storage import fs as fs_module
+
+    sync = fs_module._fsync
+
+    def fsync(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(fd)
+
+    monkeypatch.setattr(fs_module, "_fsync", fsync)
+    fs = RealFs()
+    opened = open_engine(
+        fs, str(tmp_path / "data"), settings=small_settings(), clock=SystemClock(), runtime=InlineRuntime()
+    )
+    opened.release()
+    assert len([record for record in caplog.records if "cannot sync directories" in record.message]) == 1
+
+
+def test_recovering_twice_gives_the_same_bytes_as_recovering_once(disk: FakeDisk) -> None:
+    """B14, invariant 43: after every kind of damage to what was not synced."""
+    log = SmallLog(disk)
+    log.create("b", durability="fsync", cap_bytes=400)
+    for turn in range(6):
+        log.append("a", 3, tag="red" if turn % 2 else None)
+        log.append("b", 2, key=f"key-{turn}")
+        if turn == 3:
+            log.checkpoint()
+        if turn == 4:
+            log.delete("a", tag="red")
+    for damage in Damage:
+        for seed in range(3):
+            machine = disk.clone()
+            machine.crash(damage, seed)
+            reopened_twice(machine)
+
+
+def test_a_start_from_a_snapshot_equals_a_start_from_the_whole_log(disk: FakeDisk) -> None:
+    """B15."""
+    log = SmallLog(disk)
+    log.create("b", durability="fsync", cap_records=7)
+    for turn in range(5):
+        log.append("a", 4, tag="red" if turn % 2 else None)
+        log.append("b", 3, key=f"key-{turn}")
+        if turn == 2:
+            log.delete("a", tag="red", before_seq=7)
+            log.checkpoint()
+    killed(disk)
+    machine = disk.clone()
+    for number in snapshot_names(machine):
+        machine.unlink(layout.snapshot_path(ROOT, number))
+    assert wal_names(machine)[0] == 1
+    with_snapshot, without = SmallLog(disk), SmallLog(machine)
+    for name in ("a", "b"):
+        one, other = with_snapshot.topic(name), without.topic(name)
+        assert with_snapshot.seqs(name) == without.seqs(name)
+        for number in ("head_seq", "count", "size_bytes", "earliest_seq", "evict_floor", "last_ts", "id", "config"):
+            assert getattr(one, number) == getattr(other, number), (name, number)
+        assert one.keys == other.keys
+
+
+def test_a_kill_in_the_middle_of_recovery_again_and_again_converges(disk: FakeDisk) -> None:
+    """B13: also what the machine lost before the first of them stays known."""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    log.append(count=4)
+    log.engine.wal.shards[0].sync()
+    disk.crash(Damage.KEEP)
+    disk.poke(WAL, end_of_frames(disk), b"torn")
+    for point in range(0, 40, 3):
+        disk.on_operation = CrashAt(point)
+        try:
+            SmallLog(disk)
+        except CrashNow:
+            disk.on_operation = None
+            disk.kill()
+            continue
+        break
+    disk.on_operation = None
+    disk.kill()
+    log = SmallLog(disk)
+    records, tombstones = log.read()
+    assert [record.seq for record in records] == list(range(1, 9))
+    assert [stone.reason for stone in tombstones] == ["power_loss"]
+
+
+def test_the_order_of_calls_is_kept_by_a_start_with_much_to_repair(disk: FakeDisk) -> None:
+    log = SmallLog(disk, wal_shards=2)
+    for name in ("a", "b", "c"):
+        log.append(name, 12)
+    log.checkpoint()
+    for name in ("a", "b", "c"):
+        log.append(name, 12)
+    disk.crash(Damage.KEEP)
+    path = next(path for path in disk.files() if path.endswith(".log"))
+    disk.poke(path, end_of_frames(disk, path), b"torn")
+    disk.unlink(f"{TOPIC}/{layout.segment_stem(1)}.idx")
+    monitor = MonitorFs(disk)
+    log = SmallLog(monitor, wal_shards=3)
+    assert monitor.violations == []
+    assert len(log.read("a")[0]) == 24
+
+
+def test_a_lone_mark_before_a_checkpoint_makes_no_start_worry(disk: FakeDisk) -> None:
+    """D07: an idle shard beside a busy one; its position is noted behind a mark that was written alone."""
+    log = SmallLog(disk, wal_shards=2)
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        log.create(name, durability="fsync")
+        log.append(name)
+    log.tick(SYNC_MARK_DELAY_MS)
+    busy = log.engine.wal.shard_for(log.topic("a").id)
+    log.append("a")
+    log.checkpoint()
+    assert busy in log.engine.wal.shards
+    disk.crash(Damage.DROP)
+    log = SmallLog(disk, wal_shards=2)
+    assert log.warnings == ""
+    assert log.seqs("a") == [1, 2]
+
+
+def test_a_removal_that_was_cut_short_is_finished(disk: FakeDisk) -> None:
+    log = SmallLog(disk)
+    log.append(count=9)
+    log.checkpoint()
+    disk.on_operation = stop_at(".deleted")
+    with pytest.raises(CrashNow):
+        log.drop()
+    disk.on_operation = None
+    disk.crash(Damage.DROP)
+    log = SmallLog(disk)
+    assert log.engine.topics == {}
+    log.append("b")
+    log.checkpoint()
+    log.append("b")
+    log.checkpoint()
+    disk.kill()
+    SmallLog(disk)
+    assert disk.listdir(f"{ROOT}/topics") == ["00000002"]
+
+
+def test_a_deleted_directory_that_is_left_over_is_removed(disk: FakeDisk) -> None:
+    SmallLog(disk)
+    disk.kill()
+    disk.makedirs(f"{ROOT}/topics/00000007.deleted")
+    disk.replace(f"{ROOT}/topics/00000007.deleted/{layout.segment_stem(1)}.data", b"?")
+    SmallLog(disk)
+    assert disk.listdir(f"{ROOT}/topics") == []
+
+
+def test_a_control_frame_that_makes_no_sense_is_damage_with_its_place(disk: FakeDisk) -> None:
+    """B18: valid by its checksum, so it was written so; nothing is guessed."""
+    synced_log(disk)
+    killed(disk)
+    end = end_of_frames(disk)
+    disk.poke(WAL, end, wal_frame.encode_control(FrameType.DELETE, 1, 1, control.encode({"bound": "x"})))
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert (error.path, error.offset) == (WAL, end)
+
+
+def test_progress_is_told(disk: FakeDisk) -> None:
+    """B16."""
+    log = SmallLog(disk, wal_shards=2)
+    log.append(count=20)
+    disk.kill()
+    told: list[float] = []
+    open_engine(
+        disk,
+        ROOT,
+        settings=small_settings(wal_shards=2),
+        clock=log.clock,
+        runtime=InlineRuntime(),
+        progress=told.append,
+    )
+    assert told
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+
+
+def test_a_topic_entry_is_what_its_snapshot_says(disk: FakeDisk) -> None:
+    """The numbers that a start believes, read back through the format alone."""
+    log = SmallLog(disk)
+    log.create(cap_records=8)
+    log.append(count=12)
+    log.delete(seqs=[7])
+    log.checkpoint()
+    snapshot = decode(disk.read(layout.snapshot_path(ROOT, 1)))
+    state = decode_topic(snapshot.topics[0])
+    assert (state.name, state.head_seq, state.cap_floor, state.checkpointed_seq) == ("a", 12, 4, 12)
+    assert (state.first_live, snapshot.next_topic_id) == (5, 2)
+    assert sum(segment.live_count for segment in state.segments) == 7
+    assert isinstance(snapshot.wal[0], WalPosition)
+    assert msgspec.json.decode(disk.read(f"{TOPIC}/topic.json"))["cap_floor"] == 4
+
+
+@pytest.mark.parametrize("derived", ["wal/CURRENT", "topics/00000001/seg-0000000000000001.idx"])
+def test_what_is_only_derived_is_not_needed_on_a_full_disk(disk: FakeDisk, derived: str) -> None:
+    """A07, D05, C01: no room to write it again is no reason not to serve."""
+    log = synced_log(disk)
+    log.checkpoint()
+    log.append(count=2)
+    killed(disk)
+    disk.unlink(f"{ROOT}/{derived}")
+    disk.capacity_bytes = sum(map(len, disk.files().values()))
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6]
+    disk.kill()
+    disk.capacity_bytes = None
+    log = SmallLog(disk)
+    assert log.seqs() == [1, 2, 3, 4, 5, 6]
+    assert disk.exists(f"{ROOT}/{derived}")

@@ -1,0 +1,143 @@
+"""Segments of one topic, made by real checkpoints."""
+
+import pytest
+
+from tests.engine.driver import Driver
+from topics.engine.topic.segment_set import Chunk, SegmentSet
+from topics.engine.writing.intake import NewRecord
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """Seqs 1 to 17 in segments of 7: two sealed, the active one from 15 on. Sizes are 1 (seqs 1 to 9) and 2."""
+    driver = Driver()
+    for seq in range(1, 18):
+        driver.append(NewRecord(seq, tag=f"t{seq % 3}"))
+        driver.clock.advance(10)
+    driver.checkpoint()
+    return driver
+
+
+@pytest.fixture
+def segments(driver: Driver) -> SegmentSet:
+    return driver.topic().segments
+
+
+def bounds(segments: SegmentSet) -> list[tuple[int, int, bool]]:
+    return [(state.first_seq, state.last_seq, state.sealed) for state in segments.segments]
+
+
+def test_segments_cover_the_topic(segments: SegmentSet) -> None:
+    assert bounds(segments) == [(1, 7, True), (8, 14, True), (15, 17, False)]
+    assert (segments.first_seq, segments.end_seq) == (1, 18)
+    assert segments.live_numbers() == (17, 9 + 2 * 8)
+
+
+@pytest.mark.parametrize(("seq", "first_seq"), [(1, 1), (7, 1), (8, 8), (14, 8), (15, 15), (17, 15), (18, None)])
+def test_a_seq_is_in_one_segment(segments: SegmentSet, seq: int, first_seq: int | None) -> None:
+    state = segments.segment_of(seq)
+    assert (state.first_seq if state is not None else None) == first_seq
+
+
+def test_a_chunk_ends_with_its_segment(segments: SegmentSet) -> None:
+    last_seq, slots, _ = segments.read_chunk(5, 17)
+    assert (last_seq, len(slots)) == (7, 3)
+    last_seq, slots, _ = segments.read_chunk(16, 16)
+    assert (last_seq, len(slots)) == (16, 1)
+    assert segments.read_chunk(18, 20) == Chunk(20, [None] * 3)
+
+
+def test_a_gap_between_segments_reads_as_dead(driver: Driver) -> None:
+    segments = driver.topic().segments
+    segments.drop([segments.segments[1]])
+    assert segments.read_chunk(8, 17) == Chunk(14, [None] * 7)
+    assert segments.next_live(8) == 15
+    assert [seq for seq, _ in segments.live_sizes(6)] == [6, 7, 15, 16, 17]
+
+
+@pytest.mark.parametrize("seqs", [[3], [1, 2, 3, 4, 5, 6, 7], [7, 8, 15], [2, 2, 99]])
+def test_deletes_count_each_live_record_once_invariant_22(segments: SegmentSet, seqs: list[int]) -> None:
+    inside = sorted({seq for seq in seqs if seq <= 17})
+    count, _, killed = segments.kill_many(seqs)
+    assert (count, killed) == (len(inside), inside)
+    assert segments.kill_many(seqs)[:2] == (0, 0)
+    assert segments.live_numbers()[0] == 17 - len(inside)
+    assert [seq for seq, _ in segments.live_sizes(1)] == [seq for seq in range(1, 18) if seq not in inside]
+    assert [seq for state in segments.segments for seq in segments.pending_seqs(state)] == inside
+
+
+def test_pending_deletes_are_seen_by_every_reader_and_cleared_by_the_checkpoint(driver: Driver) -> None:
+    segments = driver.topic().segments
+    segments.kill_many([3, 16])
+    assert segments.read_chunk(2, 4)[1][1] is None
+    assert segments.next_live(3) == 4
+    driver.topic().count -= 2
+    driver.topic().size_bytes -= 3
+    driver.topic().encoded = None
+    driver.checkpoint()
+    segments = driver.topic().segments
+    assert not any(segments.has_pending(state) for state in segments.segments)
+    assert segments.read_chunk(2, 4)[1][1] is None
+    assert [seq for seq, _ in segments.live_sizes(15)] == [15, 17]
+
+
+def test_forgetting_drops_whole_segments_and_the_head_of_the_front_one(segments: SegmentSet) -> None:
+    assert segments.forget_below(10, 1) == (9, 9)
+    assert bounds(segments) == [(8, 14, True), (15, 17, False)]
+    assert [state.first_seq for state in segments.dropped] == [1]
+    assert segments.live_numbers() == (8, 16)
+    segments.release_columns()
+    assert segments.forget_below(12, 10) == (2, 4)
+    assert segments.forget_below(12, 12) == (0, 0)
+    assert segments.forget_below(100, 12) == (6, 12)
+    assert bounds(segments) == []
+
+
+def test_deleting_below_marks_only_the_segment_that_stays(segments: SegmentSet) -> None:
+    assert segments.kill_below(10, 1) == (9, 9)
+    assert segments.kill_below(10, 1) == (0, 0)
+    assert segments.live_numbers() == (8, 16)
+    assert segments.pending_seqs(segments.segments[1]) == [8, 9]
+
+
+@pytest.mark.parametrize("seq", [1, 4, 7, 8, 15])
+def test_the_expired_run_ends_before_the_first_good_record_invariant_18(driver: Driver, seq: int) -> None:
+    segments = driver.topic().segments
+    first_ts = driver.read(0, limit=1).records[0].ts
+    assert segments.expired_last_seq(1, first_ts + 10 * (seq - 1)) == seq - 1
+    assert segments.expired_last_seq(1, first_ts + 10 * (seq - 1) + 1) == seq
+    assert segments.expired_last_seq(seq, first_ts) == seq - 1
+
+
+def test_a_dead_segment_in_the_middle_goes_as_a_whole(segments: SegmentSet) -> None:
+    segments.kill_many(list(range(8, 15)))
+    segments.drop_dead()
+    assert bounds(segments) == [(1, 7, True), (15, 17, False)]
+    assert [state.first_seq for state in segments.dropped] == [8]
+    segments.kill_many([15, 16, 17])
+    segments.drop_dead()
+    assert bounds(segments) == [(1, 7, True), (15, 17, False)], "the active one still grows"
+
+
+def test_numbers_can_be_counted_again_from_the_files(segments: SegmentSet) -> None:
+    segments.mark_pending([2, 9, 16, 99])
+    for state in segments.segments:
+        segments.recount(state, 4)
+    assert [state.live_count for state in segments.segments] == [4, 6, 2]
+    assert segments.live_numbers() == (12, 4 + 1 + 5 * 2 + 2 * 2)
+
+
+def test_tags_of_sealed_and_active_segments_are_found(segments: SegmentSet) -> None:
+    sealed, _, active = segments.segments
+    assert segments.tags(sealed).seqs(b"t0") == [3, 6]
+    assert segments.built_tags(active).seqs_by_prefix(b"t") == [15, 16, 17]
+
+
+def test_a_lost_sidecar_is_built_again(driver: Driver) -> None:
+    directory = "/data/topics/00000001"
+    tags = f"{directory}/seg-0000000000000001.tags"
+    before = driver.disk.read(tags)
+    driver.disk.unlink(tags)
+    segments = driver.topic().segments
+    assert segments.tags(segments.segments[0]).seqs(b"t0") == [3, 6]
+    assert driver.disk.read(tags) == before
