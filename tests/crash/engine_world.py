@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from tests.crash.harness import ROOT, SETTINGS, Blow
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
 from topics.errors import TopicsError
 from topics.storage.job_runner import InlineRunner
 from topics.testing.clock import ManualClock

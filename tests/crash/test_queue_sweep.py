@@ -99,7 +99,7 @@ def test_a_crash_at_any_operation_loses_no_job_and_brings_none_back(name: str, r
 
 def test_the_sweep_notices_a_move_that_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is worth something: a start that does not read the notes is caught."""
-    monkeypatch.setattr("topics.engine.starting.recovery.finish_moves", lambda topics, letters: None)
+    monkeypatch.setattr("topics.engine.starting.finishing.finish_moves", lambda topics, letters: None)
     settings = replace(SETTINGS, wal_shards=1)
     operation_count = run_until(work, QueueWorld(settings), 1 << 60)
 

@@ -120,7 +120,7 @@ def test_the_sweep_notices_a_ledger_that_forgets(monkeypatch: pytest.MonkeyPatch
 
 def test_the_sweep_notices_a_replay_that_keeps_half_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start that counts a write whose end is missing is caught."""
-    monkeypatch.setattr("topics.engine.starting.replay.TopicReplay.drop_open", lambda replay: replay.finish(0))
+    monkeypatch.setattr("topics.engine.starting.topic_replay.TopicReplay.drop_open", lambda replay: replay.finish(0))
     operation_count = run_until(work, WritersWorld(SMALL), 1 << 60)
 
     def sweep() -> None:

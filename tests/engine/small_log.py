@@ -7,7 +7,8 @@ from topics.engine.config import checked_config
 from topics.engine.engine import Deleted
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
 from topics.engine.topic.page import Tombstone
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.intake import NewRecord, batch_of_records

@@ -8,7 +8,8 @@ from topics.embedded.log import make_batch
 from topics.engine.config import checked_config
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
 from topics.formats.records import Record
 from topics.storage.fs import Fs
 from topics.storage.inspect.findings import Finding

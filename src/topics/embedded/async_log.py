@@ -19,7 +19,9 @@ from topics.engine.config import checked_config
 from topics.engine.engine import Deleted
 from topics.engine.runtime import LoopRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, RecoveryReport, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
+from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.page import Page
 from topics.engine.writing.staged import Appended
 from topics.errors import Closed, TopicsError

@@ -18,7 +18,9 @@ from topics.engine.config import TopicConfig, checked_config
 from topics.engine.engine import Deleted, Engine
 from topics.engine.runtime import LockRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, RecoveryReport, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
+from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.page import Page
 from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
 from topics.engine.writing.staged import Appended

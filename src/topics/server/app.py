@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from topics.clock import Clock
-from topics.engine.starting.recovery import OpenEngine
+from topics.engine.starting.opened import OpenEngine
 from topics.errors import (
     Closed,
     Forbidden,

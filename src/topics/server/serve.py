@@ -20,7 +20,7 @@ from typing import Final
 from topics.clock import Clock, SystemClock
 from topics.embedded.async_log import open_for_loop
 from topics.engine.runtime import LoopRuntime
-from topics.engine.starting.recovery import OpenEngine
+from topics.engine.starting.opened import OpenEngine
 from topics.errors import SettingsError
 from topics.limits import TICK_MS
 from topics.server.api.admin import AdminApi

@@ -8,7 +8,8 @@ import pytest
 from topics.engine.engine import Engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import ColdUnavailable, StartRefused
 from topics.storage.job_runner import InlineRunner

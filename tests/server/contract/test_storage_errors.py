@@ -14,7 +14,8 @@ from tests.server.running import Running, running
 from topics.clock import SystemClock
 from topics.engine.runtime import InlineRuntime, LoopRuntime, Runtime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import OpenEngine, open_engine
+from topics.engine.starting.opened import OpenEngine
+from topics.engine.starting.recovery import open_engine
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import Throttled
 from topics.storage.fs import File, Fs, OpenMode, RealFs

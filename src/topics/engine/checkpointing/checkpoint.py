@@ -15,7 +15,7 @@ begins again from there. Owner only, except the work handed to the background.
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,6 +51,15 @@ CheckpointDone = Callable[[Exception | None], None]
 T = TypeVar("T")
 
 
+class CheckpointBase(NamedTuple):
+    """The last snapshot that the next checkpoint goes on from."""
+
+    # 0: there is no snapshot yet.
+    number: int
+    # Up to where the records of each shard are in segments.
+    positions: list[WalPosition]
+
+
 class _Captured:
     """One topic as of the noted positions."""
 
@@ -72,8 +81,7 @@ class Checkpointer:
         engine: Engine,
         runner: JobRunner,
         background: Background,
-        snapshot: Snapshot | None,
-        positions: list[WalPosition],
+        base: CheckpointBase,
         replayed_bytes: int = 0,
     ) -> None:
         self._engine = engine
@@ -81,10 +89,10 @@ class Checkpointer:
         self._background = background
         self._fs = engine.directory.fs
         self._root = engine.directory.root
-        self.number = snapshot.number if snapshot is not None else 0
+        self.number = base.number
         # Where the next job begins to read, and what each kept snapshot still needs of the WAL.
-        self._positions = positions
-        self._kept_positions = [positions]
+        self._positions = base.positions
+        self._kept_positions = [base.positions]
         self._running = False
         self._closing = False
         self._again: list[CheckpointDone] = []

@@ -20,7 +20,8 @@ from topics.engine.engine import Engine
 from topics.engine.manifest import FRAMES_RECORDS_MAX, encode_frames, take_manifest
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
-from topics.engine.starting.recovery import found_shard_count, open_engine
+from topics.engine.starting.recovery import open_engine
+from topics.engine.starting.shard_count import found_shard_count
 from topics.engine.topic.topic import Topic
 from topics.errors import Damaged, StartRefused, TopicsError
 from topics.formats import segment, segment_index

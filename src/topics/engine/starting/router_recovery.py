@@ -21,21 +21,32 @@ an `ephemeral` source, and its seqs are given out again. The next start must not
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 
 from topics.engine.engine import Engine
 from topics.engine.routers.forwarding import Copies, Room, can_derive, may_be_full, note_hops, note_slots, take_slots
 from topics.engine.routers.router import Router, stored_spec
-from topics.engine.starting.replay import ReplayedRouter
+from topics.engine.starting.heads import FrameToLog
+from topics.engine.starting.log_replay import ReplayedLog
+from topics.engine.starting.replayed_router import ReplayedRouter
+from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.tail import Tail
 from topics.engine.topic.topic import Topic
-from topics.errors import ColdUnavailable
+from topics.errors import ColdUnavailable, Damaged, FormatError
 from topics.formats import control, wal_frame
 from topics.formats.wal_frame import FrameType
 from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX
+from topics.storage import layout
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRouters:
+    # One ROUTER_CREATE frame for each router whose cursor was ahead of its source.
+    frames: list[FrameToLog]
 
 
 class _Rerun:
@@ -61,23 +72,52 @@ class _Rerun:
 
 
 def restore_routers(
-    engine: Engine, replayed: Iterable[ReplayedRouter], floors: dict[int, int], trims: dict[int, list[tuple[int, int]]]
-) -> tuple[list[str], list[tuple[int, bytes]]]:
-    """Puts the routers to work again. Warnings, and (topic id, frame) of what must be logged before anything is served.
-
-    `floors` are those of the snapshot, `trims` holes that stand for what was lost since, both by topic id.
-    """
-    topics = {topic.id: topic for topic in engine.topics.values()}
-    warnings: list[str] = []
+    engine: Engine, report: RecoveryReport, log: ReplayedLog, evict_floors: dict[int, int]
+) -> RestoredRouters:
+    """Puts the routers to work again. `evict_floors`: topic id -> highest seq evicted when the snapshot was taken."""
+    try:
+        found = _attach_routers(engine, report, log.routers)
+    except FormatError as error:
+        raise Damaged(layout.meta_directory(engine.directory.root), 0, "a router", error.message) from error
+    for topic in {topic: None for router, _ in found for topic in (router.source, router.dest)}:
+        _take_in_adopted(engine, topic)
     reruns: list[_Rerun] = []
+    for router, item in found:
+        source_id = router.source.id
+        reruns.append(_Rerun(router, item.dest_seq, evict_floors.get(source_id, 0), log.trims.get(source_id, [])))
+        if router.is_exact:
+            _search(router, item)
+    feeds = {rerun.router.dest: rerun for rerun in reruns if rerun.is_placed}
+    # Until no router makes a copy any more: a copy of one router may be the source record of another.
+    while any(_advance(rerun, feeds.get(rerun.router.source)) for rerun in reruns):
+        pass
+    frames: list[FrameToLog] = []
+    for rerun in reruns:
+        router = rerun.router
+        if router.is_exact and router.searched_seq >= rerun.start_seq:
+            # Records with higher seqs are all copies that this router made.
+            router.searched_seq = router.dest.head_seq
+        if router.cursor > router.source.head_seq:
+            router.cursor = router.source.head_seq
+            frames.append(FrameToLog(router.dest.id, _state_frame(engine, rerun)))
+        if router.cursor < router.source.head_seq:
+            engine.forwarder.note_source(router.source)
+    return RestoredRouters(frames)
+
+
+def _attach_routers(
+    engine: Engine, report: RecoveryReport, replayed: Iterable[ReplayedRouter]
+) -> list[tuple[Router, ReplayedRouter]]:
+    """Routers whose source and dest both exist, ascending by id."""
+    topics = {topic.id: topic for topic in engine.topics.values()}
     found: list[tuple[Router, ReplayedRouter]] = []
     for item in sorted(replayed, key=lambda item: item.id):
         source, dest = topics.get(item.source), topics.get(item.dest)
         if source is None or dest is None:
-            # Removed with one of its topics.
+            # The router was removed together with one of its topics.
             continue
         if item.name in engine.routers:
-            warnings.append(f'there are two routers named "{item.name}": the older one is used')
+            report.warn(f'there are two routers named "{item.name}": the older one is used')
             continue
         router = Router(
             item.id,
@@ -91,29 +131,7 @@ def restore_routers(
         )
         engine.routing.attach(router)
         found.append((router, item))
-    for topic in {topic: None for router, _ in found for topic in (router.source, router.dest)}:
-        _take_in_adopted(engine, topic)
-    for router, item in found:
-        source_id = router.source.id
-        reruns.append(_Rerun(router, item.dest_seq, floors.get(source_id, 0), trims.get(source_id, [])))
-        if router.is_exact:
-            _search(router, item)
-    feeds = {rerun.router.dest: rerun for rerun in reruns if rerun.is_placed}
-    # To a fixed point: what one makes may be what another copies.
-    while any(_advance(rerun, feeds.get(rerun.router.source)) for rerun in reruns):
-        pass
-    frames: list[tuple[int, bytes]] = []
-    for rerun in reruns:
-        router = rerun.router
-        if router.is_exact and router.searched_seq >= rerun.start_seq:
-            # Behind that there are only its own copies.
-            router.searched_seq = router.dest.head_seq
-        if router.cursor > router.source.head_seq:
-            router.cursor = router.source.head_seq
-            frames.append((router.dest.id, _state_frame(engine, rerun)))
-        if router.cursor < router.source.head_seq:
-            engine.forwarder.note_source(router.source)
-    return warnings, frames
+    return found
 
 
 def _take_in_adopted(engine: Engine, topic: Topic) -> None:

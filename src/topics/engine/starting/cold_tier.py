@@ -1,0 +1,28 @@
+"""Whether the configured cold tier is the one that belongs to this data directory."""
+
+from topics.engine.engine import Engine
+from topics.engine.starting.report import RecoveryReport
+from topics.errors import ColdUnavailable, StorageFull
+from topics.storage.cached_store import CachedStore
+from topics.storage.stores import MissingStore, ensure_store_id, read_store_id
+
+
+def claim_cold_tier(engine: Engine, report: RecoveryReport) -> None:
+    """Claims the tier for this store.
+
+    A tier that does not answer is no obstacle: only reads of cold records fail. A tier that should hold segments and
+    has no STORE object is another tier, so it is not used.
+    """
+    cold = engine.cold
+    if cold is None:
+        return
+    is_used = any(segment.tier == "cold" for topic in engine.topics.values() for segment in topic.segments.segments)
+    try:
+        if is_used and read_store_id(cold) is None:
+            engine.cold = engine.cache.cold = CachedStore(MissingStore(cold.address))
+            report.warn(f"{cold.address} is not the cold tier it was: its STORE is missing; not using it")
+        else:
+            ensure_store_id(cold, engine.directory.store_id)
+            engine.cold_claimed = True
+    except (ColdUnavailable, StorageFull) as error:
+        report.warn(f"the cold tier cannot be used: {error.message}")

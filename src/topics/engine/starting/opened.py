@@ -1,0 +1,53 @@
+"""An engine that is ready to serve, with the parts that run beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from topics.engine.checkpointing.checkpoint import Checkpointer
+from topics.engine.checkpointing.relocator import Relocator
+from topics.engine.checkpointing.replacement import Replacer
+from topics.engine.engine import Engine
+from topics.engine.starting.report import RecoveryReport
+from topics.storage.job_runner import JobRunner
+
+
+@dataclass(slots=True)
+class OpenEngine:
+    engine: Engine
+    checkpointer: Checkpointer
+    runner: JobRunner
+    relocator: Relocator
+    replacer: Replacer
+    report: RecoveryReport
+
+    def tick(self) -> None:
+        """Starts all work that is due by time. Called on the owner, every `TICK_MS`."""
+        self.engine.wal.tick()
+        self.checkpointer.tick()
+        self.relocator.tick()
+        self.engine.forwarder.tick()
+        self.engine.staging.tick()
+        self.engine.flush()
+
+    def close(self, done: Callable[[Exception | None], None]) -> None:
+        """Writes the last checkpoint: all records in segments, reservations given back. `release` comes next."""
+        self.engine.stop_writes()
+        self.engine.flush()
+        self.checkpointer.start(done, closing=True)
+
+    def release(self) -> None:
+        """Releases files, threads and the lock. Not on the owner's turn: a thread may need the owner to end."""
+        self.relocator.close()
+        self.engine.queues.close()
+        self.engine.forwarder.close()
+        self.engine.commits.close()
+        self.engine.staging.close()
+        self.checkpointer.close()
+        self.runner.close()
+        self.engine.wal.close()
+        if self.engine.wal_files is not None:
+            self.engine.wal_files.close()
+        self.engine.cache.close()
+        if self.engine.cold is not None:
+            self.engine.cold.close()
+        self.engine.directory.release()

@@ -1,0 +1,228 @@
+"""First phase of a recovery: topics as the newest snapshot and the segment files describe them.
+
+Without a readable snapshot there are two cases. When every shard of the WAL still has its first frame, the replay
+makes all topics, and nothing is loaded. Else topics are rebuilt from their segments and `topic.json`.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from topics.engine.config import stored_config
+from topics.engine.engine import Engine
+from topics.engine.starting.adoption import adopt_segments, rebuild_states
+from topics.engine.starting.report import RecoveryReport
+from topics.engine.starting.shard_count import found_shard_count
+from topics.engine.topic.hops import HopRuns
+from topics.engine.topic.segment_set import SegmentSet
+from topics.engine.topic.topic import LiveBytes, Topic
+from topics.errors import Damaged, FormatError
+from topics.formats.control import RouterState
+from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, decode_topic, encode_topic
+from topics.storage import layout
+from topics.storage.fs import NO_SPACE
+from topics.storage.snapshots import LoadedSnapshots
+from topics.storage.wal_recovery import list_wal_files
+
+
+class MissingSegment(NamedTuple):
+    """A segment that the snapshot lists and that has no file."""
+
+    topic_id: int
+    segment: SegmentState
+
+
+class ReplacedSegmentKey(NamedTuple):
+    """A segment whose files were replaced. A kept snapshot may describe its old files."""
+
+    topic_id: int
+    first_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTopics:
+    """What the phase found. The topics themselves are in `engine.topics`."""
+
+    # The snapshot that the topics come from; a made-up one for rebuilt topics; None when the WAL has everything.
+    snapshot: Snapshot | None
+    missing: list[MissingSegment]
+    replaced: list[ReplacedSegmentKey]
+    # Topic id -> snapshot entry, of topics that were never written to.
+    unused_entries: dict[int, bytes]
+    # Topic id -> highest seq that was evicted when the snapshot was taken.
+    evict_floors: dict[int, int]
+
+    def start_positions(self, shard_count: int) -> list[WalPosition | None]:
+        """Where the replay of each shard begins. None: at its first frame."""
+        return [None] * shard_count if self.snapshot is None else list(self.snapshot.wal)
+
+    @property
+    def known_below_id(self) -> int:
+        """A topic with a lower id that was not loaded was removed before the snapshot was taken."""
+        return 1 if self.snapshot is None else self.snapshot.next_topic_id
+
+    @property
+    def routers(self) -> list[RouterState]:
+        return [] if self.snapshot is None else self.snapshot.routers
+
+
+def load_topics(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshots) -> LoadedTopics:
+    """Puts the topics into `engine.topics`. Raises `Damaged` when the newest snapshot makes no sense."""
+    snapshot = snapshots.newest
+    if snapshot is not None:
+        return _load_snapshot(engine, report, snapshot)
+    fs, root = engine.directory.fs, engine.directory.root
+    if _wal_is_complete(engine) or not (
+        snapshots.numbers or found_shard_count(fs, root) or _topics_with_directory(engine)
+    ):
+        return LoadedTopics(None, [], [], {}, {})
+    return _rebuild(engine, report, max(snapshots.numbers, default=0))
+
+
+def _load_snapshot(engine: Engine, report: RecoveryReport, snapshot: Snapshot) -> LoadedTopics:
+    report.snapshot_number = snapshot.number
+    engine.next_topic_id = snapshot.next_topic_id
+    engine.routing.next_router_id = snapshot.next_router_id
+    loader = _TopicLoader(engine, report, frozenset(_topics_with_directory(engine)))
+    unused: dict[int, bytes] = {}
+    # Every entry is decoded before the files of any topic are changed: a refused start changes nothing.
+    states = [_decode_entry(engine, entry, snapshot.number) for entry in snapshot.topics]
+    for state, entry in zip(states, snapshot.topics, strict=True):
+        loader.load(state)
+        if not state.head_seq and state.ceiling <= 1 and not state.groups and not state.writers:
+            unused[state.id] = bytes(entry)
+    return loader.loaded(snapshot, unused)
+
+
+def _rebuild(engine: Engine, report: RecoveryReport, number: int) -> LoadedTopics:
+    fs, root = engine.directory.fs, engine.directory.root
+    report.warn("no snapshot is readable: rebuilding topics from their segments; floors are guesses")
+    states, next_topic_id = rebuild_states(fs, root, report.warn)
+    engine.next_topic_id = next_topic_id
+    loader = _TopicLoader(engine, report, frozenset())
+    for state in states:
+        loader.load(state)
+    count = found_shard_count(fs, root) or engine.settings.wal_shards
+    positions = []
+    for shard in range(count):
+        files = list_wal_files(fs, layout.shard_directory(root, shard, count))
+        first = files[0].first_frame if files else 1
+        positions.append(WalPosition(first, first, 0))
+    return loader.loaded(Snapshot(number, 0, positions), {})
+
+
+def _wal_is_complete(engine: Engine) -> bool:
+    """Whether every shard still has its first frame."""
+    fs, root = engine.directory.fs, engine.directory.root
+    count = found_shard_count(fs, root)
+    shards = [list_wal_files(fs, layout.shard_directory(root, shard, count)) for shard in range(count)]
+    firsts = [files[0].first_frame for files in shards if files]
+    return bool(firsts) and all(first == 1 for first in firsts)
+
+
+def _topics_with_directory(engine: Engine) -> list[int]:
+    names = engine.directory.fs.listdir(layout.topics_directory(engine.directory.root))
+    return [topic_id for name in names if (topic_id := layout.topic_of(name)) is not None]
+
+
+def _decode_entry(engine: Engine, entry: bytes | msgspec.Raw, number: int) -> TopicState:
+    """The checksum of the snapshot is good, so a senseless entry is not bit rot: the start is refused, and no older
+    snapshot is used."""
+    try:
+        state = decode_topic(entry)
+        stored_config(state.config)
+    except FormatError as error:
+        path = layout.snapshot_path(engine.directory.root, number)
+        raise Damaged(path, 0, "a topic entry", error.message) from error
+    return state
+
+
+class _TopicLoader:
+    """Loads one topic after the other, and notes what later phases ask for."""
+
+    def __init__(self, engine: Engine, report: RecoveryReport, with_directory: frozenset[int]) -> None:
+        self._engine = engine
+        self._report = report
+        # Ids of topics that have a directory: one without segments may have got some from an unfinished checkpoint.
+        self._with_directory = with_directory
+        self._missing: list[MissingSegment] = []
+        self._replaced: list[ReplacedSegmentKey] = []
+        self._evict_floors: dict[int, int] = {}
+
+    def loaded(self, snapshot: Snapshot, unused_entries: dict[int, bytes]) -> LoadedTopics:
+        return LoadedTopics(snapshot, self._missing, self._replaced, unused_entries, self._evict_floors)
+
+    def load(self, noted: TopicState) -> None:
+        engine = self._engine
+        state, dropped = self._adopt(noted)
+        self._set_missing_aside(state)
+        topic = restore_topic(state, SegmentSet(engine.cache, state.id, state.segments), engine.live_bytes)
+        topic.segments.dropped += dropped
+        self._evict_floors[state.id] = max(state.cap_floor, state.ttl_floor, state.trim_floor)
+        engine.topics[topic.name] = topic
+        engine.newest_ts = max(engine.newest_ts, topic.last_ts)
+
+    def _adopt(self, state: TopicState) -> tuple[TopicState, list[SegmentState]]:
+        """The state in line with the files, and the segments whose files are left to be removed."""
+        if not state.segments and state.id not in self._with_directory:
+            return state, []
+        noted = encode_topic(state)
+        try:
+            return state, adopt_segments(
+                self._engine.directory.fs,
+                self._engine.directory.root,
+                state,
+                self._report.warn,
+                self._report.note,
+                lambda first_seq: self._replaced.append(ReplacedSegmentKey(state.id, first_seq)),
+            )
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # The WAL still has every record that the unfinished checkpoint put into segments.
+            self._report.warn(f'topic "{state.name}": no room to take in what an unfinished checkpoint left')
+            return decode_topic(noted), []
+
+    def _set_missing_aside(self, state: TopicState) -> None:
+        """Takes segments without a file out of the state. The WAL may say that all their records are dead."""
+        engine = self._engine
+        found: list[SegmentState] = []
+        for segment in state.segments:
+            path = f"{engine.cache.stem(state.id, segment.first_seq)}.data"
+            if segment.tier == "hot" and not engine.directory.fs.exists(path):
+                key = layout.segment_object(state.id, segment.first_seq, "data")
+                if engine.cold is None or not engine.cold.exists(key):
+                    self._missing.append(MissingSegment(state.id, segment))
+                    continue
+                segment.tier = "cold"
+            found.append(segment)
+        state.segments = found
+
+
+def restore_topic(state: TopicState, segments: SegmentSet, live_bytes: LiveBytes) -> Topic:
+    """The topic of a snapshot entry. `finish_topic` counts its records once the WAL is replayed."""
+    topic = Topic(state.name, state.id, state.epoch, stored_config(state.config), segments, live_bytes)
+    topic.created = True
+    topic.head_seq = state.head_seq
+    topic.logged_last_seq = state.checkpointed_seq
+    topic.checkpointed_seq = state.checkpointed_seq
+    topic.last_ts = state.last_ts
+    topic.cap_floor, topic.ttl_floor, topic.trim_floor = state.cap_floor, state.ttl_floor, state.trim_floor
+    topic.delete_below = state.delete_below
+    topic.first_live = state.first_live
+    topic.ceiling = topic.ceiling_asked = state.ceiling
+    topic.lost = [(first, last) for first, last in state.lost]
+    topic.keys = {key.key: key for key in state.keys}
+    topic.groups = {group.name: group for group in state.groups}
+    topic.writers = {writer.name: writer for writer in state.writers}
+    if topic.leases is not None:
+        topic.leases.ceiling = state.lease_ceiling
+        topic.leases.moved.update(state.moved)
+        for lease in state.leases:
+            topic.leases.restore(lease)
+    if any(segment.tagged_count and not segment.sealed for segment in state.segments):
+        topic.tags_missing_to = state.checkpointed_seq
+    segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
+    topic.hops = HopRuns(state.hops) if state.hops else None
+    return topic

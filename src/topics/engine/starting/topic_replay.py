@@ -1,0 +1,305 @@
+"""One topic while the WAL is read. Frames are applied once: records that segments or the replay already hold are
+skipped.
+
+A write comes back whole or not at all. Its records count once its last frame is read. An unfinished write is taken
+back when the next frame of the topic begins another write, or when the log ends. Live records are counted after the
+replay (`finishing`): the replay keeps only places of records, floors and delete marks.
+"""
+
+import re
+from typing import Final
+
+from topics.engine.config import stored_config
+from topics.engine.groups import apply_update
+from topics.engine.queues.queues import replay_lease
+from topics.engine.starting.replayed_router import ReplayedRouter
+from topics.engine.topic.hops import HopRuns
+from topics.engine.topic.replayed import Replayed, WalFiles
+from topics.engine.topic.topic import Topic
+from topics.formats import control, envelope
+from topics.formats.snapshot import KeyState, WriterState
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FLAG_TAG, HEADER_BYTES, Frame
+
+_META: Final = envelope.META
+
+# Fewer frames than this are not worth taking by the column.
+RUN_FRAMES_MIN: Final = 16
+# A frame's part in its write: S a write of one frame, F first, M middle, L last of several; T a frame with a tag.
+_SHAPES: Final = bytes(
+    ord("T") if flags & FLAG_TAG else b"LSMF"[(flags >> 4 & 1) + (flags >> 3 & 1) * 2] for flags in range(256)
+)
+_WHOLE_WRITES: Final = re.compile(rb"(?:S|FM*L)*")
+assert (FLAG_FIRST, FLAG_MORE) == (16, 8)
+
+
+class TopicReplay:
+    __slots__ = (
+        "copies",
+        "dead_letter",
+        "dead_letters",
+        "evict",
+        "first_seq",
+        "key",
+        "last_seq",
+        "needs_recount",
+        "next_seq",
+        "open_seq",
+        "open_tags",
+        "replayed",
+        "routers",
+        "topic",
+        "trims",
+        "writer",
+    )
+
+    def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
+        self.topic = topic
+        self.next_seq = topic.checkpointed_seq + 1
+        self.replayed = topic.replayed = Replayed(wal_files, self.next_seq)
+        # First seq of the write whose last frame was not read yet; None when no write is open.
+        self.open_seq: int | None = None
+        self.open_tags: list[tuple[bytes, int]] = []
+        # First and last seq of the open write, also when segments already hold its records: a key's answer names them.
+        self.first_seq = self.last_seq = 0
+        self.key: str | None = None
+        self.writer: control.WriterEpoch | None = None
+        self.evict: control.Evict | None = None
+        # The job that the open write is a copy of.
+        self.dead_letter: control.DeadLetter | None = None
+        # The jobs that all finished writes are copies of.
+        self.dead_letters: list[control.DeadLetter] = []
+        # Routers whose dest is this topic.
+        self.routers: list[ReplayedRouter] = []
+        # What the open write says about the copies of one router.
+        self.copies: control.Copies | None = None
+        # [first, last] holes for records that a router's source lost, ascending.
+        self.trims: list[tuple[int, int]] = []
+        # Whether delete marks of segments changed: their live records must be counted again.
+        self.needs_recount = False
+
+    # Writes.
+
+    def begin(self, seq: int) -> None:
+        """Begins a write whose first record has this seq. 0: the frame has no record."""
+        self.drop_open()
+        self.open_seq = max(seq, self.next_seq) if seq else self.next_seq
+
+    def drop_open(self) -> None:
+        """Takes back a write that was not finished."""
+        if self.open_seq is not None and self.open_seq < self.next_seq:
+            self.replayed.truncate(self.open_seq)
+            self.next_seq = self.open_seq
+        self.open_seq = None
+        self.open_tags.clear()
+        self.first_seq = self.last_seq = 0
+        self.key = None
+        self.writer = None
+        self.evict = None
+        self.dead_letter = None
+        self.copies = None
+
+    def finish(self, ts: int) -> None:
+        """The write is whole: its records count."""
+        topic = self.topic
+        if self.routers:
+            self._finish_copies()
+        last_seq = self.next_seq - 1
+        if last_seq > topic.head_seq:
+            topic.head_seq = last_seq
+            topic.logged_last_seq = last_seq
+        if ts > topic.last_ts:
+            topic.last_ts = ts
+        for tag, seq in self.open_tags:
+            topic.tags.add(tag, seq)
+        if self.key is not None and self.first_seq:
+            count = self.last_seq - self.first_seq + 1
+            topic.keys[self.key] = KeyState(self.key, ts, self.first_seq, count, self.last_seq)
+        if self.writer is not None:
+            name, first_seq = self.writer.writer, self.writer.first_seq
+            topic.writers[name] = WriterState(name, self.writer.epoch, first_seq, self.last_seq or first_seq - 1)
+            self.writer = None
+        if self.evict is not None:
+            topic.cap_floor = max(topic.cap_floor, self.evict.cap_floor)
+            topic.ttl_floor = max(topic.ttl_floor, self.evict.ttl_floor)
+        if self.dead_letter is not None:
+            self.dead_letters.append(self.dead_letter)
+            self.dead_letter = None
+        self.open_seq = None
+        if self.open_tags:
+            self.open_tags = []
+        self.first_seq = self.last_seq = 0
+        self.key = None
+        self.evict = None
+
+    def _finish_copies(self) -> None:
+        """A write to the dest of routers: later copies follow its last record. The cursor is the one that the write
+        names, or stays."""
+        copies, last_seq = self.copies, self.last_seq
+        self.copies = None
+        if self.evict is not None and self.evict.trim_floor:
+            self.topic.trim_floor = max(self.topic.trim_floor, self.evict.trim_floor)
+            self.trims.append((self.evict.trim_first, self.evict.trim_floor))
+            copies = self.evict.copies or copies
+        if copies is not None:
+            last_seq = max(last_seq, copies.dest_seq)
+            if last_seq >= self.next_seq:
+                # A source trim, or copies that were dead when they were logged.
+                self._append_holes(last_seq)
+            for router in self.routers:
+                if router.id == copies.router:
+                    router.cursor = copies.cursor
+                    router.forwarded_total = copies.forwarded_total
+            if copies.hops:
+                self.topic.hops = HopRuns([*_runs_below(self.topic.hops, copies.hops[0][0]), *copies.hops])
+        for router in self.routers:
+            router.dest_seq = max(router.dest_seq, last_seq)
+
+    def _append_holes(self, last_seq: int) -> None:
+        self.replayed.append_holes(last_seq + 1 - self.next_seq)
+        self.next_seq = last_seq + 1
+
+    # Control frames.
+
+    def note(self, note: control.Note, ts: int) -> None:
+        if note.group is not None:
+            apply_update(self.topic.groups, note.group, ts)
+        self.key, self.dead_letter, self.copies = note.key, note.dead_letter, note.copies
+        self.writer = note.writer
+
+    def lease(self, lease: control.Lease) -> None:
+        assert self.topic.leases is not None
+        replay_lease(self.topic.leases, lease)
+
+    def configure(self, update: control.ConfigUpdate, ts: int) -> None:
+        topic = self.topic
+        topic.forget_keys(ts)
+        topic.config = stored_config(update.config)
+        topic.forget_keys(ts)
+        topic.cap_floor = max(topic.cap_floor, update.cap_floor)
+        topic.ttl_floor = max(topic.ttl_floor, update.ttl_floor)
+        if topic.leases is not None and not topic.config.leases_durable:
+            # Later changes of these leases were not logged.
+            topic.leases.forget_all()
+        if topic.config.durability != "disk":
+            # This frame and all older ones are synced, so no reservation is needed: see `Topic.apply_config`.
+            topic.ceiling = 0
+        if update.unlogged_last_seq >= self.next_seq:
+            # Records written while the topic was ephemeral were only in memory.
+            topic.lost.append((self.next_seq, update.unlogged_last_seq))
+            self._jump(update.unlogged_last_seq)
+
+    def head(self, head: control.Head) -> None:
+        topic = self.topic
+        topic.ceiling = max(topic.ceiling, head.ceiling)
+        if not head.lost_first:
+            return
+        if head.ceiling > self.next_seq:
+            # The range begins at the first seq that has no record now: on a full disk, copies that an unfinished
+            # checkpoint left were not taken in.
+            topic.lost.append((self.next_seq, head.ceiling - 1))
+            self._jump(head.ceiling - 1)
+        else:
+            # An unfinished checkpoint holds records with higher seqs than the range.
+            topic.lost.append((head.lost_first, head.ceiling - 1))
+
+    def _jump(self, head_seq: int) -> None:
+        """Raises the head over seqs without records. Derived copies with lower seqs are still valid: routers go on
+        from their cursor, and their next copy follows the new head."""
+        self._append_holes(head_seq)
+        self.topic.head_seq = max(self.topic.head_seq, head_seq)
+
+    def delete(self, delete: control.Delete) -> None:
+        """Marks the records that a logged delete removed. Which of them were live is counted after the replay."""
+        topic, replayed = self.topic, self.replayed
+        topic.ttl_floor = max(topic.ttl_floor, delete.ttl_floor)
+        bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
+        if delete.seqs is not None:
+            seqs = [seq for seq in sorted(delete.seqs) if seq < delete.bound]
+        elif delete.tag is not None:
+            seqs = topic.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound)
+        elif delete.tag_prefix is not None:
+            seqs = topic.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound)
+        else:
+            topic.delete_below = max(topic.delete_below, min(bound, self.next_seq))
+            return
+        active = topic.active_segment()
+        if delete.seqs is None and active is not None and active.tagged_count:
+            # An unfinished checkpoint may have set the delete bytes already. The tags of the active segment come from
+            # its live frames, so they do not name these records, but the noted numbers still count them.
+            self.needs_recount = True
+        for seq in seqs:
+            if replayed.first_seq <= seq < replayed.end_seq:
+                replayed.kill(seq)
+            if topic.leases is not None:
+                topic.leases.forget(seq)
+        filed = [seq for seq in seqs if seq <= topic.checkpointed_seq]
+        if filed:
+            topic.segments.mark_pending(filed)
+            self.needs_recount = True
+
+    # Append frames.
+
+    def append_all(self, path: str, buffer: bytes, base: int, frames: list[Frame]) -> None:
+        """Append frames of this topic that follow each other. `base` is the offset of the buffer in the file."""
+        place = 0
+        if self.open_seq is not None:
+            # The rest of a write that began earlier, up to its last frame.
+            while place < len(frames) and (place == 0 or frames[place - 1].flags & FLAG_MORE):
+                self._append_one(path, buffer, base, frames[place])
+                place += 1
+        if len(frames) - place >= RUN_FRAMES_MIN:
+            place += self._append_run(path, buffer, base, frames[place:])
+        for frame in frames[place:]:
+            self._append_one(path, buffer, base, frame)
+
+    def _append_run(self, path: str, buffer: bytes, base: int, frames: list[Frame]) -> int:
+        """Takes all whole writes among the frames by the column. Returns how many frames it took.
+
+        It takes none when anything is unusual: a seq out of order, an unfinished write, tags, or a meta. A frame costs
+        a third of `_append_one`, and a start consists mostly of such frames.
+        """
+        shape = bytes([frame.flags for frame in frames]).translate(_SHAPES)
+        count = max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
+        if count == 0 or not _WHOLE_WRITES.fullmatch(shape, 0, count):
+            return 0
+        offsets, ends, _, _, _, seqs, times, _, _, data_lens = zip(*frames[:count], strict=True)
+        first_seq = seqs[0]
+        if first_seq != self.next_seq or seqs != tuple(range(first_seq, first_seq + count)):
+            return 0
+        if buffer.find(_META, offsets[0], ends[-1]) >= 0:
+            return 0
+        self.replayed.extend(
+            path,
+            [base + offset for offset in offsets],
+            [end - offset for offset, end in zip(offsets, ends, strict=True)],
+            [data_len - envelope.PLAIN_OVERHEAD_BYTES for data_len in data_lens],
+            times,
+        )
+        self.next_seq = first_seq + count
+        self.last_seq = first_seq + count - 1
+        self.finish(times[-1])
+        return count
+
+    def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
+        offset, end, _, flags, _, seq, ts, node_len, tag_len, data_len = frame
+        if flags & FLAG_FIRST:
+            self.begin(seq)
+        if self.key is not None:
+            self.first_seq = self.first_seq or seq
+        self.last_seq = seq
+        expected = self.next_seq
+        if seq >= expected:
+            if seq > expected:
+                self.replayed.append_holes(seq - expected)
+            size = envelope.accounted_bytes(buffer[end - 8 - data_len : end - 8])
+            self.replayed.append(path, base + offset, end - offset, size, ts)
+            self.next_seq = seq + 1
+            if flags & FLAG_TAG:
+                tag_at = offset + HEADER_BYTES + node_len
+                self.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
+        if not flags & FLAG_MORE:
+            self.finish(ts)
+
+
+def _runs_below(hops: HopRuns | None, end_seq: int) -> list[tuple[int, int, int]]:
+    return hops.within(0, end_seq - 1) if hops is not None else []
