@@ -9,7 +9,7 @@ from tests.conftest import FULL
 from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
 from tests.crash.sweep import RecordProperty, Tally, run_until, sampled
 from tests.crash.writers_world import CHUNKS, WritersWorld
-from topics.engine.checkpointing.checkpoint import capture_state
+from topics.engine.checkpointing.topic_capture import capture_state
 from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import TopicState
 from topics.testing.fake_disk import Damage
@@ -108,7 +108,7 @@ def _without_writers(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
 
 def test_the_sweep_notices_a_ledger_that_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is worth something: a snapshot without writers is caught."""
-    monkeypatch.setattr("topics.engine.checkpointing.checkpoint.capture_state", _without_writers)
+    monkeypatch.setattr("topics.engine.checkpointing.topic_capture.capture_state", _without_writers)
     world = WritersWorld(SMALL)
     run_until(work, world, 1 << 60)
     world.checkpoint()

@@ -125,6 +125,8 @@ class Engine:
         self.queues = Queues(self)
         # Told of each new topic once it can be read. They must not call back.
         self.on_topic_created: list[Callable[[Topic], None]] = []
+        # Told of each topic that was removed. They must not call back.
+        self.on_topic_removed: list[Callable[[Topic], None]] = []
         self.groups = Groups(self)
         self.staging = Staging(self)
         self.commits = Commits(self)
@@ -352,7 +354,8 @@ class Engine:
                 names = self.routing.topic_removed(topic)
                 if removed is not None:
                     removed.extend(names)
-                self.on_topic_removed(topic)
+                for tell in self.on_topic_removed:
+                    tell(topic)
                 self.commits.forget_topic(topic)
                 self.staging.forget_topic(topic)
                 if topic.waiters:
@@ -377,9 +380,6 @@ class Engine:
             return
         topic.shard.submit(frame, 1, durable=True, done=deleted)
         self.begin_change(topic)
-
-    def on_topic_removed(self, topic: Topic) -> None:
-        """Set by the checkpointer, which owns the files."""
 
     def names_after(self, prefix: str, after: str | None, count: int) -> list[str]:
         """At most `count` names that begin with `prefix` and come behind `after`, in ascending order."""

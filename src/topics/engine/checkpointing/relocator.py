@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from topics.engine.checkpointing.checkpoint import Checkpointer
+from topics.engine.checkpointing.checkpointer import Checkpointer
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import SegmentState
@@ -80,7 +80,7 @@ class Relocator:
                 if too_many or too_large:
                     # The oldest goes first. While it is pinned or replaced, nothing of the topic moves.
                     key = (topic.id, hot[0].first_seq)
-                    if self._engine.pins.holds(*key) or key in self._checkpointer.moving:
+                    if self._engine.pins.holds(*key) or key in self._checkpointer.busy_segments:
                         break
                     return topic, hot[0]
         return None
@@ -91,14 +91,14 @@ class Relocator:
         assert cold is not None
         fs, root = engine.directory.fs, engine.directory.root
         self._busy = True
-        self._checkpointer.moving.add((topic.id, state.first_seq))
+        self._checkpointer.busy_segments.add((topic.id, state.first_seq))
         self._background.run(
             lambda: copy_to_cold(fs, root, cold, topic.id, state), lambda result: self._copied(topic, state, result)
         )
 
     def _copied(self, topic: Topic, state: SegmentState, result: object) -> None:
         self._busy = False
-        self._checkpointer.moving.discard((topic.id, state.first_seq))
+        self._checkpointer.busy_segments.discard((topic.id, state.first_seq))
         if isinstance(result, BaseException):
             logger.warning("segment %d of %s stays in the hot tier: %s", state.first_seq, topic.name, result)
             self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS

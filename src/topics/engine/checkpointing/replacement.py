@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.engine.checkpointing.checkpoint import Checkpointer
+from topics.engine.checkpointing.checkpointer import Checkpointer
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
 from topics.errors import (
@@ -77,10 +77,10 @@ class Replacer:
         key = (topic.id, state.first_seq)
         if self._engine.pins.holds(*key):
             raise SegmentBusy("the segment is pinned; try again when the pin has ended")
-        moving = self._checkpointer.moving
-        if key in moving:
+        busy_segments = self._checkpointer.busy_segments
+        if key in busy_segments:
             raise SegmentBusy("the segment is being moved or replaced; take a new manifest, then try again")
-        moving.add(key)
+        busy_segments.add(key)
         fs, root = self._engine.directory.fs, self._engine.directory.root
         # Live numbers go on changing; what the work looks at does not.
         noted = msgspec.structs.replace(state)
@@ -105,7 +105,7 @@ class Replacer:
         return state
 
     def _replaced(self, topic: Topic, state: SegmentState, result: Replaced | BaseException, done: ReplaceDone) -> None:
-        self._checkpointer.moving.discard((topic.id, state.first_seq))
+        self._checkpointer.busy_segments.discard((topic.id, state.first_seq))
         is_there = self._engine.topics.get(topic.name) is topic and topic.segments.holds(state)
         if isinstance(result, BaseException):
             if is_there and isinstance(result, OSError):

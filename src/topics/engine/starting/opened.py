@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.engine.checkpointing.checkpoint import Checkpointer
+from topics.engine.checkpointing.checkpointer import Checkpointer
 from topics.engine.checkpointing.relocator import Relocator
 from topics.engine.checkpointing.replacement import Replacer
 from topics.engine.engine import Engine

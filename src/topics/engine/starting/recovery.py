@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from topics.clock import Clock
-from topics.engine.checkpointing.checkpoint import CheckpointBase, Checkpointer
+from topics.engine.checkpointing.checkpointer import Checkpointer
+from topics.engine.checkpointing.progress import CheckpointBase
 from topics.engine.checkpointing.relocator import Relocator
 from topics.engine.checkpointing.replacement import Replacer
 from topics.engine.engine import Engine

@@ -4,7 +4,8 @@ A checkpoint puts all records into segments, then the old layout is removed, and
 frame numbers begin above every frame number of the old layout, so files of the two layouts are never confused.
 """
 
-from topics.engine.checkpointing.checkpoint import CheckpointBase, Checkpointer
+from topics.engine.checkpointing.checkpointer import Checkpointer
+from topics.engine.checkpointing.progress import CheckpointBase
 from topics.engine.engine import Engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.starting.report import RecoveryReport
@@ -39,7 +40,9 @@ def change_shard_count(engine: Engine, report: RecoveryReport, base: CheckpointB
         engine.runtime = runtime
         for shard in old_wal.shards:
             shard.use_background(runtime.background(f"wal-{shard.index}"))
+        checkpointer.close()
         return base
+    checkpointer.close()
     old_wal.close()
     drop_old_snapshots(fs, root, number, kept=1)
     _remove_layout(

@@ -1,0 +1,201 @@
+"""When checkpoints run, one at a time. The `Checkpointer` also owns the removal of files.
+
+Owner only, except the work handed to the background.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from topics.engine.checkpointing.capture import capture_engine
+from topics.engine.checkpointing.checkpoint import Checkpoint, CheckpointDone
+from topics.engine.checkpointing.old_files import OldFiles, SegmentKey
+from topics.engine.checkpointing.progress import CheckpointBase, CheckpointProgress
+from topics.engine.checkpointing.requests import CheckpointRequests
+from topics.engine.engine import Engine
+from topics.engine.topic.topic import Topic
+from topics.formats.snapshot import SegmentState, WalPosition
+from topics.limits import CHECKPOINT_RETRY_MS
+from topics.storage.background import Background
+from topics.storage.job_runner import JobRunner
+from topics.storage.removal import remove_topic_directory
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Checkpointer:
+    def __init__(
+        self,
+        engine: Engine,
+        runner: JobRunner,
+        background: Background,
+        base: CheckpointBase,
+        replayed_bytes: int = 0,
+    ) -> None:
+        self._engine = engine
+        self._runner = runner
+        self._background = background
+        self._progress = CheckpointProgress(engine, base, replayed_bytes)
+        self._requests = CheckpointRequests()
+        self._old_files = OldFiles()
+        self._is_running = False
+        self._began_ms = engine.clock.monotonic_ms()
+        # Told when the running checkpoint ends.
+        self._callbacks: list[CheckpointDone] = []
+        # Told when the checkpoint after the running one ends.
+        self._next_callbacks: list[CheckpointDone] = []
+        engine.on_topic_removed.append(self._topic_removed)
+
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
+    @property
+    def number(self) -> int:
+        """Number of the last snapshot; 0 when there is none."""
+        return self._progress.number
+
+    @property
+    def count_total(self) -> int:
+        """Checkpoints of this process that wrote a snapshot."""
+        return self._progress.count_total
+
+    @property
+    def busy_segments(self) -> set[SegmentKey]:
+        """Segments that are being moved or replaced: a checkpoint sets no delete bytes in them."""
+        return self._requests.busy_segments
+
+    # When.
+
+    def tick(self) -> None:
+        """Starts a checkpoint when enough was written, or the last one is long ago. Refuses writes that outrun it."""
+        progress = self._progress
+        progress.throttle_writes()
+        if self._is_running:
+            return
+        settings = self._engine.settings
+        waited_ms = self._engine.clock.monotonic_ms() - self._began_ms
+        wait_ms = settings.checkpoint_interval_ms if progress.last_error is None else CHECKPOINT_RETRY_MS
+        if progress.bytes_since_capture >= settings.checkpoint_wal_bytes or waited_ms >= wait_ms:
+            self.start()
+
+    def start(self, done: CheckpointDone | None = None, *, closing: bool = False) -> None:
+        """Starts a checkpoint now, or when the running one ends. `closing`: no write follows the last checkpoint."""
+        self._requests.closing = self._requests.closing or closing
+        if self._is_running:
+            self._next_callbacks.append(done or _ignore)
+            return
+        self._begin([done] if done is not None else [])
+
+    def seal(self, topic: Topic, done: CheckpointDone) -> None:
+        """Puts all records of the topic into sealed segments: files that do not change any more."""
+        if topic.active_segment() is not None or topic.checkpointed_seq < topic.head_seq:
+            self._requests.to_seal.add(topic.id)
+            topic.encoded = None
+        self.start(done)
+
+    def move_to_layout(self, positions: list[WalPosition]) -> int:
+        """A checkpoint after which no frame of the present WAL is needed. Returns the number of its snapshot.
+
+        The background must be an inline one. Raises the error that made the checkpoint fail.
+        """
+        outcome: list[Exception | None] = []
+        self._requests.layout_positions = positions
+        self._requests.needs_snapshot = True
+        self.start(outcome.append)
+        assert outcome, "an inline checkpoint is done when it returns"
+        if outcome[0] is not None:
+            raise outcome[0]
+        return self.number
+
+    def _begin(self, callbacks: list[CheckpointDone]) -> None:
+        self._is_running = True
+        self._callbacks = callbacks
+        self._began_ms = self._engine.clock.monotonic_ms()
+        # The frames of a commit may be written in several turns. No position may lie between them.
+        self._engine.commits.when_none_is_open(lambda: self._engine.wal.hold(self._capture))
+
+    def _capture(self) -> None:
+        """All shards hold still."""
+        engine, progress, requests = self._engine, self._progress, self._requests
+        failure = engine.wal.failure()
+        if failure is not None:
+            engine.wal.release()
+            self._ended(failure)
+            return
+        capture = capture_engine(engine, progress.number + 1, requests, self._old_files)
+        progress.captured()
+        engine.wal.release()
+        if capture.is_empty and progress.number and not requests.needs_snapshot:
+            # Only marks were written since the last snapshot: it is still right.
+            progress.nothing_to_file()
+            self._ended(None)
+            return
+        requests.needs_snapshot = False
+        Checkpoint(
+            engine, self._runner, self._background, progress, requests, self._old_files, capture, self._ended
+        ).run()
+
+    def _ended(self, error: Exception | None) -> None:
+        if error is not None:
+            logger.error("checkpoint failed: %s", error)
+            self._engine.routing.is_dirty = True
+        self._is_running = False
+        self._progress.last_error = error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(error)
+        if self._next_callbacks and not self._is_running:
+            callbacks, self._next_callbacks = self._next_callbacks, []
+            self._begin(callbacks)
+
+    def close(self) -> None:
+        self._engine.on_topic_removed.remove(self._topic_removed)
+        self._background.close()
+
+    # Old files.
+
+    @property
+    def _last_snapshot(self) -> int:
+        """Number of the last snapshot that may describe the segments as they are in this turn."""
+        return self.number + 1 if self._is_running else self.number
+
+    def hot_copy_left(self, topic_id: int, segment: SegmentState) -> None:
+        """The segment is cold now. Its hot files are removed once no kept snapshot calls it hot."""
+        self._old_files.add_hot_copy(self._last_snapshot, topic_id, segment)
+
+    def mark_left(self, topic_id: int, first_seq: int, *, is_durable: bool) -> None:
+        """The segment was replaced. Its mark file is removed once both kept snapshots are newer than the replacement.
+
+        `is_durable`: all syncs of the replacement succeeded.
+        """
+        key = (topic_id, first_seq)
+        if is_durable:
+            self._old_files.add_replaced(self._last_snapshot, key)
+        else:
+            self._old_files.add_unsynced(key)
+
+    def run_in_line(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Runs work on segment files that must not run at the same time as a job or a removal."""
+        self._background.run(work, done)
+
+    def _topic_removed(self, topic: Topic) -> None:
+        engine = self._engine
+        self._requests.needs_snapshot = True
+        engine.cache.forget_topic(topic.id)
+        engine.pins.forget_topic(topic.id)
+        segments = [*topic.segments.segments, *topic.segments.dropped]
+        self._old_files.forget_topic(topic.id)
+        fs, root, cold = engine.directory.fs, engine.directory.root, engine.cold
+        self._background.run(lambda: remove_topic_directory(fs, root, cold, topic.id, segments), _log_failed_removal)
+
+
+def _log_failed_removal(result: object) -> None:
+    if isinstance(result, BaseException):
+        logger.warning("files of a removed topic stay for now: %s", result)
+
+
+def _ignore(error: Exception | None) -> None:
+    pass

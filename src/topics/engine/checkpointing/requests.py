@@ -1,0 +1,18 @@
+"""What the next capture must take into account."""
+
+from topics.engine.checkpointing.old_files import SegmentKey
+from topics.formats.snapshot import WalPosition
+
+
+class CheckpointRequests:
+    def __init__(self) -> None:
+        # No write follows the last checkpoint: all reservations are given back.
+        self.closing = False
+        # Ids of topics whose active segment is sealed.
+        self.to_seal: set[int] = set()
+        # Whether a snapshot must be written although no topic changed.
+        self.needs_snapshot = False
+        # Positions that the snapshot notes instead of the real ones: those of a layout with another shard count.
+        self.layout_positions: list[WalPosition] | None = None
+        # Segments that are being moved or replaced: their deletes stay pending.
+        self.busy_segments: set[SegmentKey] = set()

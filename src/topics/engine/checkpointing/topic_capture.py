@@ -1,0 +1,194 @@
+"""A topic as of the turn in which all shards of the WAL hold still."""
+
+import msgspec
+
+from topics.engine.config import config_members
+from topics.engine.topic.tail import runs_of
+from topics.engine.topic.topic import Topic
+from topics.formats import snapshot as codec
+from topics.formats.snapshot import KeyState, SegmentState, TopicState
+from topics.storage.checkpoint_job import FlagWork, TopicWork
+
+
+class CapturedTopic:
+    """What one checkpoint stores of one topic."""
+
+    __slots__ = ("deleted_seqs", "state", "topic", "work")
+
+    def __init__(self, topic: Topic, state: TopicState, work: TopicWork, deleted_seqs: dict[int, list[int]]) -> None:
+        self.topic = topic
+        self.state = state
+        self.work = work
+        # Segment first seq -> seqs whose delete bytes this checkpoint sets.
+        self.deleted_seqs = deleted_seqs
+
+    def segments_to_flag(self) -> list[SegmentState]:
+        """Segments that get delete bytes."""
+        return [segment for segment in self.state.segments if segment.first_seq in self.deleted_seqs]
+
+    def flag_works(self) -> list[FlagWork]:
+        return [
+            FlagWork(self.topic.id, msgspec.structs.replace(segment), self.deleted_seqs[segment.first_seq])
+            for segment in self.segments_to_flag()
+        ]
+
+    def entry(self, touched: list[SegmentState]) -> bytes:
+        """The snapshot entry: the captured state with the segments that the job wrote, and the captured numbers."""
+        state = self.state
+        changed = {segment.first_seq: segment for segment in touched}
+        kept = [segment for segment in state.segments if segment.first_seq not in changed]
+        state.segments = sorted([*kept, *touched], key=lambda segment: segment.first_seq)
+        done = {seq for seqs in self.deleted_seqs.values() for seq in seqs}
+        left = [seq for first, last in state.pending_deletes for seq in range(first, last + 1) if seq not in done]
+        state.pending_deletes = runs_of(left)
+        return bytes(codec.encode_topic(state))
+
+    def job_failed(self) -> None:
+        """Nothing of the capture is durable: the next checkpoint captures the topic again."""
+        self.topic.killed_meanwhile = None
+        self.topic.encoded = None
+        # The job may have written topic.json without making it durable, so it must be written again.
+        self.topic.topic_json = b""
+
+    def snapshot_failed(self) -> None:
+        """The new segments are in use, but no snapshot lists them: the next one must."""
+        self.topic.encoded = None
+
+    def snapshot_written(self) -> None:
+        self.topic.snapshot_seqs = (self.topic.snapshot_seqs[1], self.work.upto_seq)
+
+
+def needs_capture(topic: Topic, now_ms: int, segment_age_ms_max: int, *, closing: bool) -> bool:
+    """Whether the topic changed since its snapshot entry was encoded. Gives back reservations that are not used."""
+    topic.refresh(now_ms)
+    _give_reservations_back(topic, closing=closing)
+    active = topic.active_segment()
+    if active is not None and segment_age_ms_max and now_ms - active.created_ts >= segment_age_ms_max:
+        topic.encoded = None
+    return topic.encoded is None
+
+
+def _give_reservations_back(topic: Topic, *, closing: bool) -> None:
+    if (closing or topic.encoded is not None) and topic.ceiling > topic.head_seq + 1 and not topic.staged:
+        # The topic had no write since the last checkpoint. The next write reserves seqs again.
+        topic.ceiling = topic.ceiling_asked = topic.head_seq + 1
+        topic.reserve = 0
+        topic.encoded = None
+    if closing and topic.leases is not None and topic.leases.ceiling > topic.leases.next_id:
+        # No job is claimed any more.
+        topic.leases.ceiling = topic.leases.next_id
+        topic.encoded = None
+
+
+def capture_topic(topic: Topic, now_ms: int, busy_segments: set[tuple[int, int]], *, seal: bool) -> CapturedTopic:
+    """Captures the topic for a job. `busy_segments` get no delete bytes; `seal`: the active segment is sealed."""
+    is_ephemeral = topic.config.durability == "ephemeral"
+    upto_seq = topic.logged_last_seq if is_ephemeral else topic.head_seq
+    upto_seq = max(upto_seq, topic.checkpointed_seq)
+    if topic.hops is not None and topic.routers_out:
+        topic.hops.checkpoint(min(router.settled[0] for router in topic.routers_out))
+    state = capture_state(topic, upto_seq, now_ms)
+    active = topic.active_segment()
+    work = TopicWork(
+        topic.id,
+        after_seq=topic.checkpointed_seq,
+        upto_seq=upto_seq,
+        floor_seq=topic.first_live,
+        dead=topic.dead_ranges(max(topic.checkpointed_seq + 1, topic.first_live), upto_seq),
+        active=msgspec.structs.replace(active) if active is not None else None,
+        unlogged=_unlogged(topic, upto_seq),
+        topic_json=_changed_topic_json(topic, upto_seq),
+        topic_json_may_stand=topic.topic_json is None,
+        seal=seal,
+    )
+    segments = topic.segments
+    deleted_seqs = {
+        segment.first_seq: segments.pending_seqs(segment)
+        for segment in segments.segments
+        if segments.has_pending(segment) and (topic.id, segment.first_seq) not in busy_segments
+    }
+    topic.killed_meanwhile = []
+    # Any later change of the topic sets it to None.
+    topic.encoded = b""
+    return CapturedTopic(topic, state, work, deleted_seqs)
+
+
+def current_entry(topic: Topic, now_ms: int) -> bytes:
+    """The snapshot entry of a topic that did not change since its capture. Later snapshots use it too."""
+    return bytes(codec.encode_topic(capture_state(topic, topic.checkpointed_seq, now_ms)))
+
+
+def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
+    """The topic with its records up to `upto_seq` in segments."""
+    # An idempotency key is kept while its window runs, whatever the durability is now. But its records must be kept
+    # too: records that only memory holds end with the process.
+    window_ms = topic.config.idempotency_window_ms
+    keys: list[KeyState] = [
+        key for key in topic.keys.values() if now_ms - key.ts < window_ms and key.first_seq + key.count - 1 <= upto_seq
+    ]
+    segments = topic.segments
+    leases = topic.leases
+    keeps_leases = topic.config.leases_durable and topic.config.durability != "ephemeral"
+    return TopicState(
+        topic.name,
+        topic.id,
+        topic.epoch,
+        config_members(topic.config),
+        head_seq=topic.head_seq,
+        last_ts=topic.last_ts,
+        cap_floor=topic.cap_floor,
+        ttl_floor=topic.ttl_floor,
+        trim_floor=topic.trim_floor,
+        delete_below=topic.delete_below,
+        first_live=topic.first_live,
+        checkpointed_seq=upto_seq,
+        segments=[msgspec.structs.replace(segment) for segment in segments.segments],
+        ceiling=topic.ceiling,
+        lost=list(topic.lost),
+        keys=keys,
+        pending_deletes=runs_of(seq for segment in segments.segments for seq in segments.pending_seqs(segment)),
+        leases=leases.states() if leases is not None and keeps_leases else [],
+        lease_ceiling=leases.ceiling if leases is not None else 1,
+        moved=sorted(leases.moved) if leases is not None else [],
+        groups=list(topic.groups.values()),
+        writers=list(topic.writers.values()),
+        hops=topic.hops.within(0, upto_seq) if topic.hops is not None else [],
+    )
+
+
+def _unlogged(topic: Topic, upto_seq: int) -> list[bytes]:
+    """Records that the job must get from memory, because the WAL has no frame of them: records of a topic that was
+    ephemeral when they were written and is not any more, and derived copies of a router."""
+    first = max(topic.checkpointed_seq + 1, topic.tail.first_seq)
+    last = min(max(topic.unlogged_last_seq, topic.copied_last_seq), upto_seq)
+    if last < first:
+        return []
+    return [body for body in topic.tail.read(first, last) if body is not None]
+
+
+def topic_json(topic: Topic) -> bytes:
+    """Content of `topic.json`: for a start without a snapshot, and for readers of the topic's directory alone."""
+    leases = {} if topic.leases is None else {"lease_ceiling": topic.leases.ceiling}
+    return msgspec.json.encode(
+        {
+            "format": 1,
+            "id": topic.id,
+            "name": topic.name,
+            "epoch": topic.epoch,
+            "config": config_members(topic.config),
+            "cap_floor": topic.cap_floor,
+            "ttl_floor": topic.ttl_floor,
+            "trim_floor": topic.trim_floor,
+            "delete_below": topic.delete_below,
+            **leases,
+        }
+    )
+
+
+def _changed_topic_json(topic: Topic, upto_seq: int) -> bytes:
+    """Empty when the file need not be written."""
+    if upto_seq == 0:
+        # A topic without segments gets no directory, so a hundred thousand idle topics have none.
+        return b""
+    content = topic_json(topic)
+    return b"" if content == topic.topic_json else content
