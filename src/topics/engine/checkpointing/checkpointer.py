@@ -162,11 +162,11 @@ class Checkpointer:
         """Number of the last snapshot that may describe the segments as they are in this turn."""
         return self.number + 1 if self._is_running else self.number
 
-    def hot_copy_left(self, topic_id: int, segment: SegmentState) -> None:
+    def segment_moved(self, topic_id: int, segment: SegmentState) -> None:
         """The segment is cold now. Its hot files are removed once no kept snapshot calls it hot."""
         self._old_files.add_hot_copy(self._last_snapshot, topic_id, segment)
 
-    def mark_left(self, topic_id: int, first_seq: int, *, is_durable: bool) -> None:
+    def segment_replaced(self, topic_id: int, first_seq: int, *, is_durable: bool) -> None:
         """The segment was replaced. Its mark file is removed once both kept snapshots are newer than the replacement.
 
         `is_durable`: all syncs of the replacement succeeded.
@@ -177,7 +177,7 @@ class Checkpointer:
         else:
             self._old_files.add_unsynced(key)
 
-    def run_in_line(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def run_exclusively(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Runs work on segment files that must not run at the same time as a job or a removal."""
         self._background.run(work, done)
 

@@ -82,5 +82,5 @@ class CheckpointProgress:
         if error is None:
             return Throttled("writes outrun the checkpoints; try again")
         if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return StorageFull("no space left to put away what is already written; nothing was written")
+            return StorageFull("no space left to move written records into segments; nothing was written")
         return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": str(error)})

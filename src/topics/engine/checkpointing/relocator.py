@@ -1,10 +1,10 @@
 """Moves old sealed segments to the cold tier, one at a time, when no checkpoint runs.
 
-Copy, verify, switch, record, remove: the engine reads the cold copy once it is complete; the snapshots record
-it; the hot files go only when both kept snapshots say "cold", so that a start finds a readable copy whichever
-it uses. While a segment is being copied no delete byte is set in it: those deletes stay pending, and follow.
+The segment is copied and the copy verified. Then the engine reads the cold copy, and the next snapshots record it. The
+hot files are removed once both kept snapshots say "cold", so a start finds a readable copy whichever snapshot it uses.
+While a segment is copied, no delete byte is set in it: its deletes stay pending until a later checkpoint.
 
-An outage of the cold tier stops nothing but this. Owner only, except the copying itself.
+An outage of the cold tier stops only these moves. Owner only, except the copying itself.
 """
 
 import logging
@@ -32,8 +32,8 @@ class Relocator:
         self._checkpointer = checkpointer
         self._background = background
         self._busy = False
-        # Checkpoints seen: there is nothing new to move between two of them.
-        self._seen = -1
+        # `Checkpointer.count_total` when no segment was left to move. Only a checkpoint makes new segments.
+        self._idle_since_count = -1
         self._retry_at_ms = 0
         self.moved_total = 0
 
@@ -41,19 +41,19 @@ class Relocator:
         engine = self._engine
         if engine.cold is None or self._busy or self._checkpointer.is_running or engine.closed:
             return
-        if self._seen == self._checkpointer.count_total or engine.clock.monotonic_ms() < self._retry_at_ms:
+        if self._idle_since_count == self._checkpointer.count_total or engine.clock.monotonic_ms() < self._retry_at_ms:
             return
         if not engine.cold_claimed:
             self._claim()
             return
         found = self._next()
         if found is None:
-            self._seen = self._checkpointer.count_total
+            self._idle_since_count = self._checkpointer.count_total
             return
         self._move(*found)
 
     def _claim(self) -> None:
-        """The tier did not answer when the engine started: ask again."""
+        """The tier did not answer when the engine started, so it is asked again."""
         cold, store_id = self._engine.cold, self._engine.directory.store_id
         assert cold is not None
         self._busy = True
@@ -78,7 +78,7 @@ class Relocator:
                 too_many = place >= settings.hot_retain_segments
                 too_large = settings.hot_retain_bytes and kept_bytes > settings.hot_retain_bytes
                 if too_many or too_large:
-                    # The oldest goes first. While it is pinned or replaced, nothing of the topic moves.
+                    # The oldest segment moves first. While it is pinned or replaced, no segment of the topic moves.
                     key = (topic.id, hot[0].first_seq)
                     if self._engine.pins.holds(*key) or key in self._checkpointer.busy_segments:
                         break
@@ -108,17 +108,17 @@ class Relocator:
             return
         topic.segments.exchange(state, msgspec.structs.replace(state, tier="cold"))
         topic.encoded = None
-        self._checkpointer.hot_copy_left(topic.id, state)
+        self._checkpointer.segment_moved(topic.id, state)
         self.moved_total += 1
 
     def _discard(self, topic: Topic, state: SegmentState) -> None:
-        """The records died while they were copied."""
+        """All records of the segment died while it was copied: the cold copy is removed."""
         cold = self._engine.cold
         assert cold is not None
         self._background.run(lambda: remove_cold_copy(cold, topic.id, state.first_seq), _log_failure)
 
     def close(self) -> None:
-        """Does not wait for a copy that is under way: what it leaves behind is copied again."""
+        """Does not wait for a running copy: the next process copies the segment again."""
         if self._busy:
             self._background.abandon()
         else:

@@ -1,8 +1,9 @@
-"""Exchanges the files of a sealed segment for a pair that leaves deleted records out, or has its index put right.
+"""Replaces the files of a sealed segment by a pair without the deleted records, or with a repaired index.
 
-The work stands in one line with the checkpoints, so no delete byte is set and no file removed while it runs; deletes
-that come meanwhile stay pending and are set in the new file. Until the owner takes over the new numbers it reads with
-the old ones: an index that does not fit is noticed, and the frames say the same. Owner only, except the work itself.
+The work runs on the thread of the checkpoints, so no delete byte is set and no file is removed at the same time.
+Deletes that come while it runs stay pending and are set in the new file. Until the owner takes over the new numbers,
+it reads the new files with the old numbers. That is safe: an index that does not fit is noticed, and the frames
+themselves are read. Owner only, except the work itself.
 """
 
 from collections.abc import Callable
@@ -31,19 +32,19 @@ from topics.storage.replacement import Replaced, replace_segment
 
 
 class Offer(NamedTuple):
-    """A pair of files in `staging/`, and the segment that it is to replace."""
+    """A pair of files in `staging/`, and the segment that they replace."""
 
     topic_id: int
     epoch: int
     first_seq: int
-    # The segment must be this one.
+    # The segment must have this digest.
     digest: bytes
     data_name: str
     idx_name: str
 
 
 class ReplacedSegment(NamedTuple):
-    """A segment as it is now, and how many records were left out of it."""
+    """A segment after its replacement, and the number of records that were left out."""
 
     topic: str
     state: SegmentState
@@ -59,14 +60,14 @@ class Replacer:
         self._checkpointer = checkpointer
 
     def topic(self, topic_id: int, epoch: int) -> Topic:
-        """The live instance of these numbers."""
+        """The topic instance with this id and epoch."""
         for topic in self._engine.topics.values():
             if topic.id == topic_id and topic.epoch == epoch and topic.created:
                 return topic
         raise TopicNotFound(f"{topic_id} of epoch {epoch}")
 
     def replace(self, offer: Offer, done: ReplaceDone) -> None:
-        """Raises what can be said at once; `done` gets the rest."""
+        """Raises errors that are known at once. `done` gets the result, or a later error."""
         if self._engine.closed:
             raise Closed
         for name in (offer.data_name, offer.idx_name):
@@ -82,9 +83,9 @@ class Replacer:
             raise SegmentBusy("the segment is being moved or replaced; take a new manifest, then try again")
         busy_segments.add(key)
         fs, root = self._engine.directory.fs, self._engine.directory.root
-        # Live numbers go on changing; what the work looks at does not.
+        # A copy, because the owner goes on changing the live numbers. The work does not read those.
         noted = msgspec.structs.replace(state)
-        self._checkpointer.run_in_line(
+        self._checkpointer.run_exclusively(
             lambda: replace_segment(fs, root, topic.id, noted, offer.data_name, offer.idx_name),
             lambda result: self._replaced(topic, state, result, done),
         )
@@ -98,34 +99,34 @@ class Replacer:
             raise SegmentChanged("the segment is not sealed: records are still added to it", detail)
         if state.tier != "hot":
             raise SegmentChanged(
-                "the segment is in the cold tier; only those in the data directory are replaced", detail
+                "the segment is in the cold tier; only segments in the data directory can be replaced", detail
             )
         if not state.digest or state.digest != offer.digest:
-            raise SegmentChanged("the segment has another digest than the one that is expected", detail)
+            raise SegmentChanged("the segment does not have the expected digest", detail)
         return state
 
     def _replaced(self, topic: Topic, state: SegmentState, result: Replaced | BaseException, done: ReplaceDone) -> None:
         self._checkpointer.busy_segments.discard((topic.id, state.first_seq))
-        is_there = self._engine.topics.get(topic.name) is topic and topic.segments.holds(state)
+        is_in_use = self._engine.topics.get(topic.name) is topic and topic.segments.holds(state)
         if isinstance(result, BaseException):
-            if is_there and isinstance(result, OSError):
-                # It may have come as far as its mark, or its index.
-                self._checkpointer.mark_left(topic.id, state.first_seq, is_durable=False)
-            done(_told(topic, state, result))
+            if is_in_use and isinstance(result, OSError):
+                # The work may have written the mark file or the index before it failed.
+                self._checkpointer.segment_replaced(topic.id, state.first_seq, is_durable=False)
+            done(_error_for_caller(topic, state, result))
             return
-        if not is_there:
-            done(SegmentChanged("all records of the segment are gone meanwhile", {"digest": None}))
+        if not is_in_use:
+            done(SegmentChanged("the segment has no live record any more", {"digest": None}))
             return
         new = msgspec.structs.replace(
             state, data_bytes=result.data_bytes, tagged_count=result.tagged_count, digest=result.digest
         )
         topic.segments.exchange(state, new)
         topic.encoded = None
-        self._checkpointer.mark_left(topic.id, state.first_seq, is_durable=result.is_durable)
+        self._checkpointer.segment_replaced(topic.id, state.first_seq, is_durable=result.is_durable)
         done(ReplacedSegment(topic.name, new, result.removed_count))
 
 
-def _told(topic: Topic, state: SegmentState, error: BaseException) -> Exception:
+def _error_for_caller(topic: Topic, state: SegmentState, error: BaseException) -> Exception:
     if not isinstance(error, Exception):
         raise error
     if isinstance(error, FormatError):

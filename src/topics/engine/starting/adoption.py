@@ -1,8 +1,8 @@
-"""Segments on disk against what a snapshot says of them.
+"""Compares the segment files of a topic with its snapshot entry.
 
-A checkpoint that was cut short leaves frames behind the noted length, or whole files that no snapshot lists.
-They were made from synced frames of published records, so what continues the noted ones is taken in, and the
-replay skips those seqs. What is neither listed nor a continuation is left alone and reported.
+An unfinished checkpoint leaves frames after the noted length of the active segment, or whole files that no snapshot
+lists. Their records were synced in the WAL and published. So frames and files that continue the noted segments are
+taken in, and the replay skips their seqs. Any other file that is not listed is left alone and reported.
 """
 
 from collections.abc import Callable
@@ -20,42 +20,43 @@ from topics.storage.replacement import settle_index, version_in_place
 from topics.storage.segments import rebuild_index, walk_entries
 
 Tell = Callable[[str], None]
+"""Gets a warning or a note for the report of the start."""
 
 
 def segment_files(fs: Fs, directory: str) -> tuple[dict[int, set[str]], list[int]]:
-    """First seq -> kinds of files found; and first seqs of segments that are marked as replaced."""
+    """First seq -> kinds of files found; and first seqs of segments that have a mark file: they were replaced."""
     found: dict[int, set[str]] = {}
-    marked: list[int] = []
+    replaced: list[int] = []
     if fs.exists(directory):
         for name in fs.listdir(directory):
             parsed = layout.segment_of(name)
             if parsed is not None:
                 found.setdefault(parsed[0], set()).add(parsed[1])
             elif (first_seq := layout.replaced_mark_of(name)) is not None:
-                marked.append(first_seq)
-    return found, marked
+                replaced.append(first_seq)
+    return found, replaced
 
 
 def adopt_segments(
-    fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell, on_mark: Callable[[int], None] | None = None
+    fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell, on_replaced: Callable[[int], None] | None = None
 ) -> list[SegmentState]:
-    """Brings the noted segments of one topic in line with its files. `note` is told what is no cause for worry,
-    `on_mark` the first seqs of segments that were replaced.
+    """Brings the noted segments of one topic in line with its files.
 
-    Returns those that the snapshot no longer lists because the floors have passed them. Their files go like
-    those of every dropped segment: not before the snapshot that still lists them.
+    `warn` gets damage, `note` gets repairs that lost nothing, `on_replaced` gets the first seq of each segment that was
+    replaced. Returns segments that the snapshot does not list because the floors have passed them. Their files must
+    stay until no kept snapshot lists them, like the files of every dropped segment.
     """
     directory = layout.topic_directory(root, state.id)
-    found, marked = segment_files(fs, directory)
-    if marked:
-        _adopt_replaced(fs, directory, state, marked, note)
-    if on_mark is not None:
-        for first_seq in marked:
-            on_mark(first_seq)
+    found, replaced = segment_files(fs, directory)
+    if replaced:
+        _adopt_replaced(fs, directory, state, replaced, note)
+    if on_replaced is not None:
+        for first_seq in replaced:
+            on_replaced(first_seq)
     for segment in state.segments:
         kinds = found.pop(segment.first_seq, set())
         if segment.tier == "cold" and "data" in kinds:
-            # Both copies: the hot one is used, and moved again later.
+            # The segment has a hot and a cold copy. The hot one is used, and is moved again later.
             segment.tier = "hot"
         if "data" in kinds:
             _check_segment(fs, f"{directory}/{layout.segment_stem(segment.first_seq)}", segment, kinds, warn)
@@ -66,18 +67,20 @@ def adopt_segments(
     return [segment for segment in unlisted if segment is not None]
 
 
-def _adopt_replaced(fs: Fs, directory: str, state: TopicState, marked: list[int], note: Tell) -> None:
-    """Goes by the files of these segments, not by what was noted of them before they were exchanged."""
+def _adopt_replaced(fs: Fs, directory: str, state: TopicState, replaced: list[int], note: Tell) -> None:
+    """Replaced segments: the snapshot may describe the old files, so the state is read from the new ones."""
     for place, segment in enumerate(state.segments):
         stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
-        if segment.first_seq not in marked or not fs.exists(f"{stem}.data"):
+        if segment.first_seq not in replaced or not fs.exists(f"{stem}.data"):
             continue
         try:
             found = version_in_place(fs, stem, segment, state.first_live)
         except FormatError as error:
-            raise Damaged(f"{stem}{layout.REPLACED}", 0, "what became of a segment", error.message) from error
+            raise Damaged(
+                f"{stem}{layout.REPLACED}", 0, "the mark file of a replaced segment", error.message
+            ) from error
         if found is not None:
-            note(f"{stem}.data: another version than the snapshot's, since the segment was replaced")
+            note(f"{stem}.data: the segment was replaced after the snapshot was taken; the new file is used")
             state.segments[place] = segment = found
             state.checkpointed_seq = max(state.checkpointed_seq, segment.last_seq)
         if segment.sealed:
@@ -96,7 +99,7 @@ def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], wa
 
 
 def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None:
-    """Whole frames behind the noted length of the active segment."""
+    """Takes in whole frames after the noted length of the active segment."""
     if not state.segments or state.segments[-1].sealed or state.segments[-1].tier != "hot":
         return
     segment = state.segments[-1]
@@ -122,7 +125,7 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None
 def _adopt_unlisted(
     fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Tell, note: Tell
 ) -> SegmentState | None:
-    """The segment, when it is wholly below the floors."""
+    """Takes in a segment that continues the listed ones. Returns the segment when it is wholly below the floors."""
     stem = f"{directory}/{layout.segment_stem(first_seq)}"
     floor = max(state.cap_floor, state.ttl_floor, state.trim_floor, state.delete_below - 1) + 1
     if "data" not in kinds:
@@ -132,7 +135,7 @@ def _adopt_unlisted(
     segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
     _extend(segment, data)
     last_seq = segment.last_seq
-    # One that leaves a gap is not taken in: the log has all of it, and perhaps what belongs into the gap.
+    # A segment after a gap is not taken in: the WAL has all its records, and perhaps the records of the gap.
     if segment.entry_count == 0 or first_seq != state.checkpointed_seq + 1:
         if segment.entry_count and last_seq < floor:
             return segment
@@ -170,7 +173,7 @@ def _sync(fs: Fs, path: str) -> None:
 
 
 def _extend(segment: SegmentState, data: bytes) -> None:
-    """Takes in the whole valid frames behind the noted length."""
+    """Adds the whole valid frames after the noted length to the numbers of the segment."""
     try:
         for frame in codec.walk(data, segment.data_bytes, len(data)):
             if frame.seq <= segment.last_seq:
@@ -191,7 +194,7 @@ def _extend(segment: SegmentState, data: bytes) -> None:
 
 
 def rebuild_states(fs: Fs, root: str, warn: Tell) -> tuple[list[TopicState], int]:
-    """Topic states from segments and topic.json alone, and a next topic id that was surely never used."""
+    """Topic states from segments and topic.json alone, and a next topic id that no topic ever had."""
     states: list[TopicState] = []
     highest_id = 0
     topics = layout.topics_directory(root)
@@ -202,7 +205,7 @@ def rebuild_states(fs: Fs, root: str, warn: Tell) -> tuple[list[TopicState], int
         highest_id = max(highest_id, topic_id)
         if not name.endswith(layout.DELETED):
             states.append(_rebuild_state(fs, f"{topics}/{name}", topic_id, warn))
-    # Ids of topics that were removed leave no trace: skip far ahead.
+    # A removed topic leaves no trace of its id, so many ids are skipped.
     return states, (highest_id | 0xFFFF) + 1
 
 
@@ -224,12 +227,12 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
         data = read_file(fs, f"{stem}.data")
         _extend(segment, data)
         if segment.data_bytes < len(data):
-            warn(f"{stem}.data is damaged at offset {segment.data_bytes}: what stands behind that is lost")
+            warn(f"{stem}.data is damaged at offset {segment.data_bytes}: records after that offset are lost")
         if segment.entry_count and is_damaged:
-            # Whole frames ended before a file did. Readers are told what stood there.
+            # An older file is damaged or missing. Readers get a tombstone for its records.
             state.lost.append((state.checkpointed_seq + 1, first_seq - 1))
             is_damaged = False
-        # A segment has a record at least: one without bytes has lost them.
+        # Every segment has at least one record, so an empty file has lost its records.
         is_damaged = is_damaged or segment.data_bytes < len(data) or not data
         if segment.entry_count == 0:
             continue
@@ -240,7 +243,7 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
         state.last_ts = max(state.last_ts, segment.last_ts)
         rebuild_index(fs, stem, segment)
     if state.segments:
-        # Whatever stood before the oldest record is gone: readers must be told.
+        # Records older than the oldest one found are gone. The floor tells readers.
         state.cap_floor = max(state.cap_floor, state.segments[0].first_seq - 1)
         state.segments[-1].sealed = True
         state.first_live = state.segments[0].first_seq

@@ -20,7 +20,7 @@ def claim_cold_tier(engine: Engine, report: RecoveryReport) -> None:
     try:
         if is_used and read_store_id(cold) is None:
             engine.cold = engine.cache.cold = CachedStore(MissingStore(cold.address))
-            report.warn(f"{cold.address} is not the cold tier it was: its STORE is missing; not using it")
+            report.warn(f"{cold.address} is not the cold tier it was: its STORE object is missing; it is not used")
         else:
             ensure_store_id(cold, engine.directory.store_id)
             engine.cold_claimed = True

@@ -149,7 +149,7 @@ def _ts_of(topic: Topic, seq: int) -> int | None:
     try:
         found = topic.job_slots(seq, seq, READ_PIECE_BYTES_MIN, may_wait=True)
     except ColdUnavailable as error:
-        logger.warning("a job that is a dead letter by now may be delivered once more: %s", error.message)
+        logger.warning("a job that is already a dead letter may be delivered once more: %s", error.message)
         return None
     assert not isinstance(found, Fetch)
     offset, slots = found

@@ -37,7 +37,7 @@ def resume_heads(engine: Engine, report: RecoveryReport) -> ResumedHeads:
             continue
         report.lost_seqs += last - first + 1
         report.warn(
-            f'topic "{topic.name}": seqs {first} to {last} may have gone with the power; readers get a tombstone'
+            f'topic "{topic.name}": seqs {first} to {last} may have been lost with the power; readers get a tombstone'
         )
         topic.lost.append((first, last))
         topic.head_seq = last

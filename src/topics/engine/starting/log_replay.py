@@ -231,7 +231,7 @@ class _Replay:
             replay.head(control.decode(control.Head, data))
         else:
             name = replay.topic.name
-            self.warnings.append(f"frame kind {kind.name} of topic {name} has no meaning here; passed over")
+            self.warnings.append(f"frame kind {kind.name} of topic {name} has no meaning here; ignored")
         if not frame.flags & FLAG_MORE and replay.open_seq is not None:
             replay.finish(frame.ts)
 

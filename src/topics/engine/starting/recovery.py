@@ -115,7 +115,7 @@ def _begin_to_serve(
     background = engine.runtime.background("checkpoint")
     checkpointer = Checkpointer(engine, runner, background, base, report.bytes_replayed)
     for topic_id, first_seq in loaded.replaced:
-        checkpointer.mark_left(topic_id, first_seq, is_durable=True)
+        checkpointer.segment_replaced(topic_id, first_seq, is_durable=True)
     for topic in engine.topics.values():
         topic.shard = engine.wal.shard_for(topic.id)
         engine.note_config(topic)

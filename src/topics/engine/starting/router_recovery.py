@@ -1,22 +1,24 @@
-"""Routers after a start: which there are, how far they are, and the derived copies that no frame holds.
+"""Routers after a start: which routers exist, their cursors, and the derived copies that have no frame.
 
-A router that is the only one to feed its dest made copies without frames (`forwarding`). They are made again here,
-from where the last frame or snapshot left the router, over what is physically there: before the floors that have no
-frame are raised, so that what a cap or the age took from the source since then is still copied.
+A router that is the only one to feed its dest makes copies without frames (`forwarding`). A start makes these copies
+again, from the cursor of the last frame or snapshot on. It does so before the floors that have no frame are raised:
+source records that a cap or their age has evicted since then are still in the files, and are copied.
 
-Where copies are logged only the cursor moves, over what is not copied anyway: else a trim would take it for lost. An
-`ephemeral` dest gets nothing: what its source has was copied, and went with the process.
+When the copies of a router are logged, only its cursor moves, over records that the router does not copy. Else a trim
+of the source would count these records as lost. A router with an `ephemeral` dest makes no copies: its copies were only
+in memory.
 
-The n-th copy behind that point has the n-th seq behind `dest_seq`, ranges that a power loss took not counted: copies
-made again stand behind those. What an unfinished checkpoint had put into segments is passed over by its seq. Each copy
-has the time of its source record, or that of the copy before it if that is later; when it was made first nothing tells.
-So a start that is cut short, and another one, come to the same copies.
+The n-th copy made again gets the n-th seq above `dest_seq`. Seqs of ranges that a power loss took are skipped. A copy
+that an unfinished checkpoint put into a segment is not made a second time. Each copy has the time of its source record,
+or the time of the copy before it, if that is later. So every start makes the same copies, also after a start that was
+interrupted.
 
-A router stops where a record of dest has, or had, the key of what it would copy next: whether that lives is decided,
-and logged, by the first pass.
+An exact router stops at a source record whose key a record of dest has, or had. The first pass after the start decides
+whether that record of dest is live, and logs the decision.
 
-One thing is written: a router whose cursor is ahead of its source. What it had copied went with a power loss, or with
-an `ephemeral` source, and its seqs are given out again. The next start must not take their new records for done.
+A start writes a frame for a router whose cursor is ahead of the head of its source. A power loss took the source
+records that it had copied, or they were in an `ephemeral` source. New records will get their seqs, and the next start
+must not count the new records as copied.
 """
 
 import logging
@@ -50,7 +52,7 @@ class RestoredRouters:
 
 
 class _Rerun:
-    """One router, while its derived copies are made again."""
+    """One router while its derived copies are made again."""
 
     __slots__ = ("dest_seq", "floor", "held_seq", "is_placed", "room", "router", "start_seq", "trims")
 
@@ -58,14 +60,14 @@ class _Rerun:
         self.router = router
         dest = router.dest
         self.dest_seq = self.start_seq = dest_seq
-        # Source records up to here may be missing: what is left of them is for the first pass to trim.
+        # Source records up to this seq may be missing. The first pass trims the rest of them.
         self.floor = floor
-        # Holes of the source that dest must be told of, by the same pass.
+        # [first, last] holes of the source. The first pass tells dest of them.
         self.trims = trims
-        # Records of dest up to here are in frames or segments.
+        # Records of dest up to this seq are in frames or segments.
         assert dest.replayed is not None
         self.held_seq = dest.replayed.end_seq - 1
-        # Copies that are logged are not for us to make, and those that went with the process are only counted.
+        # Logged copies are not made again. Copies to an ephemeral dest are only counted.
         self.is_placed = can_derive(dest)
         is_counted = dest.config.durability == "ephemeral" and not may_be_full(dest)
         self.room = Room(None if self.is_placed or is_counted else 0, None)
@@ -135,7 +137,7 @@ def _attach_routers(
 
 
 def _take_in_adopted(engine: Engine, topic: Topic) -> None:
-    """An unfinished checkpoint may have put copies into segments that no frame tells of."""
+    """An unfinished checkpoint may have put copies that have no frame into segments."""
     assert topic.replayed is not None
     topic.head_seq = max(topic.head_seq, topic.replayed.end_seq - 1)
     topic.tail = Tail(topic.head_seq + 1)
@@ -152,9 +154,9 @@ def _state_frame(engine: Engine, rerun: _Rerun) -> bytes:
 
 
 def _search(router: Router, item: ReplayedRouter) -> None:
-    """Keys in dest: those that were known, and those of what is not known to have been looked through.
+    """Notes the keys in dest: the known ones, and those of records that were not searched yet.
 
-    Behind `dest_seq` only the router itself has written, without frames: an unfinished checkpoint put that there.
+    Records above `dest_seq` are not searched: they are copies of this router that an unfinished checkpoint left.
     """
     dest = router.dest
     last_seq = min(item.dest_seq, dest.head_seq)
@@ -170,21 +172,24 @@ def _search(router: Router, item: ReplayedRouter) -> None:
         try:
             found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
         except ColdUnavailable as error:
-            logger.warning('router "%s" looks for its keys later: %s', router.name, error.message)
+            logger.warning('router "%s" searches its dest for keys later: %s', router.name, error.message)
             return
         assert not isinstance(found, Fetch)
         offset, slots = found
         note_slots(router, offset, first_seq, slots)
 
 
-def _advance(rerun: _Rerun, before: _Rerun | None) -> bool:
-    """Makes copies of the next source records; whether there were any. `before` makes those records, if a router does:
-    how often they were copied is known only once it has come to them."""
+def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
+    """Makes copies of the next source records. Returns whether it came further.
+
+    `feed` is the rerun of the router that makes the source records, if there is one. The number of hops of a source
+    record is known only when `feed` has reached that record.
+    """
     router = rerun.router
     source = router.source
     known_seq = source.head_seq
-    if before is not None and before.dest_seq < before.held_seq:
-        known_seq = before.dest_seq
+    if feed is not None and feed.dest_seq < feed.held_seq:
+        known_seq = feed.dest_seq
     first_seq = router.cursor + 1
     last_seq = min(known_seq, router.cursor + FORWARD_SLOTS_MAX)
     for trim_first, trim_last in rerun.trims:
@@ -198,7 +203,7 @@ def _advance(rerun: _Rerun, before: _Rerun | None) -> bool:
     try:
         found = source.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
     except ColdUnavailable as error:
-        logger.warning('router "%s" goes on later: %s', router.name, error.message)
+        logger.warning('router "%s" makes its copies later: %s', router.name, error.message)
         return False
     assert not isinstance(found, Fetch)
     offset, slots = found
@@ -215,17 +220,17 @@ def _advance(rerun: _Rerun, before: _Rerun | None) -> bool:
 
 
 def _place(rerun: _Rerun, copies: Copies) -> None:
-    """Copies behind the last record of dest; those that are there already are passed over."""
+    """Appends the copies to dest. Copies that dest already has are skipped."""
     count = len(copies.envelopes)
     if not count:
         return
     dest = rerun.router.dest
     if not dest.copied_first_seq:
-        # Also for those that only a segment holds: how far the router is, no frame says.
+        # Also when a segment already holds the copies: no frame has the cursor of the router.
         dest.copied_first_seq = rerun.start_seq + 1
         dest.copied_by = rerun.router
     place = 0
-    for seqs in _seqs_behind(dest, rerun.dest_seq, count):
+    for seqs in _seqs_above(dest, rerun.dest_seq, count):
         skipped = min(max(rerun.held_seq + 1 - seqs.start, 0), len(seqs))
         note_hops(dest, seqs.start, copies.hops[place : place + len(seqs)])
         if skipped < len(seqs):
@@ -236,8 +241,8 @@ def _place(rerun: _Rerun, copies: Copies) -> None:
     dest.copied_last_seq = dest.head_seq
 
 
-def _seqs_behind(dest: Topic, dest_seq: int, count: int) -> Iterable[range]:
-    """The next seqs that copies get: those of lost ranges are nobody's."""
+def _seqs_above(dest: Topic, dest_seq: int, count: int) -> Iterable[range]:
+    """The next `count` seqs above `dest_seq` that copies get. Seqs of lost ranges are skipped."""
     seq = dest_seq + 1
     for first, last in dest.lost:
         if last < seq:
@@ -253,7 +258,7 @@ def _seqs_behind(dest: Topic, dest_seq: int, count: int) -> Iterable[range]:
 
 
 def _append(dest: Topic, copies: Copies, start: int, end: int) -> None:
-    """Those at places `start` to `end - 1`, behind the head."""
+    """Appends the copies at places `start` to `end - 1`."""
     times: list[int] = []
     for ts in copies.source_times[start:end]:
         times.append(max(dest.last_ts, ts))

@@ -68,7 +68,7 @@ def finish_shard_count_change(engine: Engine, report: RecoveryReport, snapshot: 
     others = [directory for directory in found if directory not in in_use]
     files = [file for directory in others for file in list_wal_files(fs, directory)]
     if any(file.first_frame >= first_frame for file in files):
-        report.warn(f"{wal} holds files of another shard count that the snapshot does not know; left alone")
+        report.warn(f"{wal} holds files of another shard count that are newer than the snapshot; they are left alone")
         return
     if files:
         drop_old_snapshots(fs, root, snapshot.number, kept=1)

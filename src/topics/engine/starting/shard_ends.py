@@ -80,7 +80,7 @@ def _settle(engine: Engine, report: RecoveryReport, end: ShardEnd, frames: list[
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise StartRefused(f"{end.path}: cannot repair the end of the log: {error.strerror}") from error
-        report.warn(f"{end.path}: no room to keep the torn tail aside; writes wait until there is")
+        report.warn(f"{end.path}: no room to save the torn tail; writes wait until there is room")
         return SettledShard(end, repair)
     return SettledShard(end, None)
 
@@ -143,7 +143,7 @@ def _check_current(fs: Fs, report: RecoveryReport, end: ShardEnd) -> None:
     if found == name:
         return
     if found is not None or end.position.frame > 1:
-        report.warn(f"{path} names {found or 'nothing'}; it is {name}")
+        report.warn(f"{path} names {found or 'no file'}; the current file is {name}")
     try:
         write_atomic(fs, path, name.encode())
     except OSError as error:

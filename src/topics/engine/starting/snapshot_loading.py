@@ -97,7 +97,7 @@ def _load_snapshot(engine: Engine, report: RecoveryReport, snapshot: Snapshot) -
 
 def _rebuild(engine: Engine, report: RecoveryReport, number: int) -> LoadedTopics:
     fs, root = engine.directory.fs, engine.directory.root
-    report.warn("no snapshot is readable: rebuilding topics from their segments; floors are guesses")
+    report.warn("no snapshot is readable: topics are rebuilt from their segments, and their floors are guesses")
     states, next_topic_id = rebuild_states(fs, root, report.warn)
     engine.next_topic_id = next_topic_id
     loader = _TopicLoader(engine, report, frozenset())
@@ -181,7 +181,9 @@ class _TopicLoader:
             if error.errno not in NO_SPACE:
                 raise
             # The WAL still has every record that the unfinished checkpoint put into segments.
-            self._report.warn(f'topic "{state.name}": no room to take in what an unfinished checkpoint left')
+            self._report.warn(
+                f'topic "{state.name}": no room to take in the records that an unfinished checkpoint left'
+            )
             return decode_topic(noted), []
 
     def _set_missing_aside(self, state: TopicState) -> None:
