@@ -13,11 +13,12 @@ import pytest
 
 from topics.formats import control, segment, segment_index, snapshot, staged_chunk, tag_sidecar, wal_frame
 from topics.formats.control import CheckpointMark, ConfigUpdate, Delete, Evict, Head, Note, TopicCreate, TopicMark
+from topics.formats.record_layout import DELETED, FLAG_NODE, FLAG_TAG
 from topics.formats.records import Record, RecordBatch
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
 from topics.formats.staged_chunk import ChunkHead
 from topics.formats.tag_sidecar import TagSidecar
-from topics.formats.wal_frame import FLAG_DURABLE, FLAG_FIRST, FLAG_MORE, FLAG_NODE, FLAG_TAG, FrameType
+from topics.formats.wal_frame import FLAG_DURABLE, FLAG_FIRST, FLAG_MORE, FrameType
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 REGENERATE: Final = os.environ.get("TOPICS_REGENERATE_GOLDEN") == "1"
@@ -78,7 +79,7 @@ def make_wal() -> bytes:
 
 def make_segment_data() -> bytes:
     frames = [segment.encode(record) for record in RECORDS]
-    frames[2] = frames[2][:-1] + bytes((segment.DELETED,))
+    frames[2] = frames[2][:-1] + bytes((DELETED,))
     return b"".join(frames)
 
 
@@ -86,11 +87,11 @@ def segment_entries() -> list[tuple[int, int, int, int]]:
     """Of 41, 42, 45 and 46; the two between never got a record."""
     return [
         (0, 52, TS, 0),
-        (52, 85, TS, segment.FLAG_TAG | segment.FLAG_NODE),
+        (52, 85, TS, FLAG_TAG | FLAG_NODE),
         (137, 0, TS, 0),
         (137, 0, TS, 0),
-        (137, 70, TS + 5, segment.FLAG_TAG | segment.FLAG_NODE | segment_index.FLAG_DELETED),
-        (207, 54, 2**64 - 1, segment.FLAG_TAG),
+        (137, 70, TS + 5, FLAG_TAG | FLAG_NODE | segment_index.FLAG_DELETED),
+        (207, 54, 2**64 - 1, FLAG_TAG),
     ]
 
 

@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest
 from tests.formats.strategies import U64_MAX, batches, flip, flips, records, seqs, u64
 from topics.errors import BadFrame, FormatError, Torn
 from topics.formats import envelope, segment, wal_frame
+from topics.formats.record_layout import FLAG_NODE, FLAG_TAG
 from topics.formats.records import Record, RecordBatch
 
 
@@ -41,7 +42,7 @@ def read(frame: bytes) -> Record:
 
 def test_a_frame_has_the_documented_layout() -> None:
     frame = segment.encode(Record(5, 6, "node", "tag", b"1", b"2"))
-    core = bytes((segment.FLAG_TAG | segment.FLAG_NODE,)) + pack("<QQHHI", 5, 6, 4, 3, 13) + b'nodetag{"d":1,"m":2}'
+    core = bytes((FLAG_TAG | FLAG_NODE,)) + pack("<QQHHI", 5, 6, 4, 3, 13) + b'nodetag{"d":1,"m":2}'
     assert frame == pack("<I", len(core) + 9) + core + pack("<Q", xxh3_64_intdigest(core)) + b"\0"
 
 

@@ -12,6 +12,7 @@ from tests.engine.small_log import ROOT, SmallLog
 from topics.errors import BadFrame
 from topics.formats import segment, segment_index
 from topics.formats.frame_table import FrameTable, from_frames, from_index, salvage
+from topics.formats.record_layout import DELETED
 from topics.formats.records import Record
 from topics.formats.segment_rewrite import (
     deleted_frames,
@@ -90,7 +91,7 @@ def test_kept_frames_are_the_same_bytes_back_to_back(kept: list[bool]) -> None:
 
 def test_deleted_frames_are_those_with_their_delete_byte_set() -> None:
     frames = [bytearray(segment.encode(record(seq, seq))) for seq in (1, 2, 3)]
-    frames[1][-1] = segment.DELETED
+    frames[1][-1] = DELETED
     table = from_frames(b"".join(map(bytes, frames)))
     assert deleted_frames(table).tolist() == [False, True, False]
 

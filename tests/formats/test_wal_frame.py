@@ -15,13 +15,12 @@ from tests.formats.strategies import U64_MAX, batches, flip, flips, seqs, u64
 from topics.errors import BadFrame, FormatError, FutureVersion, Torn
 from topics.formats import wal_frame
 from topics.formats.buffers import Buffer
+from topics.formats.record_layout import FLAG_NODE, FLAG_TAG
 from topics.formats.records import RecordBatch
 from topics.formats.wal_frame import (
     FLAG_DURABLE,
     FLAG_FIRST,
     FLAG_MORE,
-    FLAG_NODE,
-    FLAG_TAG,
     HEADER_BYTES,
     OVERHEAD_BYTES,
     SYNC_FRAME_BYTES,

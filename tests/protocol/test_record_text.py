@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.formats import envelope, segment, wal_frame
+from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY
 from topics.formats.records import RecordBatch
-from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.protocol.record_text import record_texts
 
-SEGMENT_CORE_OFFSET = 1
 FIRST_SEQ = 7
 TS = 1_790_000_000_123
 
@@ -89,7 +88,7 @@ def test_what_is_rendered_parses_back_to_what_was_written(
     form: str, records: list[Written], include_tags: bool, include_meta: bool, dumps: dict[str, Any]
 ) -> None:
     bodies = bodies_of(records, **dumps)
-    chunk = (BODY_CORE_OFFSET, bodies) if form == "log" else (SEGMENT_CORE_OFFSET, segment_raws(bodies))
+    chunk = (WAL_BODY, bodies) if form == "log" else (SEGMENT_BODY, segment_raws(bodies))
     texts = record_texts([chunk], include_tags=include_tags, include_meta=include_meta)
     assert [json.loads(text, object_pairs_hook=no_repeats) for text in texts] == [
         expected(record, seq, include_tags=include_tags, include_meta=include_meta)
@@ -101,14 +100,14 @@ def test_payload_bytes_are_cut_out_as_they_are() -> None:
     data, meta = b'{ "a" : 1e5,"a":2, "m":{},"x":"\\u0041"}', b'[ 1 ,{"m":2}]'
     batch = RecordBatch([envelope.encode(data), envelope.encode(data, meta)], [1, 1])
     bodies = wal_frame.encode_appends(1, FIRST_SEQ, TS, batch, durable=True)[1]
-    first, second = record_texts([(BODY_CORE_OFFSET, bodies)], include_tags=True, include_meta=True)
+    first, second = record_texts([(WAL_BODY, bodies)], include_tags=True, include_meta=True)
     assert first == b'{"$seq":7,"$ts":%d,"data":%b}' % (TS, data)
     assert second == b'{"$seq":8,"$ts":%d,"data":%b,"meta":%b}' % (TS, data, meta)
 
 
 def test_chunks_of_both_forms_follow_each_other() -> None:
     bodies = bodies_of([Written(number, None, None, None, has_meta=False) for number in range(4)])
-    chunks = [(SEGMENT_CORE_OFFSET, segment_raws(bodies[:2])), (BODY_CORE_OFFSET, bodies[2:])]
+    chunks = [(SEGMENT_BODY, segment_raws(bodies[:2])), (WAL_BODY, bodies[2:])]
     texts = record_texts(chunks, include_tags=False, include_meta=False)
     assert [json.loads(text)["$seq"] for text in texts] == [7, 8, 9, 10]
 

@@ -11,6 +11,7 @@ from tests.engine.offers import rewritten
 from tests.storage.segment_bench import DIRECTORY, ROOT, TOPIC, body, live_seqs, stem, write
 from topics.errors import FormatError, InvalidRequest, NotFound
 from topics.formats import segment as codec
+from topics.formats.record_layout import DELETED
 from topics.formats.segment import SegmentFrame
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
@@ -116,7 +117,7 @@ def test_a_delete_byte_that_only_the_offered_pair_has_deletes_nothing(disk: Fake
     stage_purged(disk, state)
     data = bytearray(disk.read(f"{STAGING}/new.data"))
     for frame in codec.walk(bytes(data), 0, len(data)):
-        data[frame.end - 1] = codec.DELETED
+        data[frame.end - 1] = DELETED
     disk.replace(f"{STAGING}/new.data", bytes(data))
     after = replaced_state(state, replace(disk, state))
     assert live_seqs(reader_of(disk, after)) == [1, 4, 6]

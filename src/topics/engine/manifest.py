@@ -15,7 +15,6 @@ from topics.engine.topic.topic import Topic
 from topics.formats import segment as codec
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
-from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.storage import layout
 from topics.storage.stores import file_address
 
@@ -130,11 +129,8 @@ def encode_frames(page: Page, to_seq: int | None = None) -> tuple[bytes, int]:
     Any thread: the page is nobody else's.
     """
     frames: list[bytes] = []
-    for core_offset, raws in page.chunks:
-        if core_offset == BODY_CORE_OFFSET:
-            frames += map(codec.from_wal_body, raws)
-        else:
-            frames += map(codec.from_body, raws)
+    for form, raws in page.chunks:
+        frames += codec.from_raws(raws, form)
     next_seq = page.next_from_seq
     if to_seq is not None and next_seq > to_seq:
         while frames and codec.frame_seq(frames[-1]) > to_seq:

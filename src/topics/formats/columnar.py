@@ -34,6 +34,7 @@ from topics.errors import BadFrame, CorruptRecord
 from topics.formats import envelope, segment
 from topics.formats.buffers import Buffer
 from topics.formats.frame_table import BadRange, FrameTable, Mask, Positions, salvage, select_headers, windows
+from topics.formats.record_layout import DELETED, FLAG_NODE, FLAG_TAG, FRAME_LEN_BYTES
 from topics.limits import MIB
 
 BATCH_RECORDS: Final = 10_000
@@ -399,7 +400,7 @@ class _Chunk:
         return pa.array(times.astype(np.int64) * 1000).view(_TIMESTAMP)
 
     def _deleted(self) -> Mask:
-        deleted: Mask = np.frombuffer(self._view, dtype=np.uint8)[self._ends - 1] == segment.DELETED
+        deleted: Mask = np.frombuffer(self._view, dtype=np.uint8)[self._ends - 1] == DELETED
         return deleted
 
     def _deleted_by_now(self, deleted: _Ranges) -> Mask:
@@ -409,7 +410,7 @@ class _Chunk:
         return windows(self._view, "V8")[self._ends - segment.TRAILER_BYTES].view("<u8")
 
     def _labels(self, label: Literal["node", "tag"]) -> pa.Array:
-        has_label = self._headers["flags"] & (segment.FLAG_TAG if label == "tag" else segment.FLAG_NODE) != 0
+        has_label = self._headers["flags"] & (FLAG_TAG if label == "tag" else FLAG_NODE) != 0
         if not bool(has_label.any()):
             return pa.nulls(len(self), pa.string())
         starts = self._starts + segment.HEADER_BYTES
@@ -493,7 +494,7 @@ def checksums(data: bytes, starts: Positions, ends: Positions) -> NDArray[np.uin
     160 ns a frame of 144 bytes; 95 ns when all have one size and follow each other, since C does the cutting.
     """
     digest = xxh3_64_digest
-    skip, rest = 4, segment.TRAILER_BYTES
+    skip, rest = FRAME_LEN_BYTES, segment.TRAILER_BYTES
     size = _common_size(starts, ends)
     if size:
         cut = Struct(f"<{skip}x{size - skip - rest}s{rest}x").iter_unpack

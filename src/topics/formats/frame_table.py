@@ -17,7 +17,6 @@ Import this module where it is used: numpy is not among the things every install
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from struct import Struct
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from topics.errors import BadFrame, FormatError
 from topics.formats import segment, segment_index
 from topics.formats.buffers import Buffer
+from topics.formats.record_layout import FLAG_NODE, FLAG_TAG, FRAME_LEN, FRAME_LEN_BYTES, LABEL_FLAGS
 from topics.limits import U64_MAX
 
 HEADERS: Final = np.dtype(
@@ -48,8 +48,6 @@ Positions = NDArray[np.int64]
 Table = NDArray[np.void]
 Mask = NDArray[np.bool_]
 
-_LABEL_FLAGS: Final = segment.FLAG_TAG | segment.FLAG_NODE
-_FRAME_LEN: Final = Struct("<I")
 # Bytes that are searched at a time for the next whole frame behind damage.
 _SEARCH_BYTES: Final = 1 << 18
 
@@ -140,7 +138,7 @@ def _index_problem(entries: Table, idx: Buffer, data_bytes: int, data_start: int
     """Why the index cannot be that of these bytes: the rules of `segment_index.check`, by columns."""
     if len(idx) != entry_count * ENTRIES.itemsize:
         return f"the index has {len(idx)} bytes, not {entry_count} entries"
-    unknown = entries["flags"] & ~np.uint32(_LABEL_FLAGS | segment_index.FLAG_DELETED) != 0
+    unknown = entries["flags"] & ~np.uint32(LABEL_FLAGS | segment_index.FLAG_DELETED) != 0
     if bool(unknown.any()):
         return f"index entry {int(unknown.argmax())} has unknown flags"
     present = np.flatnonzero(entries["length"])
@@ -170,7 +168,7 @@ def _by_index(data: Buffer, entries: Table, first_seq: int, wanted: tuple[int, i
     doubtful = ~_is_plausible(headers, ends - starts)
     doubtful |= headers["seq"] != seqs
     doubtful |= headers["ts"] != entries["ts"]
-    doubtful |= headers["flags"] != entries["flags"] & _LABEL_FLAGS
+    doubtful |= headers["flags"] != entries["flags"] & LABEL_FLAGS
     if not bool(doubtful.any()):
         return FrameTable(data, starts, ends, headers, (), None, True, bounds, data_start)
     bad: list[BadRange] = []
@@ -200,12 +198,12 @@ def _place(seq: int, first_seq: int) -> int:
 def _is_plausible(headers: Table, lengths: Positions) -> Mask:
     """Lengths that add up, flags that are known and fit: all that can be said without the checksum."""
     flags = headers["flags"]
-    plausible: Mask = headers["frame_len"] + np.int64(_FRAME_LEN.size) == lengths
+    plausible: Mask = headers["frame_len"] + np.int64(FRAME_LEN.size) == lengths
     parts = headers["data_len"] + np.int64(segment.OVERHEAD_BYTES) + headers["tag_len"] + headers["node_len"]
     plausible &= parts == lengths
-    plausible &= flags <= _LABEL_FLAGS
-    plausible &= (headers["tag_len"] == 0) | (flags & segment.FLAG_TAG != 0)
-    plausible &= (headers["node_len"] == 0) | (flags & segment.FLAG_NODE != 0)
+    plausible &= flags <= LABEL_FLAGS
+    plausible &= (headers["tag_len"] == 0) | (flags & FLAG_TAG != 0)
+    plausible &= (headers["node_len"] == 0) | (flags & FLAG_NODE != 0)
     return plausible
 
 
@@ -228,12 +226,12 @@ def _by_walking(data: Buffer, first_seq: int, last_seq: int, problem: str | None
 
 def _walk(data: Buffer) -> tuple[Positions, int]:
     """Where frames start if every length is right, and where that ends."""
-    unpack = _FRAME_LEN.unpack_from
+    unpack = FRAME_LEN.unpack_from
     position, last_start = 0, len(data) - segment.OVERHEAD_BYTES
     starts: list[int] = []
     while position <= last_start:
         starts.append(position)
-        position += unpack(data, position)[0] + 4
+        position += unpack(data, position)[0] + FRAME_LEN_BYTES
     return np.array(starts, dtype=np.int64), position
 
 
@@ -285,7 +283,7 @@ def _whole_frames_after(view: memoryview, position: int, seq_min: int, seq_max: 
 def _ends_named_at(view: memoryview, position: int) -> Iterator[int]:
     if position + segment.HEADER_BYTES <= len(view):
         header = windows(view, HEADERS)[position]
-        yield position + 4 + int(header["frame_len"])
+        yield position + FRAME_LEN_BYTES + int(header["frame_len"])
         yield position + segment.OVERHEAD_BYTES + sum(int(header[part]) for part in ("node_len", "tag_len", "data_len"))
 
 
@@ -294,5 +292,5 @@ def _headers_after(view: memoryview, position: int) -> Iterator[int]:
     everywhere = windows(view, HEADERS)
     for begin in range(position + 1, len(everywhere), _SEARCH_BYTES):
         headers = everywhere[begin : begin + _SEARCH_BYTES]
-        hits = np.flatnonzero(_is_plausible(headers, headers["frame_len"] + np.int64(4)))
+        hits = np.flatnonzero(_is_plausible(headers, headers["frame_len"] + np.int64(FRAME_LEN_BYTES)))
         yield from (hits + begin).tolist()

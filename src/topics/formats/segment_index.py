@@ -20,12 +20,13 @@ from typing import Final, NamedTuple
 from topics.errors import BadFrame
 from topics.formats import segment
 from topics.formats.buffers import Buffer
+from topics.formats.record_layout import FLAG_NODE, FLAG_TAG
 
 ENTRY: Final = Struct("<IIQB3x")
 ENTRY_BYTES: Final = ENTRY.size
 FLAG_DELETED: Final = 128
 
-_FLAGS_KNOWN: Final = segment.FLAG_TAG | segment.FLAG_NODE | FLAG_DELETED
+_FLAGS_KNOWN: Final = FLAG_TAG | FLAG_NODE | FLAG_DELETED
 # The same with the padding: flags in the lowest byte, zeros above it.
 _ENTRY_WHOLE: Final = Struct("<IIQI")
 

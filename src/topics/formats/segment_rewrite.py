@@ -7,8 +7,6 @@ delete byte, all tagged records in the sidecar whether they are deleted or not.
 Import this module where it is used: numpy and pyarrow are not among the things every installation has.
 """
 
-from typing import Final
-
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
@@ -16,13 +14,12 @@ from numpy.typing import NDArray
 from topics.errors import BadFrame
 from topics.formats import segment, tag_sidecar
 from topics.formats.frame_table import ENTRIES, FrameTable, Mask, select_headers, windows
-
-_LABEL_FLAGS: Final = segment.FLAG_TAG | segment.FLAG_NODE
+from topics.formats.record_layout import DELETED, FLAG_TAG, LABEL_FLAGS
 
 
 def deleted_frames(table: FrameTable) -> Mask:
     """Which of them have their delete byte set."""
-    deleted: Mask = np.frombuffer(table.data, dtype=np.uint8)[table.ends - 1] == segment.DELETED
+    deleted: Mask = np.frombuffer(table.data, dtype=np.uint8)[table.ends - 1] == DELETED
     return deleted
 
 
@@ -66,7 +63,7 @@ def index_of_frames(table: FrameTable, first_seq: int, last_seq: int) -> bytes:
     entries["ts"] = times[following]
     entries["ts"][places] = table.headers["ts"]
     entries["length"][places] = table.ends - table.starts
-    entries["flags"][places] = table.headers["flags"] & _LABEL_FLAGS
+    entries["flags"][places] = table.headers["flags"] & LABEL_FLAGS
     return entries.tobytes()
 
 
@@ -74,7 +71,7 @@ def tags_of_frames(table: FrameTable, first_seq: int) -> bytes:
     """The `.tags` of these frames; empty when none has a tag."""
     tags: dict[bytes, list[int]] = {}
     view = memoryview(table.data)
-    tagged = np.flatnonzero(table.headers["flags"] & segment.FLAG_TAG)
+    tagged = np.flatnonzero(table.headers["flags"] & FLAG_TAG)
     headers = table.headers[tagged]
     begins = table.starts[tagged] + segment.HEADER_BYTES + headers["node_len"]
     ends = begins + headers["tag_len"]

@@ -1,53 +1,52 @@
 """Records as the contract shows them: `{"$seq":…,"$ts":…,"data":…}`, spliced from stored bytes.
 
-A stored record has its common core (seq, ts, lengths, node, tag, payload envelope) at one of two places,
-depending on where it was read. Payloads are never parsed: the envelope's members are renamed by cutting.
+Payloads are never parsed: the members of the envelope get their new names by cutting bytes.
 """
 
 from collections.abc import Iterable, Sequence
-from struct import Struct
 from typing import Final
 
 import msgspec
 
 from topics.formats import envelope
-from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_NODE, FLAG_TAG
+from topics.formats.record_layout import CORE_HEADER, FLAG_NODE, FLAG_TAG, LABEL_FLAGS, SEQ_TS, RecordForm
 
-_SEQ_TS: Final = Struct("<QQ")
-_LENGTHS: Final = Struct("<HH")
-_CORE_BYTES: Final = 24
-_LABELLED: Final = FLAG_NODE | FLAG_TAG
-_DATA_AT: Final = _CORE_BYTES + len(envelope.OPEN)
+# Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
+_unpack_core: Final = CORE_HEADER.unpack_from
 
 json_string: Final = msgspec.json.Encoder().encode
 
 
 def record_texts(
-    chunks: Iterable[tuple[int, Sequence[bytes]]], *, include_tags: bool, include_meta: bool, include_data: bool = True
+    chunks: Iterable[tuple[RecordForm, Sequence[bytes]]],
+    *,
+    include_tags: bool,
+    include_meta: bool,
+    include_data: bool = True,
 ) -> list[bytes]:
     """The records of a page, as JSON objects. A third of a microsecond for a plain one."""
     texts: list[bytes] = []
-    seq_ts = _SEQ_TS.unpack_from
-    for core, raws in chunks:
-        flags_at = 1 if core == BODY_CORE_OFFSET else 0
-        data_at = core + _DATA_AT
-        # Looked for in all of them at once: ten times faster than one by one.
-        is_plain = envelope.META not in b"".join(raws) and not [raw for raw in raws if raw[flags_at] & _LABELLED]
+    seq_ts = SEQ_TS.unpack_from
+    for form, raws in chunks:
+        core, flags_at = form.core_at, form.flags_at
+        # A plain record has no node and no tag, so its data follows the header of the core.
+        data_at = form.node_at + len(envelope.OPEN)
+        # One search through all records is ten times faster than a search through each.
+        is_plain = envelope.META not in b"".join(raws) and not [raw for raw in raws if raw[flags_at] & LABEL_FLAGS]
         if is_plain and include_data:
             texts += [b'{"$seq":%d,"$ts":%d,"data":%b' % (*seq_ts(raw, core), raw[data_at:]) for raw in raws]
         else:
             texts += [
-                _text(raw, core, include_tags=include_tags, include_meta=include_meta, include_data=include_data)
+                _text(raw, form, include_tags=include_tags, include_meta=include_meta, include_data=include_data)
                 for raw in raws
             ]
     return texts
 
 
-def _text(raw: bytes, core: int, *, include_tags: bool, include_meta: bool, include_data: bool) -> bytes:
-    flags = raw[1 if core == BODY_CORE_OFFSET else 0]
-    seq, ts = _SEQ_TS.unpack_from(raw, core)
-    node_len, tag_len = _LENGTHS.unpack_from(raw, core + 16)
-    node_at = core + _CORE_BYTES
+def _text(raw: bytes, form: RecordForm, *, include_tags: bool, include_meta: bool, include_data: bool) -> bytes:
+    flags = raw[form.flags_at]
+    seq, ts, node_len, tag_len, _ = _unpack_core(raw, form.core_at)
+    node_at = form.node_at
     tag_at = node_at + node_len
     data_at = tag_at + tag_len
     parts = [b'{"$seq":%d,"$ts":%d' % (seq, ts)]

@@ -6,6 +6,7 @@ hot files stay, because a start may fall back to the one before; with both copie
 
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats import segment as codec
+from topics.formats.record_layout import DELETED
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
@@ -42,5 +43,5 @@ def flag_deleted_cold(cold: SegmentStore, topic_id: int, segment: SegmentState, 
     for seq in seqs:
         offset, length, _, _ = ENTRY.unpack_from(index, (seq - segment.first_seq) * ENTRY_BYTES)
         if length:
-            data[offset + length - 1] = codec.DELETED
+            data[offset + length - 1] = DELETED
     cold.put(data_name, data)

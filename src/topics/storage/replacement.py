@@ -27,6 +27,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_128
 from topics.errors import BadFrame, FormatError, InvalidRequest, NotFound, Torn
 from topics.formats import envelope, segment_index, tag_sidecar
 from topics.formats import segment as codec
+from topics.formats.record_layout import FLAG_TAG
 from topics.formats.segment import SegmentFrame
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
@@ -163,16 +164,15 @@ def _check_left_out(frames: list[SegmentFrame], offered: set[int]) -> int:
 def _digest(data: bytes, frames: list[SegmentFrame]) -> bytes:
     digest = xxh3_128()
     for frame in frames:
-        digest.update(data[frame.end - codec.TRAILER_BYTES : frame.end - 1])
+        digest.update(frame.checksum_in(data))
     return digest.digest()
 
 
 def _tags(data: bytes, frames: list[SegmentFrame]) -> dict[bytes, list[int]]:
     tags: dict[bytes, list[int]] = {}
     for frame in frames:
-        if frame.flags & codec.FLAG_TAG:
-            tag_at = frame.offset + codec.HEADER_BYTES + frame.node_len
-            tags.setdefault(data[tag_at : tag_at + frame.tag_len], []).append(frame.seq)
+        if frame.flags & FLAG_TAG:
+            tags.setdefault(frame.tag_in(data), []).append(frame.seq)
     return tags
 
 
@@ -321,7 +321,7 @@ def _counted(fs: Fs, stem: str, state: SegmentState, floor_seq: int) -> SegmentS
         if _digest(data, frames) != state.digest:
             return None
         sizes = [
-            envelope.accounted_bytes(data[frame.end - codec.TRAILER_BYTES - frame.data_len : frame.end - 9])
+            envelope.accounted_bytes(frame.data_in(data))
             for frame in frames
             if not frame.deleted and frame.seq >= floor_seq
         ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
-from struct import Struct
 from struct import error as struct_error
 from typing import Final, Protocol
 
@@ -19,6 +18,22 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import BadFrame, ColdUnavailable, FormatError
 from topics.formats import envelope, segment, segment_index, tag_sidecar
+from topics.formats.record_layout import (
+    CHECKSUM,
+    DELETED,
+    DELETED_BYTE,
+    FRAME_LEN_BYTES,
+    LABEL_FLAGS,
+    LENGTHS,
+    LENGTHS_AT,
+    SEGMENT_BODY,
+    SEGMENT_CORE_AT,
+    SEGMENT_FRAME_LEAD,
+    SEGMENT_TRAILER_BYTES,
+    TS,
+    TS_AT,
+    raw_tag,
+)
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
@@ -26,16 +41,13 @@ from topics.storage import layout
 from topics.storage.cached_store import CachedStore
 from topics.storage.fs import NO_SPACE, Buffer, File, Fs, read_file, write_atomic
 
-_LEAD: Final = Struct("<IBQ")
-_U64: Final = Struct("<Q")
-_LENGTHS: Final = Struct("<HHI")
-_DELETED: Final = bytes([segment.DELETED])
-
-# Where the flags and lengths stand in what `SegmentReader.read` hands out: flags, then the core.
-RAW_CORE_OFFSET: Final = 1
-
 Slot = bytes | FormatError | None
-"""Flags and core of a live record; None for a hole or a deleted one; the error of a bad one."""
+"""The segment body of a live record; None for a hole or a deleted record; the error of a bad frame."""
+
+# Where the core and its parts begin in a frame.
+_CORE_AT: Final = FRAME_LEN_BYTES + SEGMENT_CORE_AT
+_TS_AT: Final = _CORE_AT + TS_AT
+_LENGTHS_AT: Final = _CORE_AT + LENGTHS_AT
 
 
 class ByteSource(Protocol):
@@ -263,26 +275,27 @@ class SegmentReader:
         data = self._source.data(base, end - base)
         slots: list[Slot] = []
         keep = slots.append
-        lead, stored, digest = _LEAD.unpack_from, _U64.unpack_from, xxh3_64_intdigest
+        lead, stored, digest = SEGMENT_FRAME_LEAD.unpack_from, CHECKSUM.unpack_from, xxh3_64_intdigest
         seq = first_seq
         for offset, length, _, _ in entries:
             if length == 0:
                 keep(None)
             else:
                 at = offset - base
+                checksum_at = at + length - SEGMENT_TRAILER_BYTES
                 try:
                     frame_len, _, frame_seq = lead(data, at)
-                    body = bytes(data[at + 4 : at + length - 9])
+                    body = bytes(data[at + FRAME_LEN_BYTES : checksum_at])
                     good = (
-                        frame_len == length - 4
+                        frame_len == length - FRAME_LEN_BYTES
                         and frame_seq == seq
-                        and digest(body) == stored(data, at + length - 9)[0]
+                        and digest(body) == stored(data, checksum_at)[0]
                     )
                 except struct_error:
                     good = False
                 if not good:
                     keep(self._read_walked(seq))
-                elif data[at + length - 1] == segment.DELETED:
+                elif data[at + length - 1] == DELETED:
                     keep(None)
                 else:
                     keep(body)
@@ -303,7 +316,7 @@ class SegmentReader:
             return error
         if frame.seq != seq:
             return BadFrame(f"the frame holds seq {frame.seq}, not {seq}", offset)
-        return None if frame.deleted else data[4:-9]
+        return None if frame.deleted else data[FRAME_LEN_BYTES:-SEGMENT_TRAILER_BYTES]
 
     def columns(self) -> SegmentColumns:
         state = self.state
@@ -318,7 +331,7 @@ class SegmentReader:
             size = _accounted(data, offset, length)
             sizes.append(size or 0)
             # A frame that makes no sense is not a dead one, whatever its end: a read must come to it, and name it.
-            live.append(length > 0 and (size is None or data[offset + length - 1 : offset + length] != _DELETED))
+            live.append(length > 0 and (size is None or data[offset + length - 1 : offset + length] != DELETED_BYTE))
         return SegmentColumns(sizes, ts, live)
 
     def single(self, seq: int) -> tuple[int, bool] | None:
@@ -326,7 +339,7 @@ class SegmentReader:
         offset, length, _, _ = self._entries(seq, 1)[0]
         data = self._source.data(offset, length)
         size = _accounted(data, 0, length)
-        return None if size is None else (size, data[length - 1] != segment.DELETED)
+        return None if size is None else (size, data[length - 1] != DELETED)
 
     def positions(self, seqs: list[int]) -> list[tuple[int, int]]:
         """(offset, length) of each of the seqs; length 0 where there is no frame, or none that is whole."""
@@ -335,11 +348,11 @@ class SegmentReader:
         return [self._position(seq, *entries[seq - first_seq][:2]) for seq in seqs]
 
     def _position(self, seq: int, offset: int, length: int) -> tuple[int, int]:
-        lead = self._source.data(offset, _LEAD.size)
-        if length == 0 or len(lead) < _LEAD.size:
+        lead = self._source.data(offset, SEGMENT_FRAME_LEAD.size)
+        if length == 0 or len(lead) < SEGMENT_FRAME_LEAD.size:
             return offset, 0
-        frame_len, _, frame_seq = _LEAD.unpack(lead)
-        return (offset, length) if frame_len == length - 4 and frame_seq == seq else (offset, 0)
+        frame_len, _, frame_seq = SEGMENT_FRAME_LEAD.unpack(lead)
+        return (offset, length) if frame_len == length - FRAME_LEN_BYTES and frame_seq == seq else (offset, 0)
 
 
 def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[int, int]:
@@ -357,7 +370,7 @@ def _accounted(data: Buffer, offset: int, length: int) -> int | None:
     if length == 0:
         return None
     try:
-        node_len, tag_len, data_len = _LENGTHS.unpack_from(data, offset + 21)
+        node_len, tag_len, data_len = LENGTHS.unpack_from(data, offset + _LENGTHS_AT)
         if segment.OVERHEAD_BYTES + node_len + tag_len + data_len != length:
             return None
         start = offset + segment.HEADER_BYTES + node_len + tag_len
@@ -378,19 +391,15 @@ def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[
     bad_offset: int | None = None
     while offset < end:
         try:
-            frame_len, flags, seq = _LEAD.unpack_from(data, offset)
-            (ts,) = _U64.unpack_from(data, offset + 13)
-            node_len, tag_len, data_len = _LENGTHS.unpack_from(data, offset + 21)
+            frame_len, flags, seq = SEGMENT_FRAME_LEAD.unpack_from(data, offset)
+            (ts,) = TS.unpack_from(data, offset + _TS_AT)
+            node_len, tag_len, data_len = LENGTHS.unpack_from(data, offset + _LENGTHS_AT)
         except struct_error:
             break
         expected = first_seq + len(entries)
-        fits = frame_len + 4 == segment.OVERHEAD_BYTES + node_len + tag_len + data_len
-        if (
-            not fits
-            or offset + 4 + frame_len > end
-            or seq < expected
-            or (entry_count and seq >= first_seq + entry_count)
-        ):
+        frame_bytes = FRAME_LEN_BYTES + frame_len
+        fits = frame_bytes == segment.OVERHEAD_BYTES + node_len + tag_len + data_len
+        if not fits or offset + frame_bytes > end or seq < expected or (entry_count and seq >= first_seq + entry_count):
             found = _resync(data, offset + 1, expected, first_seq + (entry_count or len(entries) + 10_000))
             if found is None:
                 break
@@ -399,9 +408,9 @@ def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[
         between = (offset, 0) if bad_offset is None else (bad_offset, offset - bad_offset)
         bad_offset = None
         entries += [(*between, last_ts, 0)] * (seq - expected)
-        entries.append((offset, frame_len + 4, ts, flags & 3))
+        entries.append((offset, frame_bytes, ts, flags & LABEL_FLAGS))
         last_ts = ts
-        offset += frame_len + 4
+        offset += frame_bytes
     if entry_count is not None:
         # A segment ends with a record, so what is missing at its end was there.
         entries += [(offset, max(end - offset, 1), last_ts, 0)] * (entry_count - len(entries))
@@ -412,8 +421,8 @@ def _resync(data: Buffer, offset: int, expected: int, end_seq: int) -> int | Non
     """The next place where a whole valid frame of a later seq begins."""
     end = len(data)
     while offset + segment.OVERHEAD_BYTES <= end:
-        frame_len, _, seq = _LEAD.unpack_from(data, offset)
-        if expected <= seq < end_seq and offset + 4 + frame_len <= end:
+        frame_len, _, seq = SEGMENT_FRAME_LEAD.unpack_from(data, offset)
+        if expected <= seq < end_seq and offset + FRAME_LEN_BYTES + frame_len <= end:
             try:
                 segment.check(memoryview(data), offset, end)
             except FormatError:
@@ -562,7 +571,6 @@ def build_tags(reader: SegmentReader) -> bytes:
     tags: dict[bytes, list[int]] = {}
     if state.entry_count:
         for seq, slot in enumerate(reader.read(state.first_seq, state.last_seq), state.first_seq):
-            if isinstance(slot, bytes) and slot[0] & segment.FLAG_TAG:
-                node_len, tag_len, _ = _LENGTHS.unpack_from(slot, 17)
-                tags.setdefault(slot[25 + node_len : 25 + node_len + tag_len], []).append(seq)
+            if isinstance(slot, bytes) and (tag := raw_tag(slot, SEGMENT_BODY)) is not None:
+                tags.setdefault(tag, []).append(seq)
     return tag_sidecar.encode(state.first_seq, tags)

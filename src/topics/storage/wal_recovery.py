@@ -22,6 +22,7 @@ from typing import Final
 
 from topics.errors import Damaged, FormatError, FutureVersion, StartRefused, Torn
 from topics.formats import wal_frame
+from topics.formats.record_layout import CHECKSUM_BYTES
 from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import Frame, Scan
 from topics.limits import FRAME_BYTES_MAX, MIB
@@ -165,9 +166,7 @@ class ShardReader:
             return True
         handle = self._fs.open(file.path, "read")
         try:
-            return (
-                any(handle.pread(wal_frame.CHECKSUM_BYTES, offset - wal_frame.CHECKSUM_BYTES)) and file.size >= offset
-            )
+            return any(handle.pread(CHECKSUM_BYTES, offset - CHECKSUM_BYTES)) and file.size >= offset
         finally:
             handle.close()
 
@@ -200,7 +199,7 @@ def _new_file_end(frame: int) -> ShardEnd:
 
 def _synced_by(file: WalFile, buffer: bytes, base: int, mark: Frame) -> int:
     try:
-        return wal_frame.decode_sync_mark(buffer[mark.offset + wal_frame.HEADER_BYTES : mark.end - 8])
+        return wal_frame.decode_sync_mark(mark.data_in(buffer))
     except FormatError as error:
         raise Damaged(file.path, base + mark.offset, "a sync mark", error.message) from error
 

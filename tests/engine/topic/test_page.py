@@ -1,8 +1,9 @@
 import pytest
 
 from tests.engine.driver import Driver, values
-from topics.engine.topic.page import Page, decode_raw, raw_node, raw_size
+from topics.engine.topic.page import Page
 from topics.engine.writing.intake import NewRecord
+from topics.formats.record_layout import decode_raw, raw_node, raw_size, raw_tag
 from topics.formats.records import Record
 
 
@@ -33,10 +34,11 @@ def test_records_are_what_was_written_from_every_place_invariant_10(page: Page) 
 
 
 def test_nodes_and_sizes_are_read_without_decoding_the_rest(page: Page) -> None:
-    raws = [(raw, offset) for offset, raws in page.chunks for raw in raws]
-    assert [raw_node(raw, offset) for raw, offset in raws] == [b"n", None, b""]
-    assert [raw_size(raw, offset) for raw, offset in raws] == [7, 4 + 3, 3]
-    assert [decode_raw(raw, offset) for raw, offset in raws] == page.records
+    raws = [(raw, form) for form, raws in page.chunks for raw in raws]
+    assert [raw_node(raw, form) for raw, form in raws] == [b"n", None, b""]
+    assert [raw_tag(raw, form) for raw, form in raws] == ["é".encode(), None, b""]
+    assert [raw_size(raw, form) for raw, form in raws] == [7, 4 + 3, 3]
+    assert [decode_raw(raw, form) for raw, form in raws] == page.records
 
 
 def test_lag_is_what_is_left_invariant_7() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from topics.engine.queues.leases import Lease, LeaseTable
 from topics.engine.topic.fetch import Fetch
-from topics.engine.topic.page import decode_raw
 from topics.errors import FormatError, TopicsError
+from topics.formats.record_layout import RecordForm, decode_raw
 from topics.formats.records import Record
 from topics.limits import DEAD_LETTERS_PER_PASS_MAX, READ_PIECE_BYTES_MIN
 
@@ -97,7 +97,7 @@ class _Pool:
             found = self._read(seq, min(topic.head_seq, seq + wanted - len(records) - 1))
             if found is None:
                 return
-            offset, slots = found
+            form, slots = found
             is_dead = True
             for slot in slots:
                 if self._budget <= 0:
@@ -105,7 +105,7 @@ class _Pool:
                 # After a start, what was delivered before is among them.
                 if slot is not None and seq not in table:
                     is_dead = False
-                    record = self._record(seq, offset, slot)
+                    record = self._record(seq, form, slot)
                     if record is not None:
                         records.append(record)
                 seq += 1
@@ -114,8 +114,8 @@ class _Pool:
                 seq = topic.next_live(seq) or topic.head_seq + 1
             table.cursor = seq
 
-    def _read(self, seq: int, last_seq: int) -> tuple[int, Sequence[Slot]] | None:
-        """(core offset, slots); None when the taking has to end before them."""
+    def _read(self, seq: int, last_seq: int) -> tuple[RecordForm, Sequence[Slot]] | None:
+        """(form, slots); None when the taking has to end before them."""
         may_wait, self._may_wait = self._may_wait, False
         try:
             found = self._topic.job_slots(seq, last_seq, READ_PIECE_BYTES_MIN, may_wait=may_wait)
@@ -129,7 +129,7 @@ class _Pool:
             return None
         return found
 
-    def _record(self, seq: int, offset: int, slot: Slot) -> Record | None:
+    def _record(self, seq: int, form: RecordForm, slot: Slot) -> Record | None:
         """One that cannot be had is out of the way afterwards."""
         if slot is None:
             self._table.forget(seq)
@@ -144,6 +144,6 @@ class _Pool:
             )
             self._table.put_off(seq, self._now_ms + queue.config.lease_ms)
             return None
-        record = decode_raw(slot, offset)
+        record = decode_raw(slot, form)
         self._budget -= len(record.data) + (0 if record.meta is None else len(record.meta))
         return record

@@ -39,18 +39,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from topics.engine.routers.router import Router, key_in, keyed_envelope, passes, split_raw
+from topics.engine.routers.router import Router, key_in, keyed_envelope, passes
 from topics.engine.scheduler import B0, band_of
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.hops import HopRuns
 from topics.engine.writing.staged import Appended
 from topics.errors import CorruptRecord, FormatError, TopicsError
 from topics.formats import control, envelope, wal_frame
+from topics.formats.record_layout import RecordForm, split_raw
 from topics.formats.records import RecordBatch
-from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_FIRST, FLAG_MORE, FLAG_NODE, FLAG_TAG, FrameType
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX, ROUTER_HOPS_MAX, SEARCH_SLOTS_MAX
 from topics.storage.background import Background
 
@@ -61,10 +61,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Then = Callable[[TopicsError | None], None]
-
-# What a WAL body has before the part that it shares with a segment frame.
-_BODY_HEAD: Final = Struct("<BBQ")
-assert _BODY_HEAD.size == BODY_CORE_OFFSET
 
 
 class Copies:
@@ -134,7 +130,7 @@ class Room:
 def take_slots(
     router: Router,
     copies: Copies,
-    offset: int,
+    form: RecordForm,
     first_seq: int,
     slots: list[bytes | FormatError | None],
     room: Room,
@@ -152,7 +148,7 @@ def take_slots(
             copies.cursor = seq
             continue
         hops = hops_of.of(seq) if hops_of is not None else 0
-        record = split_raw(slot, offset)
+        record = split_raw(slot, form)
         if hops >= ROUTER_HOPS_MAX or not passes(spec.filter, record.tag):
             copies.cursor = seq
             continue
@@ -189,18 +185,16 @@ def _is_there(router: Router, source_seq: int) -> bool:
             continue
         found = dest.job_slots(dest_seq, dest_seq, READ_BYTES_MAX, may_wait=True)
         assert not isinstance(found, Fetch)
-        offset, slots = found
+        form, slots = found
         slot = slots[0]
-        if isinstance(slot, bytes) and key_in(split_raw(slot, offset).envelope) == router.key(source_seq):
+        if isinstance(slot, bytes) and key_in(split_raw(slot, form).envelope) == router.key(source_seq):
             return True
     return False
 
 
-def note_slots(router: Router, offset: int, first_seq: int, slots: Iterable[bytes | FormatError | None]) -> None:
+def note_slots(router: Router, form: RecordForm, first_seq: int, slots: Iterable[bytes | FormatError | None]) -> None:
     """Looks through records of dest for the router's keys."""
-    router.note_keys(
-        first_seq, (split_raw(slot, offset).envelope if isinstance(slot, bytes) else None for slot in slots)
-    )
+    router.note_keys(first_seq, (split_raw(slot, form).envelope if isinstance(slot, bytes) else None for slot in slots))
 
 
 def may_be_full(dest: Topic) -> bool:
@@ -358,8 +352,8 @@ class Forwarder:
                 if router.has_fetched:
                     continue
                 return False
-            offset, slots = found
-            note_slots(router, offset, first_seq, slots)
+            form, slots = found
+            note_slots(router, form, first_seq, slots)
         if not router.is_searched:
             router.is_searching = True
             self._ready[router.source] = None
@@ -379,10 +373,10 @@ class Forwarder:
                 if router.has_fetched:
                     continue
                 break
-            offset, slots = found
+            form, slots = found
             first_live = source.first_live
             live = [slot if seq >= first_live else None for seq, slot in enumerate(slots, first_seq)]
-            take_slots(router, copies, offset, first_seq, live, room)
+            take_slots(router, copies, form, first_seq, live, room)
         if copies.cursor == router.cursor:
             return False
         self._put(router, copies)
@@ -689,11 +683,10 @@ def _bodies(dest: Topic, first_seq: int, last_seq: int) -> list[bytes]:
     while first_seq <= last_seq:
         found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
         assert not isinstance(found, Fetch)
-        offset, slots = found
+        form, slots = found
         for slot in slots:
             if isinstance(slot, bytes):
-                flags = slot[1 if offset == BODY_CORE_OFFSET else 0] & (FLAG_TAG | FLAG_NODE)
-                bodies.append(_BODY_HEAD.pack(FrameType.APPEND, flags, dest.id) + slot[offset:])
+                bodies.append(wal_frame.append_body(slot, form, dest.id))
             elif slot is not None:
                 raise CorruptRecord(dest.name, first_seq, slot.message)
             first_seq += 1
@@ -707,14 +700,10 @@ def _framed(dest: Topic, note: control.Note, bodies: list[bytes], evict: control
     parts = [wal_frame.encode_control(FrameType.NOTE, dest.id, ts, control.encode(note), flags=flags)]
     if bodies:
         last = bodies[-1]
-        flagged = [body[:1] + _flag(body[1] | FLAG_MORE) + body[2:] for body in bodies]
+        flagged = [wal_frame.with_flags(body, FLAG_MORE) for body in bodies]
         if evict is None:
             flagged[-1] = last
         parts.append(wal_frame.seal_bodies(flagged))
     if evict is not None:
         parts.append(wal_frame.encode_control(FrameType.EVICT, dest.id, ts, control.encode(evict), flags=0))
     return b"".join(parts)
-
-
-def _flag(flags: int) -> bytes:
-    return flags.to_bytes(1, "little")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from topics.engine.names import check_topic_name
-from topics.engine.topic.page import CORE_HEADER_BYTES
 from topics.errors import BadFrame, InvalidRequest
 from topics.formats import control, envelope
-from topics.formats.wal_frame import BODY_CORE_OFFSET, FLAG_NODE, FLAG_TAG
 from topics.limits import META_BYTES_MAX, META_MEMBERS_MAX, RECORD_BYTES_MAX
 from topics.protocol.tag_match import TagMatch
 
@@ -29,7 +26,6 @@ ORIGINAL_META: Final = "_topics_original_meta"
 SEQ_DIGITS_MAX: Final = 20
 
 _NAME: Final = re.compile(ROUTER_NAME_PATTERN)
-_CORE: Final = Struct("<QQHHI")
 _encode: Final = msgspec.json.Encoder().encode
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -244,29 +240,6 @@ def stored_spec(members: dict[str, Any], source: str, dest: str) -> RouterSpec:
 _DEFAULTS: Final = {
     field.name: field.default for field in msgspec.structs.fields(RouterSpec) if field.default is not msgspec.NODEFAULT
 }
-
-
-class RawRecord(NamedTuple):
-    """What a copy is made from."""
-
-    ts: int
-    node: bytes | None
-    tag: bytes | None
-    envelope: bytes
-
-
-def split_raw(raw: bytes, core_offset: int) -> RawRecord:
-    _, ts, node_len, tag_len, _ = _CORE.unpack_from(raw, core_offset)
-    flags = raw[1 if core_offset == BODY_CORE_OFFSET else 0]
-    node_at = core_offset + CORE_HEADER_BYTES
-    tag_at = node_at + node_len
-    data_at = tag_at + tag_len
-    return RawRecord(
-        ts,
-        raw[node_at:tag_at] if flags & FLAG_NODE else None,
-        raw[tag_at:data_at] if flags & FLAG_TAG else None,
-        raw[data_at:],
-    )
 
 
 def passes(tag_filter: TagMatch | None, tag: bytes | None) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from topics.errors import Damaged, FormatError
 from topics.formats import envelope, segment_index
 from topics.formats import segment as codec
+from topics.formats.record_layout import FLAG_TAG
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
@@ -183,12 +184,11 @@ def _extend(segment: SegmentState, data: bytes) -> None:
             segment.entry_count = frame.seq - segment.first_seq + 1
             segment.data_bytes = frame.end
             segment.last_ts = max(segment.last_ts, frame.ts)
-            if frame.flags & codec.FLAG_TAG:
+            if frame.flags & FLAG_TAG:
                 segment.tagged_count += 1
             if not frame.deleted:
-                start = frame.end - codec.TRAILER_BYTES - frame.data_len
                 segment.live_count += 1
-                segment.live_bytes += envelope.accounted_bytes(data[start : start + frame.data_len])
+                segment.live_bytes += envelope.accounted_bytes(frame.data_in(data))
     except FormatError:
         return
 

@@ -9,11 +9,11 @@ from topics.engine.queues.leases import LeaseTable
 from topics.engine.starting.log_replay import ReplayedLog
 from topics.engine.starting.snapshot_loading import LoadedTopics, MissingSegment
 from topics.engine.topic.fetch import Fetch
-from topics.engine.topic.page import decode_raw
 from topics.engine.topic.tail import Tail
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, Damaged
 from topics.formats import control
+from topics.formats.record_layout import decode_raw
 from topics.limits import READ_PIECE_BYTES_MIN
 
 logger = logging.getLogger(__name__)
@@ -152,5 +152,5 @@ def _ts_of(topic: Topic, seq: int) -> int | None:
         logger.warning("a job that is already a dead letter may be delivered once more: %s", error.message)
         return None
     assert not isinstance(found, Fetch)
-    offset, slots = found
-    return decode_raw(slots[0], offset).ts if isinstance(slots[0], bytes) else None
+    form, slots = found
+    return decode_raw(slots[0], form).ts if isinstance(slots[0], bytes) else None

@@ -170,7 +170,7 @@ class _Replay:
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:
         try:
             kind = FrameType(frame.type)
-            data = buffer[frame.end - 8 - frame.data_len : frame.end - 8]
+            data = frame.data_in(buffer)
             if kind == FrameType.TOPIC_CREATE:
                 self._create(frame.topic_id, control.decode(control.TopicCreate, data))
             elif kind in (FrameType.SYNC, FrameType.CHECKPOINT):

@@ -175,8 +175,8 @@ def _search(router: Router, item: ReplayedRouter) -> None:
             logger.warning('router "%s" searches its dest for keys later: %s', router.name, error.message)
             return
         assert not isinstance(found, Fetch)
-        offset, slots = found
-        note_slots(router, offset, first_seq, slots)
+        form, slots = found
+        note_slots(router, form, first_seq, slots)
 
 
 def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
@@ -206,10 +206,10 @@ def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
         logger.warning('router "%s" makes its copies later: %s', router.name, error.message)
         return False
     assert not isinstance(found, Fetch)
-    offset, slots = found
+    form, slots = found
     copies = Copies(router.cursor)
     live = [None if seq < source.delete_below else slot for seq, slot in enumerate(slots, first_seq)]
-    take_slots(router, copies, offset, first_seq, live, rerun.room, stops_at_evidence=True)
+    take_slots(router, copies, form, first_seq, live, rerun.room, stops_at_evidence=True)
     if copies.cursor == router.cursor:
         return False
     if rerun.is_placed:

@@ -17,8 +17,9 @@ from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.replayed import Replayed, WalFiles
 from topics.engine.topic.topic import Topic
 from topics.formats import control, envelope
+from topics.formats.record_layout import FLAG_TAG
 from topics.formats.snapshot import KeyState, WriterState
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FLAG_TAG, HEADER_BYTES, Frame
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame
 
 _META: Final = envelope.META
 
@@ -281,7 +282,7 @@ class TopicReplay:
         return count
 
     def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
-        offset, end, _, flags, _, seq, ts, node_len, tag_len, data_len = frame
+        offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame
         if flags & FLAG_FIRST:
             self.begin(seq)
         if self.key is not None:
@@ -291,7 +292,7 @@ class TopicReplay:
         if seq >= expected:
             if seq > expected:
                 self.replayed.append_holes(seq - expected)
-            size = envelope.accounted_bytes(buffer[end - 8 - data_len : end - 8])
+            size = envelope.accounted_bytes(frame.data_in(buffer))
             self.replayed.append(path, base + offset, end - offset, size, ts)
             self.next_seq = seq + 1
             if flags & FLAG_TAG:

@@ -11,10 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from xxhash import xxh3_64_intdigest
-
 from topics.engine.topic.tail import runs_of
 from topics.errors import BadFrame, FormatError
+from topics.formats import wal_frame
 from topics.storage.fs import File, Fs
 
 # Read a run of records with one call when at most this much of it belongs to others.
@@ -255,7 +254,5 @@ class Replayed:
 
 
 def _verified(frame: bytes) -> bytes | FormatError:
-    body = frame[4:-8]
-    if len(frame) < 12 or xxh3_64_intdigest(body) != int.from_bytes(frame[-8:], "little"):
-        return BadFrame("the frame's checksum does not agree any more")
-    return body
+    body = wal_frame.body_of(frame)
+    return BadFrame("the frame's checksum does not agree any more") if body is None else body

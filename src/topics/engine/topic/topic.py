@@ -24,16 +24,16 @@ from topics.engine.queues.leases import LeaseTable
 from topics.engine.routers.router import Router
 from topics.engine.topic.fetch import Fetch, unreadable
 from topics.engine.topic.hops import HopRuns
-from topics.engine.topic.page import Page, Reason, Tombstone, raw_node, raw_size
+from topics.engine.topic.page import Page, Reason, Tombstone
 from topics.engine.topic.replayed import Replayed, Span
 from topics.engine.topic.segment_set import SegmentSet
 from topics.engine.topic.tag_index import TagIndex
 from topics.engine.topic.tail import Tail
 from topics.engine.writing.staged import AppendDone, Staged
 from topics.errors import ColdUnavailable, CorruptRecord, FormatError
+from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY, RecordForm, raw_node, raw_size
 from topics.formats.records import RecordBatch
 from topics.formats.snapshot import GroupState, KeyState, SegmentState, WriterState
-from topics.formats.wal_frame import BODY_CORE_OFFSET
 from topics.limits import (
     FETCH_SEGMENTS_MAX,
     READ_PIECE_BYTES_MIN,
@@ -42,7 +42,6 @@ from topics.limits import (
     READ_SLOTS_MAX,
     READ_SLOTS_PER_RECORD_MAX,
 )
-from topics.storage.segments import RAW_CORE_OFFSET
 from topics.storage.wal import WalShard
 
 logger = logging.getLogger(__name__)
@@ -562,7 +561,7 @@ class Topic:
             try:
                 if pieces and not self._is_at_hand(seq, last_seq, budget):
                     return
-                offset, last_seq, slots, is_cold = self._slots(seq, last_seq, budget)
+                form, last_seq, slots, is_cold = self._slots(seq, last_seq, budget)
             except (ColdUnavailable, OSError) as error:
                 if pieces:
                     # The next page begins with it, and says so.
@@ -571,11 +570,11 @@ class Topic:
             raws: list[bytes] = []
             end = last_seq
             if not self._take_resident(taken, seq, last_seq, slots, raws) and not self._take_whole(
-                taken, offset, seq, slots, raws
+                taken, form, seq, slots, raws
             ):
-                end = self._take(taken, offset, seq, slots, raws)
+                end = self._take(taken, form, seq, slots, raws)
             if raws:
-                page.chunks.append((offset, raws))
+                page.chunks.append((form, raws))
                 if is_cold:
                     page.cold_records += len(raws)
             page.records_scanned += end - seq + 1
@@ -600,25 +599,25 @@ class Topic:
 
     def _slots(
         self, seq: int, last_seq: int, bytes_max: int
-    ) -> tuple[int, int, Sequence[bytes | FormatError | None], bool]:
-        """(core offset, last seq covered, slots, whether they are cold) from one of the places that hold `seq`."""
+    ) -> tuple[RecordForm, int, Sequence[bytes | FormatError | None], bool]:
+        """(form, last seq covered, slots, whether they are cold) from one of the places that hold `seq`."""
         if seq >= self.tail.first_seq:
-            return BODY_CORE_OFFSET, last_seq, self.tail.read(seq, last_seq), False
+            return WAL_BODY, last_seq, self.tail.read(seq, last_seq), False
         last_seq = min(last_seq, self.tail.first_seq - 1)
         if seq <= self.checkpointed_seq:
             chunk = self.segments.read_chunk(seq, min(last_seq, self.checkpointed_seq), bytes_max)
-            return RAW_CORE_OFFSET, *chunk
+            return SEGMENT_BODY, *chunk
         replayed = self.replayed
         if replayed is not None and replayed.first_seq <= seq < replayed.end_seq:
             last_seq = replayed.last_within(seq, min(last_seq, replayed.end_seq - 1), bytes_max)
-            return BODY_CORE_OFFSET, last_seq, replayed.read(seq, last_seq), False
+            return WAL_BODY, last_seq, replayed.read(seq, last_seq), False
         # Never got a record: what a power loss took.
-        return BODY_CORE_OFFSET, last_seq, [None] * (last_seq - seq + 1), False
+        return WAL_BODY, last_seq, [None] * (last_seq - seq + 1), False
 
     def job_slots(
         self, seq: int, last_seq: int, bytes_max: int, *, may_wait: bool
-    ) -> tuple[int, Sequence[bytes | FormatError | None]] | Fetch:
-        """(core offset, slots) from `seq` on, as many of the range as one of the places that hold records gives.
+    ) -> tuple[RecordForm, Sequence[bytes | FormatError | None]] | Fetch:
+        """(form, slots) from `seq` on, as many of the range as one of the places that hold records gives.
 
         What has to be fetched before, unless they are at hand or the caller may wait for them.
         """
@@ -627,10 +626,10 @@ class Topic:
             if fetch is not None:
                 return fetch
         try:
-            offset, _, slots, _ = self._slots(seq, last_seq, bytes_max)
+            form, _, slots, _ = self._slots(seq, last_seq, bytes_max)
         except (ColdUnavailable, OSError) as error:
             raise unreadable(self.name, seq, error) from error
-        return offset, slots
+        return form, slots
 
     def _take_resident(
         self,
@@ -656,7 +655,7 @@ class Topic:
     def _take_whole(
         self,
         taken: "_Taken",
-        offset: int,
+        form: RecordForm,
         seq: int,
         slots: Sequence[bytes | FormatError | None],
         raws: list[bytes],
@@ -667,7 +666,7 @@ class Topic:
         if set(map(type, slots)) != {bytes}:
             return False
         raws += slots  # type: ignore[arg-type]
-        if not taken.take_unmeasured(offset, raws):
+        if not taken.take_unmeasured(form, raws):
             raws.clear()
             return False
         return True
@@ -675,7 +674,7 @@ class Topic:
     def _take(
         self,
         taken: "_Taken",
-        offset: int,
+        form: RecordForm,
         seq: int,
         slots: Sequence[bytes | FormatError | None],
         raws: list[bytes],
@@ -693,8 +692,8 @@ class Topic:
                     # A page ends before a damaged record; the next one names it.
                     return seq - 1
                 raise CorruptRecord(self.name, seq, slot.message)
-            if nodes is None or (node := raw_node(slot, offset)) is None or node not in nodes:
-                size = raw_size(slot, offset)
+            if nodes is None or (node := raw_node(slot, form)) is None or node not in nodes:
+                size = raw_size(slot, form)
                 if size > taken.budget and taken.any:
                     return seq - 1
                 taken.budget -= size
@@ -819,15 +818,15 @@ class _Taken:
         self.budget = budget
         self.nodes = nodes
         self.any = False
-        # Records whose whole length was taken off the budget: (core offset, records, that length).
-        self._unmeasured: list[tuple[int, list[bytes], int]] = []
+        # Records whose whole length was taken off the budget: (form, records, that length).
+        self._unmeasured: list[tuple[RecordForm, list[bytes], int]] = []
 
-    def take_unmeasured(self, offset: int, raws: list[bytes]) -> bool:
+    def take_unmeasured(self, form: RecordForm, raws: list[bytes]) -> bool:
         """Measuring each record costs more than reading it. It is put off until the budget gets tight."""
         size = sum(map(len, raws))
         if size > self.budget:
             return False
-        self._unmeasured.append((offset, raws, size))
+        self._unmeasured.append((form, raws, size))
         self.budget -= size
         self.wanted -= len(raws)
         self.any = True
@@ -835,6 +834,6 @@ class _Taken:
 
     def settle(self) -> None:
         """Makes the budget exact."""
-        for offset, raws, size in self._unmeasured:
-            self.budget += size - sum(raw_size(raw, offset) for raw in raws)
+        for form, raws, size in self._unmeasured:
+            self.budget += size - sum(raw_size(raw, form) for raw in raws)
         self._unmeasured.clear()

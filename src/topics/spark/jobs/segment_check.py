@@ -19,6 +19,7 @@ from topics.formats import segment
 from topics.formats.buffers import Buffer
 from topics.formats.columnar import checksums, chunks
 from topics.formats.frame_table import ENTRIES, FrameTable, Mask, from_index, windows
+from topics.formats.record_layout import DELETED, FLAG_TAG
 from topics.formats.segment_index import ENTRY_BYTES, FLAG_DELETED
 from topics.formats.tag_sidecar import TagSidecar
 from topics.limits import MIB
@@ -105,7 +106,7 @@ def _look(task: SegmentTask, fs: Fs) -> _Looked:
         return _Looked("the index is missing", 0, size_bytes)
     table = from_index(data, idx, state.first_seq, last_seq=state.last_seq)
     doubt = _doubt(table, idx, task)
-    if doubt is None and state.sealed and bool((table.headers["flags"] & segment.FLAG_TAG).any()):
+    if doubt is None and state.sealed and bool((table.headers["flags"] & FLAG_TAG).any()):
         doubt = _tags_doubt(_read(task, fs, "tags", None), state.first_seq)
     return _Looked(doubt, len(table), size_bytes)
 
@@ -143,7 +144,7 @@ def _doubt(table: FrameTable, idx: Buffer, task: SegmentTask) -> str | None:
     digest = task.state.digest
     if digest and xxh3_128_digest(stored.tobytes()) != digest:
         return "the frames are not the ones that were sealed"
-    deleted = windows(table.data, "u1")[table.ends - 1] == segment.DELETED
+    deleted = windows(table.data, "u1")[table.ends - 1] == DELETED
     return _entries_doubt(idx, deleted) or _live_doubt(table, deleted, task)
 
 

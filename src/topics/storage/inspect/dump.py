@@ -11,8 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from topics.errors import FormatError, FutureVersion, InvalidRequest
-from topics.formats import envelope, segment, segment_index, wal_frame
+from topics.formats import envelope, segment_index, wal_frame
 from topics.formats import snapshot as snapshot_codec
+from topics.formats.record_layout import FLAG_NODE, FLAG_TAG, SEGMENT_BODY, WAL_BODY, RawParts, split_raw
 from topics.formats.segment_index import FLAG_DELETED
 from topics.formats.tag_sidecar import MAGIC as TAGS_MAGIC
 from topics.formats.tag_sidecar import TagSidecar
@@ -119,9 +120,8 @@ def _dump_wal(read: Read, size: int, first_frame: int, *, with_data: bool) -> It
 def _wal_row(item: WalItem, number: int, *, with_data: bool) -> Row:
     frame = item.frame
     kind = FrameType(frame.type)
-    node_end = wal_frame.BODY_HEADER_BYTES + frame.node_len
-    tag_end = node_end + frame.tag_len
-    row: Row = {"offset": item.offset, "length": len(item.body) + 12}
+    parts = split_raw(item.body, WAL_BODY)
+    row: Row = {"offset": item.offset, "length": frame.end - frame.offset}
     if number:
         row["frame"] = number
     row |= {"type": kind.name.lower(), "topic_id": frame.topic_id}
@@ -133,11 +133,8 @@ def _wal_row(item: WalItem, number: int, *, with_data: bool) -> Row:
         for name, flag in (("durable", FLAG_DURABLE), ("more", FLAG_MORE), ("first", FLAG_FIRST))
         if frame.flags & flag
     }
-    if frame.flags & wal_frame.FLAG_NODE:
-        row["node"] = _text(item.body[wal_frame.BODY_HEADER_BYTES : node_end])
-    if frame.flags & wal_frame.FLAG_TAG:
-        row["tag"] = _text(item.body[node_end:tag_end])
-    data = item.body[tag_end:]
+    row |= _labels(parts)
+    data = parts.envelope
     if kind == FrameType.APPEND:
         row |= _payload(data, with_data=with_data)
     else:
@@ -159,16 +156,17 @@ def _dump_segment(read: Read, size: int, first_seq: int, *, with_data: bool) -> 
             yield _bad(item)
             continue
         frame, raw = item.frame, item.raw
-        node_end = segment.HEADER_BYTES + frame.node_len
-        tag_end = node_end + frame.tag_len
+        parts = split_raw(frame.body_in(raw), SEGMENT_BODY)
         row: Row = {"offset": item.offset, "length": len(raw), "seq": frame.seq, "ts": frame.ts}
-        if frame.flags & segment.FLAG_NODE:
-            row["node"] = _text(raw[segment.HEADER_BYTES : node_end])
-        if frame.flags & segment.FLAG_TAG:
-            row["tag"] = _text(raw[node_end:tag_end])
-        row |= _payload(raw[tag_end : tag_end + frame.data_len], with_data=with_data)
+        row |= _labels(parts)
+        row |= _payload(parts.envelope, with_data=with_data)
         row |= {"deleted": frame.deleted, "checksum_ok": True}
         yield row
+
+
+def _labels(parts: RawParts) -> Row:
+    labels = {"node": parts.node, "tag": parts.tag}
+    return {name: _text(label) for name, label in labels.items() if label is not None}
 
 
 def _payload(data: bytes, *, with_data: bool) -> Row:
@@ -206,8 +204,8 @@ def _dump_index(raw: bytes, first_seq: int) -> Iterator[Row]:
             "offset": entry.offset,
             "length": entry.length,
             "ts": entry.ts,
-            "has_tag": bool(entry.flags & segment.FLAG_TAG),
-            "has_node": bool(entry.flags & segment.FLAG_NODE),
+            "has_tag": bool(entry.flags & FLAG_TAG),
+            "has_node": bool(entry.flags & FLAG_NODE),
             "deleted": bool(entry.flags & FLAG_DELETED),
             "hole": entry.length == 0,
         }

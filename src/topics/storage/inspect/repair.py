@@ -23,6 +23,7 @@ import msgspec
 from topics.errors import ColdUnavailable, DirectoryLocked, StartRefused
 from topics.formats import control, wal_frame
 from topics.formats import snapshot as snapshot_codec
+from topics.formats.record_layout import WAL_FLAGS_AT
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState
 from topics.formats.wal_frame import FLAG_DURABLE, FLAG_FIRST, FrameType
 from topics.limits import MIB, WAL_FILE_BYTES
@@ -363,7 +364,11 @@ class _Planner:
     def _frames_at(self, shard: int, survey: ShardSurvey) -> tuple[list[bytes], list[dict[str, Any]]]:
         """What is written at the cut, and the seqs that are lost there."""
         seen = self._seen
-        frames = [wal_frame.seal_bodies([body]) for body in survey.decisions if body[1] & ~FLAG_DURABLE == FLAG_FIRST]
+        frames = [
+            wal_frame.seal_bodies([body])
+            for body in survey.decisions
+            if body[WAL_FLAGS_AT] & ~FLAG_DURABLE == FLAG_FIRST
+        ]
         lost: list[dict[str, Any]] = []
         known_below = seen.snapshot.next_topic_id if seen.snapshot is not None else 1
         mine = {topic_id for topic_id in seen.states if shard_index(topic_id, len(seen.shards)) == shard}

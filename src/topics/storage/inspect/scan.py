@@ -10,18 +10,17 @@ finds the few places where a header could stand, each of them is checked.
 
 import re
 from collections.abc import Callable, Iterator
-from struct import Struct
 from typing import Final, NamedTuple
 
 from topics.errors import BadFrame, FormatError, FutureVersion, Torn
 from topics.formats import segment, wal_frame
+from topics.formats.record_layout import FRAME_LEN, FRAME_LEN_BYTES, SEGMENT_FRAME_HEADER, WAL_FRAME_HEADER
 from topics.formats.segment import SegmentFrame
 from topics.formats.wal_frame import Frame
 from topics.limits import FRAME_BYTES_MAX, MIB
 
 WINDOW_BYTES: Final = 4 * MIB
 _ZEROS: Final = bytes(MIB)
-_U32: Final = Struct("<I")
 
 # (offset, size) -> bytes, fewer only at the end. A file's `pread` with its arguments swapped, or a store's range.
 Read = Callable[[int, int], bytes]
@@ -75,7 +74,7 @@ def scan_wal(read: Read, size: int, offset: int = 0) -> Iterator[WalItem | BadBy
         try:
             for frame in wal_frame.walk(buffer, 0, len(buffer), FRAME_BYTES_MAX):
                 position = base + frame.end
-                yield WalItem(base + frame.offset, frame, buffer[frame.offset + 4 : frame.end - 8])
+                yield WalItem(base + frame.offset, frame, frame.body_in(buffer))
             if not is_whole and len(buffer) - (position - base) < wal_frame.HEADER_BYTES:
                 continue
         except Torn as error:
@@ -108,7 +107,7 @@ def find_wal_frame(read: Read, size: int, offset: int) -> int | None:
             base += WINDOW_BYTES
             continue
         for match in _WAL_CANDIDATE.finditer(chunk):
-            start = match.start() - 3
+            start = match.start() - (FRAME_LEN_BYTES - 1)
             if 0 <= start < WINDOW_BYTES and _is_wal_frame(read, size, chunk, base, start):
                 return base + start
         base += WINDOW_BYTES
@@ -116,13 +115,14 @@ def find_wal_frame(read: Read, size: int, offset: int) -> int | None:
 
 
 def _is_wal_frame(read: Read, size: int, chunk: bytes, base: int, start: int) -> bool:
-    (frame_len,) = _U32.unpack_from(chunk, start)
-    total = 4 + frame_len
+    (frame_len,) = FRAME_LEN.unpack_from(chunk, start)
+    total = FRAME_LEN_BYTES + frame_len
     if not wal_frame.FRAME_LEN_MIN <= frame_len <= FRAME_BYTES_MAX or base + start + total > size:
         return False
-    header = chunk[start + 30 : start + 38]
-    inner = int.from_bytes(header[:2], "little") + int.from_bytes(header[2:4], "little")
-    if frame_len != inner + int.from_bytes(header[4:8], "little") + wal_frame.FRAME_LEN_MIN:
+    header = chunk[start : start + wal_frame.HEADER_BYTES]
+    if len(header) < wal_frame.HEADER_BYTES:
+        return False
+    if frame_len != sum(WAL_FRAME_HEADER.unpack(header)[-3:]) + wal_frame.FRAME_LEN_MIN:
         return False
     raw = chunk[start : start + total] if start + total <= len(chunk) else read(base + start, total)
     try:
@@ -186,16 +186,18 @@ def scan_segment(read: Read, size: int, first_seq: int, end_seq: int) -> Iterato
 
 def _claimed_bytes(head: bytes) -> int:
     """Length of the frame that begins there, 0 when it is longer than any."""
-    (frame_len,) = _U32.unpack_from(head)
-    return 4 + frame_len if frame_len <= FRAME_BYTES_MAX else 0
+    (frame_len,) = FRAME_LEN.unpack_from(head)
+    return FRAME_LEN_BYTES + frame_len if frame_len <= FRAME_BYTES_MAX else 0
 
 
 def _segment_frame_behind(read: Read, size: int, position: int, head: bytes, next_seq: int, end_seq: int) -> int | None:
     """The next frame: where the bad one's own length says, if that is one; else searched for byte by byte."""
     if len(head) >= segment.HEADER_BYTES:
-        (frame_len,) = _U32.unpack_from(head)
-        behind: int = position + 4 + frame_len
-        if 4 + frame_len >= segment.OVERHEAD_BYTES and _is_segment_frame(read, size, behind, next_seq, end_seq):
+        (frame_len,) = FRAME_LEN.unpack_from(head)
+        behind: int = position + FRAME_LEN_BYTES + frame_len
+        if FRAME_LEN_BYTES + frame_len >= segment.OVERHEAD_BYTES and _is_segment_frame(
+            read, size, behind, next_seq, end_seq
+        ):
             return behind
     return find_segment_frame(read, size, position + 1, next_seq, end_seq)
 
@@ -210,7 +212,7 @@ def find_segment_frame(read: Read, size: int, offset: int, next_seq: int, end_se
         if not chunk:
             return None
         for match in pattern.finditer(chunk):
-            start = match.start() - 4
+            start = match.start() - FRAME_LEN_BYTES
             if 0 <= start < WINDOW_BYTES and _is_segment_frame(read, size, base + start, next_seq, end_seq):
                 return base + start
         base += WINDOW_BYTES
@@ -231,15 +233,13 @@ def _is_segment_frame(read: Read, size: int, offset: int, next_seq: int, end_seq
     header = read(offset, segment.HEADER_BYTES)
     if len(header) < segment.HEADER_BYTES:
         return False
-    (frame_len,) = _U32.unpack_from(header)
-    node_len, tag_len = int.from_bytes(header[21:23], "little"), int.from_bytes(header[23:25], "little")
-    data_len = int.from_bytes(header[25:29], "little")
-    total = 4 + frame_len
+    frame_len, _, seq, _, node_len, tag_len, data_len = SEGMENT_FRAME_HEADER.unpack(header)
+    total = FRAME_LEN_BYTES + frame_len
     if total != segment.OVERHEAD_BYTES + node_len + tag_len + data_len:
         return False
     if frame_len > FRAME_BYTES_MAX or offset + total > size:
         return False
-    if not next_seq <= int.from_bytes(header[5:13], "little") < end_seq:
+    if not next_seq <= seq < end_seq:
         return False
     raw = read(offset, total)
     try:

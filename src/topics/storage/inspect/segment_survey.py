@@ -12,6 +12,7 @@ from xxhash import xxh3_128
 
 from topics.errors import FormatError
 from topics.formats import segment, segment_index
+from topics.formats.record_layout import FLAG_TAG
 from topics.formats.segment_index import ENTRY_BYTES, FLAG_DELETED, IndexEntry
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.formats.tag_sidecar import TagSidecar
@@ -312,9 +313,8 @@ class SegmentSurvey:
         flags = frame.flags | (FLAG_DELETED if frame.deleted else 0)
         self._entries[seq] = IndexEntry(offset, len(raw), frame.ts, flags)
         self._digest.update(segment.frame_checksum(raw))
-        if frame.flags & segment.FLAG_TAG:
-            tag_at = segment.HEADER_BYTES + frame.node_len
-            self._tags.setdefault(raw[tag_at : tag_at + frame.tag_len], []).append(seq)
+        if frame.flags & FLAG_TAG:
+            self._tags.setdefault(frame.tag_in(raw), []).append(seq)
         if frame.deleted:
             self._deleted.add(seq)
         elif seq >= self._floor and seq not in self._pending:

@@ -13,6 +13,7 @@ import msgspec
 
 from topics.errors import BadFrame, FutureVersion
 from topics.formats import control, envelope, wal_frame
+from topics.formats.record_layout import CHECKSUM_BYTES
 from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.storage import layout
@@ -493,7 +494,7 @@ def _read_rewritten(handle: File, copies: list[tuple[int, bytes]], offset: int, 
 
 def _reaches(read: Read, file: WalFile, offset: int) -> bool:
     """Whether the frame that ended at `offset` is still there: its checksum cannot be zeros."""
-    return file.size >= offset and any(read(offset - wal_frame.CHECKSUM_BYTES, wal_frame.CHECKSUM_BYTES))
+    return file.size >= offset and any(read(offset - CHECKSUM_BYTES, CHECKSUM_BYTES))
 
 
 def _ignore(count: int) -> None:
