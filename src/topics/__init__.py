@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from topics.engine.config import TopicConfig
     from topics.engine.settings import EngineSettings
     from topics.engine.topic.page import Page, Tombstone
+    from topics.engine.topic.write import Appended
     from topics.engine.writing.intake import NewRecord
-    from topics.engine.writing.staged import Appended
     from topics.errors import TopicsError
     from topics.formats.records import Record
 

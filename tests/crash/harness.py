@@ -16,15 +16,15 @@ from tests.crash.model import History, ModelTopic, Op
 from tests.engine.offers import purged
 from topics.engine.checkpointing.replacement import ReplacedSegment
 from topics.engine.config import TopicConfig
-from topics.engine.engine import Deleted
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.topic.page import Tombstone
 from topics.engine.topic.topic import Topic
+from topics.engine.topic.write import Appended
+from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import Record
 from topics.storage.job_runner import InlineRunner
@@ -287,7 +287,7 @@ class World:
         topic = self.engine.topics.get(name)
         if topic is None:
             return
-        for state in list(topic.segments.segments):
+        for state in list(topic.live.segments.segments):
             if state.sealed and state.tier == "hot" and state.digest:
                 offer = purged(self.disk, ROOT, topic, state)
                 self.opened.replacer.replace(offer, self.replaced.append)
@@ -351,8 +351,8 @@ class World:
             return "it is there"
         if topic.config.durability == "ephemeral" == state.config.durability:
             state.records, state.keys, state.head_seq = {}, {}, topic.head_seq
-            state.lost = list(topic.lost)
-            state.cap_floor = topic.cap_floor
+            state.lost = list(topic.live.lost)
+            state.cap_floor = topic.live.cap_floor
         elif topic.head_seq != state.head_seq and not (
             topic.head_seq > state.head_seq and self.power_lost and state.reserved
         ):
@@ -479,12 +479,12 @@ def shown_by(engine: Any, topic: Topic, *, paged: bool = False) -> Shown:
         topic.head_seq,
         topic.count,
         topic.size_bytes,
-        topic.evict_floor,
+        topic.live.evict_floor,
         topic.earliest_seq,
         records,
         tombstones,
-        {key: (state.ts, state.first_seq, state.count) for key, state in topic.keys.items()},
-        list(topic.lost),
+        {state.key: (state.ts, state.first_seq, state.count) for state in topic.keys},
+        list(topic.live.lost),
         topic.epoch,
     )
 

@@ -16,7 +16,7 @@ import msgspec
 from tests.crash.engine_world import EngineWorld
 from tests.crash.harness import SETTINGS
 from topics.engine.config import TopicConfig
-from topics.engine.queues.queues import Claimed, Settled
+from topics.engine.queues.jobs import Claimed, Settled
 from topics.engine.settings import EngineSettings
 from topics.engine.writing.intake import batch_of_payloads
 

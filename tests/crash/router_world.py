@@ -33,8 +33,8 @@ from tests.crash.harness import SETTINGS, Blow, expect, read_all
 from topics.engine.config import TopicConfig
 from topics.engine.routers.router import RouterSpec
 from topics.engine.settings import EngineSettings
+from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.protocol.tag_match import TagMatch
@@ -164,7 +164,7 @@ class RouterWorld(EngineWorld):
     def write_by_hand(self, dest: str, source: str, router: str) -> None:
         """A record with the key of the copy that is made of the next record of the source."""
         origin = self.engine.topics[source]
-        source_seq = origin.next_seq
+        source_seq = origin.writes.next_seq
         self.number += 1
         payload = self.number
         self.known.by_hand[dest, source_seq] = payload
@@ -241,7 +241,7 @@ class RouterWorld(EngineWorld):
     def _note_seen(self, name: str, found: dict[int, Record]) -> None:
         self.known.seen[name].update((seq, _payload(record)) for seq, record in found.items())
         if name in self.engine.topics:
-            self.known.floors[name] = self.engine.topics[name].evict_floor
+            self.known.floors[name] = self.engine.topics[name].live.evict_floor
 
     def check(self) -> None:
         known = self.known
@@ -331,9 +331,9 @@ class RouterWorld(EngineWorld):
         there = {seq: _payload(record) for seq, record in found.items()}
         for record in found.values():
             self._check_record(name, record)
-        assert topic.evict_floor >= known.floors.get(name, 0), f"the floor of {name} fell (11)"
+        assert topic.live.evict_floor >= known.floors.get(name, 0), f"the floor of {name} fell (11)"
         for seq, payload in known.seen[name].items():
-            if payload not in known.deleted[name] and seq >= topic.evict_floor:
+            if payload not in known.deleted[name] and seq >= topic.live.evict_floor:
                 expect(there.get(seq), payload, f"what was read at {name} {seq} (36)")
         counts = Counter(there.values())
         for payload, count in counts.items():
@@ -360,10 +360,10 @@ class RouterWorld(EngineWorld):
                 return True
         seqs = [seq for seq, seen in self.known.seen[name].items() if seen == payload]
         if seqs:
-            return bool(max(seqs) < topic.evict_floor)
+            return bool(max(seqs) < topic.live.evict_floor)
         if self._is_held_back(name, payload):
             return True
-        return bool(topic.evict_floor > 1 and (not there or payload < max(there.values())))
+        return bool(topic.live.evict_floor > 1 and (not there or payload < max(there.values())))
 
     def _is_held_back(self, name: str, payload: int) -> bool:
         """Whether the topic refuses what exceeds its cap, and is full: then it comes when there is room."""

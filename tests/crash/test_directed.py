@@ -284,8 +284,9 @@ def test_h13_a_key_is_known_after_a_crash_between_its_segment_and_the_snapshot()
     assert world.checkpoint() is not None
     world.crash(Damage.DROP)
     world.recover()
-    assert world.engine.topics["a"].checkpointed_seq == 5
-    known = world.engine.topics["a"].keys["once"]
+    assert world.engine.topics["a"].live.checkpointed_seq == 5
+    known = world.engine.topics["a"].keys.get("once")
+    assert known is not None
     assert (known.first_seq, known.count) == (first.first_seq, 3)
 
 

@@ -69,7 +69,7 @@ def _survive(world: World, seed: int, blow: Blow, next_blow: Blow, is_newest_bad
 def _check_segments(world: World) -> None:
     assert world.opened is not None
     for topic in world.engine.topics.values():
-        for state in topic.segments.segments:
+        for state in topic.live.segments.segments:
             data = world.disk.read(f"{ROOT}/{layout.segment_object(topic.id, state.first_seq, 'data')}")
             if len(data) != state.data_bytes:
                 raise Broken(f"segment {state.first_seq} of {topic.name}: {len(data)} bytes, not {state.data_bytes}")

@@ -18,7 +18,7 @@ from topics.engine.config import TopicConfig
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.recovery import open_engine
 from topics.engine.writing.intake import batch_of_payloads
-from topics.engine.writing.staging import Part
+from topics.engine.writing.staging import StagedPart
 from topics.errors import StageIncomplete
 from topics.formats.snapshot import WriterState
 from topics.storage.job_runner import InlineRunner
@@ -26,7 +26,7 @@ from topics.storage.job_runner import InlineRunner
 WRITER = "writer:1"
 # Part 0 has two chunks, part 1 one, part 2 none.
 CHUNKS = (((0, 0), 3), ((0, 1), 4), ((1, 0), 3))
-PARTS = [Part(0, 0, 2, 7), Part(1, 0, 1, 3), Part(2, 0, 0, 0)]
+PARTS = [StagedPart(0, 0, 2, 7), StagedPart(1, 0, 1, 3), StagedPart(2, 0, 0, 0)]
 EPOCH_RECORDS = sum(count for _, count in CHUNKS)
 
 

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from topics.engine.config import TopicConfig
-from topics.engine.engine import Deleted
-from topics.engine.runtime import InlineRuntime
+from topics.engine.runtime import InlineRuntime, Turn
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.topic.page import Page
 from topics.engine.topic.topic import Topic
+from topics.engine.topic.write import Appended
+from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import RecordBatch
 from topics.storage.background import Background
@@ -37,6 +37,10 @@ class SteppedBackground:
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
+        self._run_turn: Turn = _run
+
+    def use_turns(self, run_turn: Turn) -> None:
+        self._run_turn = run_turn
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         def task() -> None:
@@ -56,7 +60,7 @@ class SteppedBackground:
         """Runs what was handed over first; False when nothing waits."""
         if not self._waiting:
             return False
-        self._waiting.popleft()()
+        self._run_turn(self._waiting.popleft())
         return True
 
     def close(self) -> None:
@@ -70,6 +74,10 @@ class SteppedRuntime(InlineRuntime):
     def __init__(self) -> None:
         super().__init__()
         self.checkpoints = SteppedBackground()
+
+    def use_turns(self, run_turn: Turn) -> None:
+        super().use_turns(run_turn)
+        self.checkpoints.use_turns(run_turn)
 
     def background(self, name: str) -> Background:
         return self.checkpoints if name == "checkpoint" else super().background(name)
@@ -192,6 +200,10 @@ class Driver:
         found = self.topic(topic)
         found.refresh(self.opened.engine.now_ms())
         return found.head_seq, found.earliest_seq, found.count, found.size_bytes
+
+
+def _run(callback: Callable[[], None]) -> None:
+    callback()
 
 
 def records(*payloads: Any) -> RecordBatch:

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from tests.engine.driver import SMALL, Driver
-from topics.engine.queues.queues import Claimed, Counters, Extended, Job, Queues, Settled
+from topics.engine.queues.jobs import Claimed, Counters, Extended, Job, Settled
+from topics.engine.queues.queues import Queues
 from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
 from topics.storage.fs import Fs

@@ -4,15 +4,15 @@ from typing import Any
 
 from tests.storage.held_background import HeldBackground
 from topics.engine.config import checked_config
-from topics.engine.engine import Deleted
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.topic.page import Tombstone
 from topics.engine.topic.topic import Topic
+from topics.engine.topic.write import Appended
+from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staged import Appended
 from topics.errors import TopicsError
 from topics.formats.records import Record
 from topics.storage.background import Background
@@ -91,7 +91,7 @@ class SmallLog:
     def start_append(self, name: str, count: int, results: list[Any], **labels: Any) -> None:
         """Queues a write of `count` records that know their topic and, by order, their seq."""
         key = labels.pop("key", None)
-        first = self.engine.topics[name].next_seq if name in self.engine.topics else 1
+        first = self.engine.topics[name].writes.next_seq if name in self.engine.topics else 1
         records = [NewRecord({"topic": name, "n": first + place}, **labels) for place in range(count)]
         self.engine.append(name, batch_of_records(records), results.append, key=key)
 

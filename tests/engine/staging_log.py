@@ -4,10 +4,10 @@ from typing import Any
 
 from tests.engine.driver import SteppedBackground
 from tests.engine.small_log import SmallLog, raised
-from topics.engine.runtime import InlineRuntime
+from topics.engine.runtime import InlineRuntime, Turn
 from topics.engine.writing.commits import Committed
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staging import Part, StagedChunk
+from topics.engine.writing.staging import StagedChunk, StagedPart
 from topics.storage.background import Background
 from topics.storage.fs import Fs
 from topics.testing.fake_disk import FakeDisk
@@ -25,6 +25,10 @@ class SteppedCommits(InlineRuntime):
         super().__init__()
         self.turns = SteppedBackground()
 
+    def use_turns(self, run_turn: Turn) -> None:
+        super().use_turns(run_turn)
+        self.turns.use_turns(run_turn)
+
     def background(self, name: str) -> Background:
         return self.turns if name == "commit" else super().background(name)
 
@@ -39,15 +43,16 @@ class StagingLog(SmallLog):
         records = [payload if isinstance(payload, NewRecord) else NewRecord(payload) for payload in payloads]
         batch = batch_of_records(records)
         self.engine.staging.stage(name, WRITER, (epoch, part, attempt, chunk), batch, results.append)
+        self.engine.flush()
         staged: StagedChunk = raised(results)
         return staged
 
-    def start_commit(self, parts: list[Part], epoch: int = 1, name: str = "a") -> list[Any]:
+    def start_commit(self, parts: list[StagedPart], epoch: int = 1, name: str = "a") -> list[Any]:
         results: list[Any] = []
         self.engine.commits.commit(name, WRITER, epoch, parts, results.append)
         return results
 
-    def commit(self, parts: list[Part], epoch: int = 1, name: str = "a") -> Committed:
+    def commit(self, parts: list[StagedPart], epoch: int = 1, name: str = "a") -> Committed:
         results = self.start_commit(parts, epoch, name)
         self.engine.flush()
         committed: Committed = raised(results)
@@ -57,7 +62,7 @@ class StagingLog(SmallLog):
         """Stages and begins a commit of three turns: seven records in two chunks."""
         self.stage([f"{epoch}-{place}".ljust(LARGE_BYTES, "x") for place in range(4)], epoch)
         self.stage([f"{epoch}-{place}".ljust(LARGE_BYTES, "x") for place in range(4, 7)], epoch, chunk=1)
-        return self.start_commit([Part(0, 0, 2, 7)], epoch)
+        return self.start_commit([StagedPart(0, 0, 2, 7)], epoch)
 
     def payloads(self, name: str = "a") -> list[bytes]:
         return [record.data.strip(b'x"') for record in self.read(name)[0]]
@@ -72,6 +77,10 @@ class SteppedWal(InlineRuntime):
     def __init__(self) -> None:
         super().__init__()
         self.syncs = SteppedBackground()
+
+    def use_turns(self, run_turn: Turn) -> None:
+        super().use_turns(run_turn)
+        self.syncs.use_turns(run_turn)
 
     def background(self, name: str) -> Background:
         return self.syncs if name.startswith("wal") else super().background(name)

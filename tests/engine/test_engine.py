@@ -10,8 +10,8 @@ import pytest
 from tests.engine.driver import ROOT, SMALL, Driver, records, seqs_of, untimed, values
 from topics.engine.config import TopicConfig
 from topics.engine.topic.page import Tombstone
+from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord
-from topics.engine.writing.staged import Appended
 from topics.errors import (
     Closed,
     InvalidRequest,
@@ -588,7 +588,7 @@ def test_ephemeral_keeps_its_config_and_the_head_of_the_last_checkpoint_invarian
         driver.kill()
         assert driver.numbers() == (3, 4, 0, 0)
         assert driver.read().tombstone == Tombstone(1, 3, "power_loss", 3, 4, 3)
-        assert driver.topic().lost == [(1, 3)]
+        assert driver.topic().live.lost == [(1, 3)]
     driver.append(5)
     driver.reopen()
     assert driver.read().tombstone == Tombstone(1, 4, "power_loss", 4, 5, 4)
@@ -666,7 +666,7 @@ def test_leaving_the_disk_class_gives_its_reservation_back() -> None:
     """Everything answered is synced with the config: the head of an `fsync` topic is exact."""
     driver = Driver()
     driver.append(1, 2)
-    assert driver.topic().ceiling > 3
+    assert driver.topic().writes.ceiling > 3
     driver.put(durability="fsync")
     driver.append(3)
     driver.lose_power()
@@ -675,7 +675,7 @@ def test_leaving_the_disk_class_gives_its_reservation_back() -> None:
     driver.append(4)
     driver.lose_power()
     assert driver.topic().head_seq >= 4
-    assert driver.topic().lost
+    assert driver.topic().live.lost
 
 
 def test_no_answered_seq_of_the_disk_class_is_assigned_again_invariant_40() -> None:

@@ -30,7 +30,7 @@ def test_a_write_whose_reservation_cannot_be_synced_is_answered_with_the_failure
         raised(results)
     assert log.seqs() == []
     topic = log.topic()
-    assert (topic.staged_count, topic.staged_bytes, len(topic.staged)) == (0, 0, 0)
+    assert (topic.writes.count_in_flight, topic.writes.bytes_in_flight, len(topic.writes.in_flight)) == (0, 0, 0)
 
 
 def test_several_refused_reservations_leave_none_that_later_writes_count_on(disk: FakeDisk) -> None:
@@ -44,7 +44,7 @@ def test_several_refused_reservations_leave_none_that_later_writes_count_on(disk
     for _ in range(3):
         log.start_append("a", RESERVE_SEQS_MIN, results)
         # A key keeps the writes apart: each is staged, and asks for its own ceiling.
-        log.start_append("a", RESERVE_SEQS_MIN, results, key=f"key {len(results)} {log.topic().next_seq}")
+        log.start_append("a", RESERVE_SEQS_MIN, results, key=f"key {len(results)} {log.topic().writes.next_seq}")
     log.engine.flush()
     assert len(results) == 6
     assert all(isinstance(result, StorageFull) for result in results)

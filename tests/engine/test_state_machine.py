@@ -19,8 +19,8 @@ from tests.engine.driver import SMALL, Driver, untimed
 from tests.engine.model import KeyModel, NewModelRecord, PageModel, TopicModel
 from topics.engine.config import DURABILITIES, TopicConfig
 from topics.engine.topic.topic import Topic
+from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staged import Appended
 from topics.errors import TopicNotEmpty, TopicsError
 from topics.formats.records import RecordBatch
 from topics.testing.fake_disk import Damage
@@ -69,7 +69,7 @@ class Observed:
 
     def __init__(self, topic: Topic) -> None:
         self.topic_id = topic.id
-        self.evict_floor = topic.evict_floor
+        self.evict_floor = topic.live.evict_floor
         self.earliest_seq = topic.earliest_seq
 
 
@@ -116,14 +116,14 @@ class EngineAgainstModel(RuleBasedStateMachine):
         model = self.models[name]
         model.refresh(self.now_ms)
         self.driver.topic(name).refresh(self.now_ms)
-        model.settle_ttl_floor(self.driver.topic(name).ttl_floor)
+        model.settle_ttl_floor(self.driver.topic(name).live.ttl_floor)
         return model
 
     def changed(self, name: str, *, is_durable: bool = False) -> None:
         """Notes a state that a power loss may go back to; a durable one ends all earlier ones."""
         model = self.models[name]
         durability = model.config.durability
-        model.settle_ttl_floor(self.driver.topic(name).ttl_floor)
+        model.settle_ttl_floor(self.driver.topic(name).live.ttl_floor)
         for seq, record in model.records.items():
             if seq not in model.unlogged:
                 self.written[name][seq] = record
@@ -345,7 +345,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             self.begin(name)
             is_stored = model.config.durability != "ephemeral"
             topic_id = self.driver.topic(name).id
-            self.ceilings_before[name] = self.driver.topic(name).ceiling
+            self.ceilings_before[name] = self.driver.topic(name).writes.ceiling
             self.captured[name] = (topic_id, model.head_seq, set(model.unlogged) if is_stored else set())
             # Segments that it wrote are taken in by a start, finished or not. Of an ephemeral topic they hold what lies
             # below the last record of a stored class.
@@ -416,7 +416,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def lose_power(self, damage: Damage, seed: int, shards: int) -> None:
         """Invariants 23, 25, 39, 40, 42 and 43."""
         self.before_start()
-        ceilings = {name: {self.driver.topic(name).ceiling} for name in self.models}
+        ceilings = {name: {self.driver.topic(name).writes.ceiling} for name in self.models}
         for name, ceiling in self.ceilings_before.items():
             # A checkpoint gives an idle reservation back, once it is finished.
             if name in ceilings and self.captured[name][0] == self.driver.topic(name).id:
@@ -448,12 +448,12 @@ class EngineAgainstModel(RuleBasedStateMachine):
         model = states[-1]
         for state, ceiling in product(reversed(states), sorted(ceilings)):
             model = state.recovered(ceiling=ceiling, now_ms=self.now_ms)
-            if topic.ttl_floor < model.ttl_floor <= model.cap_floor:
+            if topic.live.ttl_floor < model.ttl_floor <= model.cap_floor:
                 # A floor by count has no frame that could say what had expired below it: only the reason of a
                 # tombstone tells, and that is informative (§5).
-                model.ttl_floor = model.ttl_floor_max = topic.ttl_floor
-            if model.ttl_floor <= topic.ttl_floor <= max(model.ttl_floor, model.ttl_floor_max):
-                model.settle_ttl_floor(topic.ttl_floor)
+                model.ttl_floor = model.ttl_floor_max = topic.live.ttl_floor
+            if model.ttl_floor <= topic.live.ttl_floor <= max(model.ttl_floor, model.ttl_floor_max):
+                model.settle_ttl_floor(topic.live.ttl_floor)
                 if self.difference(name, topic, model) is None:
                     return model
         raise AssertionError(f"none of {len(states)} states: {self.difference(name, topic, model)}")
@@ -478,14 +478,14 @@ class EngineAgainstModel(RuleBasedStateMachine):
             before.config,
             topic.head_seq,
             found,
-            topic.cap_floor,
-            topic.ttl_floor,
-            topic.ttl_floor,
-            topic.delete_below,
-            topic.last_ts,
-            list(topic.lost),
+            topic.live.cap_floor,
+            topic.live.ttl_floor,
+            topic.live.ttl_floor,
+            topic.live.delete_below,
+            topic.writes.last_ts,
+            list(topic.live.lost),
         )
-        model.keys = {key: KeyModel(state.ts, state.first_seq, state.count) for key, state in topic.keys.items()}
+        model.keys = {state.key: KeyModel(state.ts, state.first_seq, state.count) for state in topic.keys}
         self.observed.pop(name, None)
         return model
 
@@ -502,7 +502,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     def difference(self, name: str, topic: Topic, model: TopicModel) -> str | None:
         """What of the engine's topic is not as the model says; None when they agree."""
-        numbers = (topic.head_seq, topic.earliest_seq, topic.evict_floor, topic.count, topic.size_bytes)
+        numbers = (topic.head_seq, topic.earliest_seq, topic.live.evict_floor, topic.count, topic.size_bytes)
         wanted = (model.head_seq, model.earliest_seq, model.evict_floor, model.count, model.size_bytes)
         if numbers != wanted:
             return f"{name}: head, earliest, evict floor, count, bytes {numbers}, not {wanted}"
@@ -516,7 +516,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             if cursor == page.head_seq:
                 break
         now_ms = self.now_ms
-        known = {key: (state.ts, state.first_seq, state.count) for key, state in topic.keys.items()}
+        known = {state.key: (state.ts, state.first_seq, state.count) for state in topic.keys}
         for key in ("k1", "k2"):
             wanted_key = model.known_key(key, now_ms)
             if wanted_key is not None and known.get(key) != wanted_key:
@@ -535,15 +535,17 @@ class EngineAgainstModel(RuleBasedStateMachine):
             assert self.difference(name, topic, model) is None
             self.check_bounds(topic)
         engine = self.driver.opened.engine
-        assert engine.live_bytes.total == sum(topic.size_bytes + topic.staged_bytes for topic in engine.topics.values())
+        assert engine.core.live_bytes.total == sum(
+            topic.size_bytes + topic.writes.bytes_in_flight for topic in engine.topics.values()
+        )
 
     def check_bounds(self, topic: Topic) -> None:
         """Invariants 5 and 11."""
-        assert 1 <= topic.evict_floor <= topic.earliest_seq <= topic.head_seq + 1
+        assert 1 <= topic.live.evict_floor <= topic.earliest_seq <= topic.head_seq + 1
         assert (topic.count == 0) == (topic.earliest_seq == topic.head_seq + 1)
         before = self.observed.get(topic.name)
         if before is not None and before.topic_id == topic.id:
-            assert topic.evict_floor >= before.evict_floor
+            assert topic.live.evict_floor >= before.evict_floor
             assert topic.earliest_seq >= before.earliest_seq
         self.observed[topic.name] = Observed(topic)
 

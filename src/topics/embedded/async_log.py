@@ -16,14 +16,14 @@ from typing import Any, Self
 from topics.clock import Clock, SystemClock
 from topics.embedded.log import TopicState, absolute_path, make_batch, topic_state
 from topics.engine.config import checked_config
-from topics.engine.engine import Deleted
 from topics.engine.runtime import LoopRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.page import Page
-from topics.engine.writing.staged import Appended
+from topics.engine.topic.write import Appended
+from topics.engine.writing.deletion import Deleted
 from topics.errors import Closed, TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
@@ -145,7 +145,7 @@ class AsyncLog:
             raise error
 
     async def close(self) -> None:
-        if self._engine.closed:
+        if self._engine.is_closed:
             return
         self._timer.cancel()
         try:
@@ -155,7 +155,7 @@ class AsyncLog:
             await self._loop.run_in_executor(None, self._opened.release)
 
     def _check_open(self) -> None:
-        if self._engine.closed:
+        if self._engine.is_closed:
             raise Closed
 
 

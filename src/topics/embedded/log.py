@@ -15,15 +15,16 @@ import msgspec
 
 from topics.clock import Clock, SystemClock
 from topics.engine.config import TopicConfig, checked_config
-from topics.engine.engine import Deleted, Engine
+from topics.engine.engine import Engine
 from topics.engine.runtime import LockRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.page import Page
+from topics.engine.topic.write import Appended
+from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
-from topics.engine.writing.staged import Appended
 from topics.errors import Closed, Throttled, TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
@@ -92,7 +93,7 @@ class Log:
     def _tick(self) -> None:
         while not self._stop.wait(TICK_MS / 1000):
             with self._lock:
-                if not self._engine.closed:
+                if not self._engine.is_closed:
                     self._opened.tick()
 
     def _call(self, start: Callable[[_Call], None]) -> Any:
@@ -227,7 +228,7 @@ class Log:
     def close(self) -> None:
         """Checkpoints and lets go of the directory. Idempotent."""
         with self._lock:
-            if self._engine.closed:
+            if self._engine.is_closed:
                 return
             self._engine.stop_writes()
         self._stop.set()
@@ -239,7 +240,7 @@ class Log:
             self._opened.release()
 
     def _check_open(self) -> None:
-        if self._engine.closed:
+        if self._engine.is_closed:
             raise Closed
 
 
@@ -259,7 +260,7 @@ def topic_state(engine: Engine, name: str) -> TopicState:
         found.count,
         found.size_bytes,
         found.config,
-        found.last_write_ts,
+        found.writes.last_write_ts,
         found.last_read_ts,
     )
 

@@ -1,44 +1,42 @@
 """Consumer groups: named cursors of a topic, kept by the server.
 
 A group says up to which seq its readers are done. It holds nothing back: retention goes on as without it, and a reader
-that starts at its cursor gets the same tombstones as any other. It lives and ends with the topic instance.
+that starts at its cursor gets the same tombstones as any other reader. It lives and ends with the topic instance.
 
-Every change is a frame of its own in the topic's shard: a note, which a reader that knows no groups passes over. A
-commit is as durable as a write to the topic; creating, moving and deleting a group are synced in every class, like a
-config. Commits to an `ephemeral` topic are not logged: they are kept by checkpoints only.
+Every change is a frame of its own in the topic's shard: a note, which a reader of the log that knows no groups passes
+over. A commit is as durable as a write to the topic; creating, moving and deleting a group are synced in every class,
+like a config. Commits to an `ephemeral` topic are not logged: only checkpoints keep them.
 
-Changes take effect in the order of their frames, because a replay knows no other: one that is committed waits for those
-before it. What a frame does to the cursors is decided when it takes effect, by the same rule in both cases.
+Changes take effect in the order of their frames, because a replay knows no other order: a committed change waits for
+older ones. What a change does to the cursors is decided when it takes effect, by the same rule in both cases.
 
-Owner only. As in `engine`, nothing here waits: `done` is called once, and what can be told at once is raised instead.
+Owner only. `_logged` runs while a group of the log completes: see `core`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
+from topics.engine.completions import Done
+from topics.engine.core import Core
 from topics.engine.names import is_topic_name
-from topics.errors import Closed, GroupNotFound, InvalidRequest, Throttled, TopicsError
+from topics.engine.topic.topic import Topic
+from topics.errors import GroupNotFound, InvalidRequest, Throttled, TopicsError
 from topics.formats import control, wal_frame
 from topics.formats.control import GroupUpdate
 from topics.formats.snapshot import GroupState
 from topics.formats.wal_frame import FrameType
 from topics.limits import GROUPS_PER_TOPIC_MAX
 
-if TYPE_CHECKING:
-    from topics.engine.engine import Engine
-    from topics.engine.topic.topic import Topic
-
-Done = Callable[[Any], None]
-
 Start = Literal["start", "head"]
-"""Before everything that can be read, or behind it."""
+"""Before the first record that can be read, or after the last one."""
 
 
 class Cursor(NamedTuple):
-    """Where a group stands. `lag` counts seqs, not records: some of them may be gone."""
+    """The position of a group. `lag` counts seqs, not records: some of those records may be gone."""
 
     group: str
     seq: int
@@ -48,7 +46,7 @@ class Cursor(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Where a group stands after a call, and what the call did."""
+    """The position of a group after a call, and what the call did."""
 
     cursor: Cursor
     created: bool
@@ -56,11 +54,11 @@ class Changed(NamedTuple):
 
 
 class _Change:
-    """One frame on its way."""
+    """One change whose frame is on its way."""
 
     __slots__ = ("done", "error", "is_committed", "ts", "update")
 
-    def __init__(self, update: GroupUpdate, ts: int, done: Done) -> None:
+    def __init__(self, update: GroupUpdate, ts: int, done: Done[Any]) -> None:
         self.update = update
         self.ts = ts
         self.done = done
@@ -71,15 +69,15 @@ class _Change:
 class Groups:
     """The groups of all topics of an engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Core) -> None:
+        self._core = core
         # In the order of their frames.
         self._changes: dict[Topic, deque[_Change]] = {}
 
     # Looking.
 
     def cursor(self, name: str, group: str) -> Cursor:
-        topic = self._engine.topic(name)
+        topic = self._core.topic(name)
         state = topic.groups.get(group)
         if state is None:
             raise GroupNotFound(name, group)
@@ -87,13 +85,14 @@ class Groups:
 
     def cursors(self, name: str) -> list[Cursor]:
         """All groups of a topic, by name."""
-        topic = self._engine.topic(name)
+        topic = self._core.topic(name)
         return [_cursor(topic, topic.groups[group]) for group in sorted(topic.groups)]
 
     # Changing.
 
-    def put(self, name: str, group: str, position: int | Start | None, done: Done) -> None:
-        """Creates the group, or moves it. Without a position a new one stands at the start, and others stay.
+    def put(self, name: str, group: str, position: int | Start | None, done: Done[Changed]) -> None:
+        """Creates the group, or moves it. Without a position a new group begins at the start, and an existing one
+        stays.
 
         `done(Changed)` once that is synced.
         """
@@ -101,7 +100,7 @@ class Groups:
             raise InvalidRequest(
                 f"{group!r} is not a group name: 1 to 255 letters, digits and . _ : - with a letter or digit first"
             )
-        topic = self._topic_to_change(name, lambda: self.put(name, group, position, done), done)
+        topic = self._topic_to_change(name, partial(self.put, name, group, position, done), done)
         if topic is None:
             return
         if group not in topic.groups:
@@ -110,12 +109,12 @@ class Groups:
         event: Literal["created", "moved"] = "created" if position is None else "moved"
         self._log(topic, GroupUpdate(group, event, seq), done, durable=True)
 
-    def commit(self, name: str, group: str, seq: int, done: Done, *, rewind: bool = False) -> None:
-        """The group is done up to `seq`. A lower one than before changes nothing, unless `rewind` means it.
+    def commit(self, name: str, group: str, seq: int, done: Done[Changed], *, rewind: bool = False) -> None:
+        """The group is done up to `seq`. A lower seq than before changes nothing, unless `rewind` is set.
 
         `done(Changed)` once that is as durable as a write to the topic.
         """
-        topic = self._topic_to_change(name, lambda: self.commit(name, group, seq, done, rewind=rewind), done)
+        topic = self._topic_to_change(name, partial(self.commit, name, group, seq, done, rewind=rewind), done)
         if topic is None:
             return
         changes = self._changes.get(topic)
@@ -123,43 +122,35 @@ class Groups:
             raise GroupNotFound(name, group)
         _check_seq(topic, seq)
         if changes is None and not rewind and seq <= topic.groups[group].seq:
-            done(Changed(_cursor(topic, topic.groups[group]), created=False, moved=False))
+            self._core.answer(done, Changed(_cursor(topic, topic.groups[group]), created=False, moved=False))
             return
         update = GroupUpdate(group, "rewound" if rewind else "committed", seq)
         durability = topic.config.durability
         if durability == "ephemeral":
-            change = _Change(update, self._engine.now_ms(), done)
+            change = _Change(update, self._core.now_ms(), done)
             change.is_committed = True
             self._queue(topic, change)
             self._settle(topic)
         else:
             self._log(topic, update, done, durable=durability == "fsync")
 
-    def delete(self, name: str, group: str, done: Done) -> None:
+    def delete(self, name: str, group: str, done: Done[bool]) -> None:
         """`done(deleted: bool)` once that is synced."""
-        topic = self._topic_to_change(name, lambda: self.delete(name, group, done), done)
+        topic = self._topic_to_change(name, partial(self.delete, name, group, done), done)
         if topic is None:
             return
         if topic not in self._changes and group not in topic.groups:
-            done(False)
+            self._core.answer(done, False)
             return
         self._log(topic, GroupUpdate(group, "deleted"), done, durable=True)
 
-    def _topic_to_change(self, name: str, again: Callable[[], None], done: Done) -> Topic | None:
-        """None when the call waits for a new config, or for the end of the topic, and comes again then."""
-        if self._engine.closed:
-            raise Closed
-        topic = self._engine.topic(name)
-        if not topic.changing:
+    def _topic_to_change(self, name: str, again: Callable[[], None], done: Done[Any]) -> Topic | None:
+        """None when the call waits for a change of the topic to end; then the call is repeated."""
+        self._core.check_open()
+        topic = self._core.topic(name)
+        if not topic.writes.is_changing:
             return topic
-
-        def call() -> None:
-            try:
-                again()
-            except TopicsError as error:
-                done(error)
-
-        topic.on_changed.append(call)
+        topic.writes.wait_change(partial(self._core.call_again, again, done))
         return None
 
     def _check_room(self, topic: Topic, group: str) -> None:
@@ -170,38 +161,36 @@ class Groups:
                 {"limit": "max_groups", "max": GROUPS_PER_TOPIC_MAX},
             )
 
-    def _log(self, topic: Topic, update: GroupUpdate, done: Done, *, durable: bool) -> None:
-        change = _Change(update, self._engine.now_ms(), done)
+    def _log(self, topic: Topic, update: GroupUpdate, done: Done[Any], *, durable: bool) -> None:
+        change = _Change(update, self._core.now_ms(), done)
         note = control.encode(control.Note(group=update))
         frame = wal_frame.encode_control(FrameType.NOTE, topic.id, change.ts, note)
-
-        def committed(error: TopicsError | None) -> None:
-            change.is_committed = True
-            change.error = error
-            self._settle(topic)
-
-        topic.shard.submit(frame, 1, durable=durable, done=committed)
+        self._core.log(topic, frame, partial(self._logged, topic, change), durable=durable)
         self._queue(topic, change)
-        self._engine.runtime.flush_soon(self._engine.flush)
+
+    def _logged(self, topic: Topic, change: _Change, error: TopicsError | None) -> None:
+        change.is_committed = True
+        change.error = error
+        self._settle(topic)
 
     def _queue(self, topic: Topic, change: _Change) -> None:
         self._changes.setdefault(topic, deque()).append(change)
 
     def _settle(self, topic: Topic) -> None:
-        """What is committed takes effect, in order."""
+        """Committed changes take effect, in order."""
         changes = self._changes[topic]
         while changes and changes[0].is_committed:
             change = changes.popleft()
             if not changes:
                 del self._changes[topic]
-            change.done(change.error if change.error is not None else self._apply(topic, change))
+            self._core.answer(change.done, change.error if change.error is not None else self._apply(topic, change))
 
     def _apply(self, topic: Topic, change: _Change) -> Changed | GroupNotFound | bool:
         group = change.update.name
         was_there = group in topic.groups
         moved = apply_update(topic.groups, change.update, change.ts)
         if moved:
-            topic.encoded = None
+            topic.checkpoint.mark_changed()
         if change.update.event == "deleted":
             return moved
         state = topic.groups.get(group)
@@ -211,7 +200,7 @@ class Groups:
 
 
 def apply_update(groups: dict[str, GroupState], update: GroupUpdate, ts: int) -> bool:
-    """What a frame does to the cursors of its topic; whether it changed something."""
+    """Applies a change to the cursors of its topic; whether it changed something."""
     current = groups.get(update.name)
     if update.event == "deleted":
         return groups.pop(update.name, None) is not None
@@ -225,7 +214,8 @@ def apply_update(groups: dict[str, GroupState], update: GroupUpdate, ts: int) ->
 
 
 def pull_back(groups: dict[str, GroupState], head_seq: int) -> None:
-    """After a start: seqs that a power loss took, or the end of an ephemeral process, will be given out again."""
+    """After a start: seqs above the head went with a power loss or with an ephemeral process, and are given out
+    again."""
     for group, state in groups.items():
         if state.seq > head_seq:
             groups[group] = GroupState(group, head_seq, state.ts)

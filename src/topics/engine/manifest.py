@@ -39,12 +39,12 @@ def take_manifest(
     `pin_ms` keeps their files for so long.
     """
     topic = engine.topic(name)
-    if topic.routers_in:
+    if topic.links.routers_in:
         engine.forwarder.bring_up_to_date(topic)
     topic.refresh(engine.now_ms())
     states = [
         state
-        for state in topic.segments.segments
+        for state in topic.live.segments.segments
         if state.last_seq >= from_seq
         and (to_seq is None or state.first_seq <= to_seq)
         and state.last_ts >= from_ts
@@ -61,15 +61,15 @@ def take_manifest(
         "head_seq": topic.head_seq,
         "durable_seq": _durable_seq(engine, topic),
         "earliest_seq": topic.earliest_seq,
-        "evict_floor": topic.evict_floor,
+        "evict_floor": topic.live.evict_floor,
         # Its parts, each the last seq that went for this reason: they give a gap the reason that its tombstone has.
-        "cap_floor": topic.cap_floor,
-        "ttl_floor": topic.ttl_floor,
-        "trim_floor": topic.trim_floor,
-        "delete_below": topic.delete_below,
-        "lost_ranges": list(topic.lost),
-        "checkpointed_seq": topic.checkpointed_seq,
-        "pending_deletes": runs_of(seq for state in states for seq in topic.segments.pending_seqs(state)),
+        "cap_floor": topic.live.cap_floor,
+        "ttl_floor": topic.live.ttl_floor,
+        "trim_floor": topic.live.trim_floor,
+        "delete_below": topic.live.delete_below,
+        "lost_ranges": list(topic.live.lost),
+        "checkpointed_seq": topic.live.checkpointed_seq,
+        "pending_deletes": runs_of(seq for state in states for seq in topic.live.segments.pending_seqs(state)),
         "segments": [_entry(engine, topic, state) for state in states],
         "pin": None if pin is None else {"id": pin.id, "until": pin.until_ms},
     }
@@ -77,13 +77,13 @@ def take_manifest(
 
 def _durable_seq(engine: Engine, topic: Topic) -> int:
     """Up to here a power loss takes nothing. Perhaps less than could be said: what a sync covers is known by shard."""
-    if topic.config.durability == "fsync" and not topic.routers_in:
+    if topic.config.durability == "fsync" and not topic.links.routers_in:
         return topic.head_seq
     if topic.config.durability == "ephemeral":
-        return topic.checkpointed_seq
+        return topic.live.checkpointed_seq
     # Copies of a router may be derived from records in other shards.
-    shards = engine.wal.shards if topic.routers_in else [topic.shard]
-    return topic.head_seq if all(shard.is_synced for shard in shards) else topic.checkpointed_seq
+    shards = engine.wal.shards if topic.links.routers_in else [topic.shard]
+    return topic.head_seq if all(shard.is_synced for shard in shards) else topic.live.checkpointed_seq
 
 
 def _entry(engine: Engine, topic: Topic, state: SegmentState) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""How an engine meets the program around it: who owns its state, and how background work comes back.
+"""How an engine meets the program around it: which thread owns its state, and how background work comes back.
 
-`InlineRuntime` does everything on the caller, so that a test can count and interrupt every step.
-`LockRuntime` is for embedded use: the owner is whoever holds the lock. `LoopRuntime` is for asyncio: the
-owner is the loop's thread.
+`InlineRuntime` does everything on the caller, so that a test can count and interrupt every step. `LockRuntime` is for
+embedded use: the owner is the thread that holds the lock. `LoopRuntime` is for asyncio: the owner is the loop's thread.
 """
 
 import asyncio
@@ -12,17 +11,25 @@ from typing import Final, Protocol
 
 from topics.storage.background import Background, InlineBackground, ThreadBackground
 
-# What is answered in one turn of a loop comes back as a request within the next few.
+# A client that is answered in one turn of the loop sends its next request within the next few turns.
 DEFER_TURNS: Final = 4
 
 
+Turn = Callable[[Callable[[], None]], None]
+"""Runs a callback as one turn of the owner."""
+
+
 class Runtime(Protocol):
+    def use_turns(self, run_turn: Turn) -> None:
+        """The engine says how a callback that comes back to the owner is run."""
+        ...
+
     def background(self, name: str) -> Background:
-        """A new line of background work; what is done comes back on the owner."""
+        """A new line of background work; its results come back on the owner."""
         ...
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
-        """Something was queued: `flush` must run at the end of the owner's turn, or soon after it."""
+        """Frames or answers were queued: `flush` must run at the end of the owner's turn, or soon after it."""
         ...
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
@@ -31,11 +38,16 @@ class Runtime(Protocol):
 
 
 class InlineRuntime:
-    """Everything at once, on the caller. The caller flushes, and says when time has passed."""
+    """Everything at once, on the caller. The caller flushes, and says when time has passed. Background work runs inside
+    the call that hands it over, so its answers are delivered by the next flush."""
 
     def __init__(self) -> None:
         # (milliseconds to go, callback), in the order in which they were asked for.
         self._later: list[tuple[int, Callable[[], None]]] = []
+        self._run_turn: Turn = _run
+
+    def use_turns(self, run_turn: Turn) -> None:
+        self._run_turn = run_turn
 
     def background(self, name: str) -> Background:
         return InlineBackground()
@@ -47,27 +59,31 @@ class InlineRuntime:
         self._later.append((delay_ms, callback))
 
     def pass_time(self, ms: int) -> None:
-        """Calls what is due by then, the earliest first."""
+        """Calls the callbacks that are due by then, the earliest first."""
         later, self._later = self._later, []
         due = sorted((entry for entry in later if entry[0] <= ms), key=lambda entry: entry[0])
         self._later += [(delay_ms - ms, callback) for delay_ms, callback in later if delay_ms > ms]
         for _, callback in due:
-            callback()
+            self._run_turn(callback)
 
 
 class LockRuntime:
-    """The owner is whoever holds `lock`. Background work takes it to come back."""
+    """The owner is the thread that holds `lock`. Background work takes the lock to come back."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._flush: Callable[[], None] | None = None
+        self._run_turn: Turn = _run
+
+    def use_turns(self, run_turn: Turn) -> None:
+        self._run_turn = run_turn
 
     def background(self, name: str) -> Background:
         return ThreadBackground(f"topics-{name}", self._post)
 
     def _post(self, callback: Callable[[], None]) -> None:
         with self.lock:
-            callback()
+            self._run_turn(callback)
             if self._flush is not None:
                 self._flush()
 
@@ -87,15 +103,19 @@ class LoopRuntime:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._flush: Callable[[], None] | None = None
+        self._run_turn: Turn = _run
         # How long a group waits for more writes to join it. Under load it saves writes and syncs; acks come later,
         # never before the commit.
         self.commit_window_ms = 0.0
+
+    def use_turns(self, run_turn: Turn) -> None:
+        self._run_turn = run_turn
 
     def background(self, name: str) -> Background:
         return ThreadBackground(f"topics-{name}", self._post, self._defer)
 
     def _defer(self, call: Callable[[], None], turns: int = DEFER_TURNS) -> None:
-        """Some turns later, each of which takes in what has arrived by then."""
+        """Calls back some turns later: each turn takes in the requests that have arrived by then."""
         if turns == 0:
             call()
         else:
@@ -103,9 +123,9 @@ class LoopRuntime:
 
     def _post(self, callback: Callable[[], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(callback)
+            self._loop.call_soon_threadsafe(self._run_turn, callback)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed: no caller waits any more.
             if not self._loop.is_closed():
                 raise
 
@@ -118,9 +138,13 @@ class LoopRuntime:
                 self._loop.call_soon(self._run_flush)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._loop.call_later(delay_ms / 1000, callback)
+        self._loop.call_later(delay_ms / 1000, self._run_turn, callback)
 
     def _run_flush(self) -> None:
         flush, self._flush = self._flush, None
         if flush is not None:
             flush()
+
+
+def _run(callback: Callable[[], None]) -> None:
+    callback()

@@ -150,14 +150,26 @@ def encode_appends(
     `opens` and `closes` say whether the first and last frame of the write are among them (a note goes
     before, a floor behind). 100 records of 100 bytes: about 30 µs.
     """
+    bodies = append_bodies(topic_id, first_seq, ts, batch, durable=durable, opens=opens, closes=closes)
+    return seal_bodies(bodies), bodies
+
+
+def append_bodies(
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    batch: RecordBatch,
+    *,
+    durable: bool,
+    opens: bool = True,
+    closes: bool = True,
+) -> list[bytes]:
+    """The bodies of `encode_appends`, for records that are kept in memory only."""
     assert topic_id > 0
     assert first_seq > 0
     base = FLAG_MORE | (FLAG_DURABLE if durable else 0)
-    if batch.tags is None and batch.nodes is None:
-        bodies = _plain_bodies(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
-    else:
-        bodies = _labelled_bodies(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
-    return seal_bodies(bodies), bodies
+    encode = _plain_bodies if batch.tags is None and batch.nodes is None else _labelled_bodies
+    return encode(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
 
 
 def encode_writes(

@@ -223,7 +223,7 @@ def collect(
         version=version,
         started_ms=counters.started_ms,
         uptime_ms=counters.uptime_ms(),
-        ready=engine is not None and not engine.closed and not engine.wal.is_read_only,
+        ready=engine is not None and not engine.is_closed and not engine.wal.is_read_only,
         recovery_progress=recovery_progress,
         topics_by_class=by_class,
         records_live=records_live,

@@ -144,7 +144,7 @@ class Server:
         engine = self.app.open_engine().engine
         if isinstance(engine.runtime, LoopRuntime):
             engine.runtime.commit_window_ms = governor.commit_window_ms
-        engine.forwarder.is_lowered = governor.is_strained
+        engine.forwarder.lower(is_lowered=governor.is_strained)
         self.app.counters.pressure = governor.pressure
         hub = self.app.hub
         if hub is not None:

@@ -54,7 +54,7 @@ def settle(log: OpenEngine, *, checkpoints: int = 3) -> None:
             before = log.relocator.moved_total
             log.relocator.tick()
         # Something must change, or the next checkpoint has nothing to record.
-        log.engine.topics["a"].encoded = None
+        log.engine.topics["a"].checkpoint.mark_changed()
 
 
 def seqs(engine: Engine) -> list[int]:
@@ -69,7 +69,7 @@ def seqs(engine: Engine) -> list[int]:
 
 
 def tiers(log: OpenEngine) -> list[str]:
-    return [segment.tier for segment in log.engine.topics["a"].segments.segments]
+    return [segment.tier for segment in log.engine.topics["a"].live.segments.segments]
 
 
 def data_files(disk: FakeDisk, root: str) -> list[str]:
@@ -231,7 +231,7 @@ def test_segments_are_kept_hot_by_bytes_too(disk: FakeDisk) -> None:
     log = opened(disk, replace(SETTINGS, hot_retain_segments=100, hot_retain_bytes=500))
     append(log.engine, 1, 20)
     settle(log)
-    hot = [segment for segment in log.engine.topics["a"].segments.segments if segment.tier == "hot"]
+    hot = [segment for segment in log.engine.topics["a"].live.segments.segments if segment.tier == "hot"]
     assert sum(segment.data_bytes for segment in hot) <= 500
     assert len(hot) > 0
 
@@ -252,7 +252,7 @@ def test_a_pinned_segment_does_not_move_until_its_pin_is_over() -> None:
     log = opened(disk)
     append(log.engine, 1, 20)
     log.checkpointer.start()
-    oldest = log.engine.topics["a"].segments.segments[0]
+    oldest = log.engine.topics["a"].live.segments.segments[0]
     log.engine.pins.pin(log.engine.topics["a"].id, frozenset((oldest.first_seq,)), 1000)
     settle(log)
     assert log.relocator.moved_total == 0

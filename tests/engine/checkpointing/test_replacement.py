@@ -54,7 +54,7 @@ def log(disk: FakeDisk) -> SmallLog:
 
 
 def sealed(log: SmallLog) -> list[SegmentState]:
-    return [state for state in log.topic().segments.segments if state.sealed]
+    return [state for state in log.topic().live.segments.segments if state.sealed]
 
 
 def replace(log: SmallLog, offer: Offer) -> ReplacedSegment:
@@ -128,7 +128,7 @@ def test_a_delete_that_no_file_knows_of_holds_and_takes_no_record_out(disk: Fake
     assert log.seqs() == left
     log.checkpoint()
     assert log.seqs() == left
-    assert log.topic().segments.segments[0].live_count == len([seq for seq in left if seq <= SEGMENT_EVENTS])
+    assert log.topic().live.segments.segments[0].live_count == len([seq for seq in left if seq <= SEGMENT_EVENTS])
     assert reopened(disk).seqs() == left
 
 
@@ -175,7 +175,7 @@ def test_a_segment_whose_records_all_die_meanwhile_is_gone(disk: FakeDisk) -> No
     results: list[Any] = []
     log.opened.replacer.replace(purged(disk, ROOT, log.topic(), sealed(log)[0]), results.append)
     log.delete(tag="x")
-    log.topic().segments.drop_dead()
+    log.topic().live.segments.drop_dead()
     runtime.checkpoints.run_all()
     assert [type(result) for result in results] == [SegmentChanged]
     assert log.seqs() == [2 * SEGMENT_EVENTS + 1]
@@ -389,7 +389,7 @@ def test_only_the_live_instance_of_a_topic_is_meant(disk: FakeDisk, log: SmallLo
 
 
 def test_a_segment_that_is_not_there_or_still_grows_is_not_replaced(disk: FakeDisk, log: SmallLog) -> None:
-    active = log.topic().segments.segments[-1]
+    active = log.topic().live.segments.segments[-1]
     assert not active.sealed
     offer = purged(disk, ROOT, log.topic(), active)
     for first_seq in (active.first_seq, 2, 1000):

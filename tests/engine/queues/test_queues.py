@@ -10,7 +10,7 @@ import pytest
 from tests.engine.driver import SMALL, SteppedBackground
 from tests.engine.queue_driver import QueueDriver
 from tests.engine.topic.test_fetch import CoolFs
-from topics.engine.queues.queues import Counters
+from topics.engine.queues.jobs import Counters
 from topics.engine.routers.router import RouterSpec
 from topics.engine.writing.intake import NewRecord
 from topics.errors import Closed, ColdUnavailable, NotAQueue, StorageFull, Throttled, TopicNotFound
@@ -238,8 +238,9 @@ def test_a_lease_does_not_run_out_while_its_ack_is_being_logged_g03() -> None:
     answers: list[Any] = []
     driver.queues.ack("q", "w", [1], [], answers.append)
     driver.clock.advance(10)
-    assert driver.start_claim("v")[0].jobs == []
+    claimed = driver.start_claim("v")
     assert driver.settle(answers).settled == 1
+    assert claimed[0].jobs == []
     assert driver.counters() == Counters(0, 0, 0)
 
 
@@ -857,7 +858,7 @@ def test_a_job_that_cannot_be_read_now_fails_the_claim_and_stays() -> None:
     driver.checkpoint()
     driver.claim("w")
     faults.fail("pread", "map", "open", lasts=True, path=lambda path: "seg-" in path)
-    driver.opened.engine.cache.close()
+    driver.opened.engine.core.cache.close()
     with pytest.raises(ColdUnavailable):
         driver.claim("w")
     faults.heal()

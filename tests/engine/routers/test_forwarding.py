@@ -80,7 +80,7 @@ def test_an_urgent_source_is_served_first() -> None:
 def test_under_pressure_every_source_is_one_band_lower() -> None:
     """Log-semantics §12. There is none below the lowest band: who was in it already is served as it came."""
     driver = RouterDriver()
-    driver.opened.engine.forwarder.is_lowered = True
+    driver.opened.engine.forwarder.lower(is_lowered=True)
     order: list[str] = []
     for name, priority in (("low", -5), ("high", 900), ("middle", 100), ("higher", 600)):
         driver.put(name, priority=priority)

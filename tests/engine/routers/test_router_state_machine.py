@@ -89,7 +89,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
             topic = self.topics[name]
             assert found == [(seq, record.payload) for seq, record in sorted(topic.records.items())], name
             assert self.driver.topic(name).head_seq == topic.head, name
-            assert self.driver.topic(name).evict_floor == topic.floor + 1, name
+            assert self.driver.topic(name).live.evict_floor == topic.floor + 1, name
         for name, router in self.routers.items():
             assert self.driver.router(name).forwarded_total == router.forwarded_total, name
 

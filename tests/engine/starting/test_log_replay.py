@@ -64,7 +64,7 @@ def replay(*writes: list[bytes]) -> SmallLog:
 def test_records_come_back_under_their_seqs() -> None:
     log = replay(create(), append(1, 3), append(4))
     assert log.seqs() == [1, 2, 3, 4]
-    assert log.topic().head_seq == log.topic().logged_last_seq == 4
+    assert log.topic().head_seq == log.topic().live.logged_last_seq == 4
     assert log.append().first_seq == 5
 
 
@@ -83,7 +83,7 @@ def test_a_write_whose_last_frame_is_missing_never_was(unfinished: list[bytes], 
     """Because the log ends, or because the topic's next frame begins another write."""
     log = replay(create(), append(1, 2), unfinished, append(3) if followed else [])
     assert log.seqs() == ([1, 2, 3] if followed else [1, 2])
-    assert log.topic().keys == {}
+    assert len(log.topic().keys) == 0
     assert log.append().first_seq == (4 if followed else 3)
 
 
@@ -134,7 +134,7 @@ def test_floors_only_rise() -> None:
     older = frame(FrameType.CONFIG, control.ConfigUpdate({}, cap_floor=1))
     log = replay(create(), append(1, 5), tight, relaxed, older)
     assert log.seqs() == [4, 5]
-    assert log.topic().cap_floor == 3
+    assert log.topic().live.cap_floor == 3
     assert log.topic().config.cap_records == 0
 
 
@@ -216,7 +216,7 @@ def test_a_reservation_alone_moves_nothing_when_only_the_process_died() -> None:
     """40: the head is exact."""
     log = replay(create(), frame(FrameType.HEAD, control.Head(257)), append(1, 2))
     assert log.topic().head_seq == 2
-    assert log.topic().ceiling == 257
+    assert log.topic().writes.ceiling == 257
     assert log.append().first_seq == 3
 
 

@@ -104,7 +104,7 @@ def test_a_view_is_what_a_start_serves(place: Place) -> None:
     assert a.config["cap_records"] == 4 * SEGMENT_EVENTS
     assert (a.manifest["head_seq"], a.manifest["checkpointed_seq"]) == (topic.head_seq, topic.head_seq)
     assert a.manifest["segments"][-1]["tier"] == "tail"
-    assert (a.manifest["evict_floor"], a.manifest["delete_below"]) == (topic.evict_floor, 4)
+    assert (a.manifest["evict_floor"], a.manifest["delete_below"]) == (topic.live.evict_floor, 4)
 
 
 def test_a_directory_that_was_never_checkpointed_is_all_tail(place: Place) -> None:
@@ -369,7 +369,7 @@ def test_after_a_crash_anywhere_a_view_is_what_a_start_serves(damage: Damage | N
         for name, view in views.items():
             assert shown_on(disk, view) == started.seqs(name), f"operation {operation_index}, topic {name}"
             lost = [tuple(each) for each in view.manifest["lost_ranges"]]
-            assert lost == started.topic(name).lost
+            assert lost == started.topic(name).live.lost
         if crash_at.count <= operation_index:
             return
     pytest.fail("the work does not end")

@@ -230,9 +230,9 @@ def cold_log(fs: Fs, count: int = 20) -> SmallLog:
             log.opened.relocator.tick()
             if log.opened.relocator.moved_total == moved:
                 break
-        log.topic().encoded = None
+        log.topic().checkpoint.mark_changed()
         log.checkpoint()
-    assert [segment.tier for segment in log.topic().segments.segments].count("cold") == count // 5 - 1
+    assert [segment.tier for segment in log.topic().live.segments.segments].count("cold") == count // 5 - 1
     return log
 
 
@@ -297,7 +297,7 @@ def test_a_delete_that_reached_the_tier_is_not_undone_by_what_was_fetched_before
     log.delete(seqs=[2, 4])
     assert seqs_of(log.engine.read("a", limit=3)) == [1, 3, 5]
     log.checkpoint()
-    assert not log.topic().segments.pending_seqs(log.topic().segments.segments[0])
+    assert not log.topic().live.segments.pending_seqs(log.topic().live.segments.segments[0])
     fetch(log)
     assert log.seqs() == [1, 3, *range(5, 21)]
 

@@ -20,7 +20,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def segments(driver: Driver) -> SegmentSet:
-    return driver.topic().segments
+    return driver.topic().live.segments
 
 
 def bounds(segments: SegmentSet) -> list[tuple[int, int, bool]]:
@@ -48,7 +48,7 @@ def test_a_chunk_ends_with_its_segment(segments: SegmentSet) -> None:
 
 
 def test_a_gap_between_segments_reads_as_dead(driver: Driver) -> None:
-    segments = driver.topic().segments
+    segments = driver.topic().live.segments
     segments.drop([segments.segments[1]])
     assert segments.read_chunk(8, 17) == Chunk(14, [None] * 7)
     assert segments.next_live(8) == 15
@@ -67,15 +67,12 @@ def test_deletes_count_each_live_record_once_invariant_22(segments: SegmentSet, 
 
 
 def test_pending_deletes_are_seen_by_every_reader_and_cleared_by_the_checkpoint(driver: Driver) -> None:
-    segments = driver.topic().segments
-    segments.kill_many([3, 16])
+    segments = driver.topic().live.segments
+    assert driver.topic().delete_seqs([3, 16]) == 2
     assert segments.read_chunk(2, 4)[1][1] is None
     assert segments.next_live(3) == 4
-    driver.topic().count -= 2
-    driver.topic().size_bytes -= 3
-    driver.topic().encoded = None
     driver.checkpoint()
-    segments = driver.topic().segments
+    segments = driver.topic().live.segments
     assert not any(segments.has_pending(state) for state in segments.segments)
     assert segments.read_chunk(2, 4)[1][1] is None
     assert [seq for seq, _ in segments.live_sizes(15)] == [15, 17]
@@ -102,7 +99,7 @@ def test_deleting_below_marks_only_the_segment_that_stays(segments: SegmentSet) 
 
 @pytest.mark.parametrize("seq", [1, 4, 7, 8, 15])
 def test_the_expired_run_ends_before_the_first_good_record_invariant_18(driver: Driver, seq: int) -> None:
-    segments = driver.topic().segments
+    segments = driver.topic().live.segments
     first_ts = driver.read(0, limit=1).records[0].ts
     assert segments.expired_last_seq(1, first_ts + 10 * (seq - 1)) == seq - 1
     assert segments.expired_last_seq(1, first_ts + 10 * (seq - 1) + 1) == seq
@@ -138,6 +135,6 @@ def test_a_lost_sidecar_is_built_again(driver: Driver) -> None:
     tags = f"{directory}/seg-0000000000000001.tags"
     before = driver.disk.read(tags)
     driver.disk.unlink(tags)
-    segments = driver.topic().segments
+    segments = driver.topic().live.segments
     assert segments.tags(segments.segments[0]).seqs(b"t0") == [3, 6]
     assert driver.disk.read(tags) == before

@@ -56,7 +56,7 @@ def test_a_cursor_right_below_the_floor_gets_no_tombstone_and_one_lower_does_inv
     driver.put(cap_records=2)
     driver.append(*range(5))
     settle(driver)
-    assert driver.topic().evict_floor == 4
+    assert driver.topic().live.evict_floor == 4
     assert driver.read(3).tombstone is None
     assert driver.read(2).tombstone == Tombstone(3, 3, "cap", 1, 4, 5)
 
@@ -79,7 +79,7 @@ def test_deleted_slots_inside_the_window_occupy_room(settle: Settle) -> None:
     driver.append(4)
     settle(driver)
     assert driver.seqs() == [3, 4]
-    assert driver.topic().evict_floor == 2
+    assert driver.topic().live.evict_floor == 2
 
 
 # Retention by bytes.
@@ -257,7 +257,7 @@ def test_the_reason_says_which_floors_reach_the_gap_invariant_17(settle: Settle)
     page = driver.read(0)
     assert page.tombstone == Tombstone(1, 5, "mixed", 5, 6, 6)
     assert driver.read(3).tombstone == Tombstone(4, 5, "ttl", 2, 6, 6)
-    assert driver.topic().cap_floor == 3
+    assert driver.topic().live.cap_floor == 3
 
 
 def test_what_expired_takes_no_room_under_a_byte_cap_after_a_restart() -> None:
@@ -283,7 +283,7 @@ def test_a_clock_that_steps_back_neither_lowers_times_nor_floors_f01(settle: Set
     first = driver.read(0).records[0].ts
     assert driver.append(3).ts == first
     assert driver.seqs() == [2, 3]
-    assert driver.topic().ttl_floor == 1
+    assert driver.topic().live.ttl_floor == 1
 
 
 @pytest.mark.parametrize("selector", [{"before_seq": 5}, {"tag": "x"}])
@@ -327,7 +327,7 @@ def test_a_lost_range_keeps_its_reason_in_a_topic_with_a_ttl() -> None:
     driver.clock.advance(9_000)
     page = driver.read(1)
     assert page.tombstone == Tombstone(2, head - 1, "power_loss", head - 2, head, head)
-    assert driver.topic().ttl_floor == 0
+    assert driver.topic().live.ttl_floor == 0
 
 
 # Reconfiguration.
@@ -361,7 +361,7 @@ def test_relaxing_or_restarting_brings_nothing_back_invariant_20_and_c11(
     assert driver.seqs() == [6, 7]
     end(driver)
     assert driver.seqs() == [6, 7]
-    assert driver.topic().evict_floor == 6
+    assert driver.topic().live.evict_floor == 6
 
 
 def test_caps_count_writes_that_are_on_their_way_when_the_config_changes() -> None:
@@ -584,7 +584,7 @@ def test_a_match_with_before_seq_removes_the_intersection_only_invariant_24(sett
     deleted = driver.delete(tag="x", before_seq=6)
     assert (deleted.deleted, deleted.earliest_seq, deleted.head_seq, deleted.count) == (3, 2, 10, 7)
     assert driver.seqs() == [2, 4, 6, 7, 8, 9, 10]
-    assert driver.topic().delete_below == 0
+    assert driver.topic().live.delete_below == 0
 
 
 @everywhere
@@ -634,8 +634,8 @@ def test_tags_of_the_active_segment_are_found_after_a_start_and_another_checkpoi
     driver.append(NewRecord(3, tag="x"), NewRecord(4, tag="x"))
     driver.checkpoint()
     driver.append(NewRecord(5, tag="x"))
-    assert driver.topic().tagged_seqs(b"x", is_prefix=False, end_seq=100) == [1, 2, 3, 4, 5]
-    assert driver.topic().tagged_seqs(b"", is_prefix=True, end_seq=5) == [1, 2, 3, 4]
+    assert driver.topic().live.tagged_seqs(b"x", is_prefix=False, end_seq=100) == [1, 2, 3, 4, 5]
+    assert driver.topic().live.tagged_seqs(b"", is_prefix=True, end_seq=5) == [1, 2, 3, 4]
     assert driver.delete(tag="x").deleted == 5
 
 
@@ -643,7 +643,7 @@ def test_deleting_moves_the_first_live_record_but_not_the_evict_floor_invariant_
     driver = Driver()
     driver.append(1, 2, 3)
     driver.delete(before_seq=3)
-    assert (driver.topic().evict_floor, driver.topic().earliest_seq) == (1, 3)
+    assert (driver.topic().live.evict_floor, driver.topic().earliest_seq) == (1, 3)
     page = driver.read(0)
     assert (page.tombstone, seqs_of(page.records), page.earliest_seq) == (None, [3], 3)
 

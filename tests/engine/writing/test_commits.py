@@ -22,7 +22,7 @@ from topics.engine.config import checked_config
 from topics.engine.routers.router import RouterSpec
 from topics.engine.writing.commits import Committed
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staging import Part
+from topics.engine.writing.staging import StagedPart
 from topics.errors import (
     Closed,
     InvalidRequest,
@@ -45,7 +45,7 @@ def test_parts_are_appended_in_the_order_of_their_numbers_as_one_write() -> None
     log.stage(["a2"], part=0, chunk=1)
     log.stage(["a1"], part=0, chunk=0)
     assert log.seqs() == [1]
-    committed = log.commit([Part(1, 0, 1, 2), Part(0, 0, 2, 2)])
+    committed = log.commit([StagedPart(1, 0, 1, 2), StagedPart(0, 0, 2, 2)])
     assert (committed.first_seq, committed.last_seq, committed.count, committed.deduped) == (2, 5, 4, False)
     assert log.payloads()[1:] == [b"a1", b"a2", b"b1", b"b2"]
     assert log.ledger() == [(1, 2, 5)]
@@ -56,7 +56,7 @@ def test_labels_and_meta_come_through() -> None:
     log.stage([NewRecord(1), NewRecord(2, tag="t", node="n", meta={"m": 1})])
     log.stage([NewRecord(3), NewRecord(4, node="")], chunk=1)
     log.stage([NewRecord(5, tag="")], part=1)
-    log.commit([Part(0, 0, 2, 4), Part(1, 0, 1, 1)])
+    log.commit([StagedPart(0, 0, 2, 4), StagedPart(1, 0, 1, 1)])
     found = [(record.data, record.tag, record.node, record.meta) for record in log.read()[0]]
     assert found == [
         (b"1", None, None, None),
@@ -65,7 +65,7 @@ def test_labels_and_meta_come_through() -> None:
         (b"4", None, "", None),
         (b"5", "", None, None),
     ]
-    assert log.topic().tagged_seqs(b"t", is_prefix=False, end_seq=9) == [2]
+    assert log.topic().live.tagged_seqs(b"t", is_prefix=False, end_seq=9) == [2]
     assert log.delete(tag="t") == 1
 
 
@@ -74,11 +74,11 @@ def test_a_repeated_commit_adds_nothing_and_tells_the_same_seqs(durability: str)
     log = opened(durability=durability)
     for epoch in (1, 2):
         log.stage([epoch, epoch], epoch)
-        first = log.commit([Part(0, 0, 1, 2)], epoch)
-        again = log.commit([Part(0, 0, 1, 2)], epoch)
+        first = log.commit([StagedPart(0, 0, 1, 2)], epoch)
+        again = log.commit([StagedPart(0, 0, 1, 2)], epoch)
         assert again.deduped
         assert (again.first_seq, again.last_seq, again.count) == (first.first_seq, first.last_seq, 2)
-    older = log.commit([Part(0, 0, 1, 2)], 1)
+    older = log.commit([StagedPart(0, 0, 1, 2)], 1)
     assert (older.deduped, older.first_seq, older.last_seq, older.count) == (True, None, None, None)
     assert log.payloads() == [b"1", b"1", b"2", b"2"]
     assert log.engine.commits.epochs(WRITER) == [(log.topic(), log.topic().writers[WRITER])]
@@ -91,10 +91,10 @@ def test_an_attempt_that_is_not_named_is_never_seen_and_goes_with_the_epoch() ->
     log.stage(["failed"], attempt=0)
     log.stage(["good"], attempt=1)
     log.stage(["next"], epoch=2)
-    log.commit([Part(0, 1, 1, 1)])
+    log.commit([StagedPart(0, 1, 1, 1)])
     assert log.payloads() == [b"good"]
     assert len(staged_names(disk)) == 1
-    log.commit([Part(0, 0, 1, 1)], 2)
+    log.commit([StagedPart(0, 0, 1, 1)], 2)
     assert staged_names(disk) == []
     assert log.payloads() == [b"good", b"next"]
 
@@ -105,7 +105,7 @@ def test_a_commit_without_records_moves_the_epoch_alone() -> None:
     committed = log.commit([], 4)
     assert (committed.first_seq, committed.last_seq, committed.count) == (1, 0, 0)
     log.append("a", 2)
-    assert log.commit([Part(3, 0, 0, 0)], 5).first_seq == 3
+    assert log.commit([StagedPart(3, 0, 0, 0)], 5).first_seq == 3
     for _ in range(2):
         disk.crash(Damage.DROP)
         log = StagingLog(disk)
@@ -117,25 +117,25 @@ def test_a_commit_without_records_moves_the_epoch_alone() -> None:
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        ([Part(0, 0, 2, 2)], "part 0, attempt 0: chunk 1 of 2 is not staged"),
-        ([Part(0, 1, 1, 2)], "part 0, attempt 1: chunk 0 of 1 is not staged"),
-        ([Part(0, 0, 1, 3)], "part 0, attempt 0: its chunks have 2 records, the commit says 3"),
-        ([Part(0, 0, 1, 2), Part(1, 0, 2**63, 1)], "part 1, attempt 0: chunk 0 of"),
+        ([StagedPart(0, 0, 2, 2)], "part 0, attempt 0: chunk 1 of 2 is not staged"),
+        ([StagedPart(0, 1, 1, 2)], "part 0, attempt 1: chunk 0 of 1 is not staged"),
+        ([StagedPart(0, 0, 1, 3)], "part 0, attempt 0: its chunks have 2 records, the commit says 3"),
+        ([StagedPart(0, 0, 1, 2), StagedPart(1, 0, 2**63, 1)], "part 1, attempt 0: chunk 0 of"),
     ],
 )
-def test_a_commit_of_what_is_not_there_is_refused_and_can_be_made_good(parts: list[Part], reason: str) -> None:
+def test_a_commit_of_what_is_not_there_is_refused_and_can_be_made_good(parts: list[StagedPart], reason: str) -> None:
     log = opened()
     log.stage([1, 2])
     with pytest.raises(StageIncomplete, match=reason):
         log.commit(parts)
     assert log.topic().head_seq == 0
-    assert log.commit([Part(0, 0, 1, 2)]).count == 2
+    assert log.commit([StagedPart(0, 0, 1, 2)]).count == 2
 
 
 def test_a_commit_names_each_part_once_and_a_topic_that_is_there() -> None:
     log = opened()
     with pytest.raises(InvalidRequest, match="one attempt of each part"):
-        log.commit([Part(0, 0, 0, 0), Part(0, 1, 0, 0)])
+        log.commit([StagedPart(0, 0, 0, 0), StagedPart(0, 1, 0, 0)])
     with pytest.raises(TopicNotFound):
         log.commit([], name="b")
     with pytest.raises(InvalidRequest, match="is not a writer's name"):
@@ -172,7 +172,7 @@ def test_what_is_asked_of_the_topic_meanwhile_happens_behind_the_commit() -> Non
     log.engine.delete_records("a", answers.append, before_seq=2)
     log.engine.groups.put("a", "g", "head", answers.append)
     log.engine.put_topic("a", checked_config({"cap_records": 100}), answers.append)
-    second = log.start_commit([Part(0, 0, 2, 7)])
+    second = log.start_commit([StagedPart(0, 0, 2, 7)])
     log.append("other", 3)
     log.engine.flush()
     assert answers == []
@@ -206,7 +206,7 @@ def test_a_process_that_dies_half_way_leaves_nothing_and_the_commit_is_made_agai
     assert log.seqs() == [1, 2]
     assert log.ledger() == []
     assert log.append("a", 1).first_seq == 3
-    assert log.commit([Part(0, 0, 2, 7)]).first_seq == 4
+    assert log.commit([StagedPart(0, 0, 2, 7)]).first_seq == 4
     log.checkpoint()
     disk.crash(Damage.DROP)
     log = StagingLog(disk)
@@ -227,11 +227,11 @@ def test_a_commit_that_power_took_back_can_be_made_again() -> None:
         pass
     raised(results)
     log.stage([1, 2])
-    assert log.commit([Part(0, 0, 1, 2)]).last_seq == 2
+    assert log.commit([StagedPart(0, 0, 1, 2)]).last_seq == 2
     disk.crash(Damage.DROP)
     log = StagingLog(disk)
     assert (log.topic().head_seq, log.ledger()) == (0, [])
-    assert log.commit([Part(0, 0, 1, 2)]).deduped is False
+    assert log.commit([StagedPart(0, 0, 1, 2)]).deduped is False
     assert log.payloads() == [b"1", b"2"]
 
 
@@ -250,7 +250,7 @@ def test_a_full_disk_half_way_leaves_nothing_visible_and_a_retry_works() -> None
     assert (log.seqs(), log.ledger()) == ([1, 2], [])
     faults.heal()
     assert log.append("a", 1).first_seq == 3
-    again = log.start_commit([Part(0, 0, 2, 7)])
+    again = log.start_commit([StagedPart(0, 0, 2, 7)])
     while turns.step():
         log.engine.flush()
     assert raised(again).first_seq == 4
@@ -283,6 +283,7 @@ def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_retry(durability: 
         again = log.commit_large()
         while turns.step():
             log.engine.flush()
+        log.engine.flush()
         assert raised(again).deduped == bool(results and isinstance(results[0], Committed))
         log.append("a", 1)
         for _ in range(2):
@@ -304,7 +305,7 @@ def test_a_commit_takes_the_seqs_that_a_failed_write_before_it_gave_back() -> No
     log.stage(["late"])
     answers: list[Any] = []
     log.start_append("a", 3, answers)
-    results = log.start_commit([Part(0, 0, 1, 1)])
+    results = log.start_commit([StagedPart(0, 0, 1, 1)])
     faults.fail("pwrite", error=errno.ENOSPC, path=lambda path: "/wal/" in path, lasts=True)
     log.engine.flush()
     assert isinstance(answers[0], StorageFull)
@@ -324,14 +325,14 @@ def test_a_checkpoint_waits_for_the_commit_and_holds_the_next_one_back() -> None
     outcome: list[Any] = []
     log.checkpointer.start(outcome.append)
     log.stage(["late"], name="b")
-    second = log.start_commit([Part(0, 0, 1, 1)], name="b")
+    second = log.start_commit([StagedPart(0, 0, 1, 1)], name="b")
     log.engine.flush()
     assert (outcome, second) == ([], [])
     while turns.step():
         log.engine.flush()
     log.engine.flush()
     assert (raised(first).count, raised(second).count, outcome) == (7, 1, [None])
-    assert log.topic().checkpointed_seq == 7
+    assert log.topic().live.checkpointed_seq == 7
     disk.crash(Damage.DROP)
     log = StagingLog(disk)
     assert (log.ledger("a"), log.ledger("b")) == ([(1, 1, 7)], [(1, 1, 1)])
@@ -348,7 +349,7 @@ def test_a_stop_lets_an_open_commit_end_and_refuses_others() -> None:
     outcome: list[Any] = []
     log.engine.flush()
     log.checkpointer.start(outcome.append)
-    held_back = log.start_commit([Part(0, 0, 1, 1)], name="b")
+    held_back = log.start_commit([StagedPart(0, 0, 1, 1)], name="b")
     log.opened.close(outcome.append)
     while turns.step():
         log.engine.flush()
@@ -359,7 +360,7 @@ def test_a_stop_lets_an_open_commit_end_and_refuses_others() -> None:
     log.opened.release()
     log = StagingLog(disk)
     assert (len(log.payloads("a")), log.ledger("b")) == (7, [])
-    assert log.commit([Part(0, 0, 1, 1)], name="b").count == 1
+    assert log.commit([StagedPart(0, 0, 1, 1)], name="b").count == 1
 
 
 def test_a_failed_sync_fails_the_commit_and_everything_behind_it() -> None:
@@ -382,25 +383,25 @@ def test_caps_hold_for_a_commit_as_for_a_write() -> None:
     log = opened(cap_records=3)
     log.append("a", 2)
     log.stage([1, 2])
-    log.commit([Part(0, 0, 1, 2)])
+    log.commit([StagedPart(0, 0, 1, 2)])
     assert [record.seq for record in log.read()[0]] == [2, 3, 4]
 
     log = opened(cap_bytes=10)
     log.stage(["12345678", 1])
     log.stage([2], chunk=1)
-    log.commit([Part(0, 0, 2, 3)])
+    log.commit([StagedPart(0, 0, 2, 3)])
     assert log.payloads() == [b"1", b"2"]
 
     log = opened(cap_records=3, discard="reject")
     log.append("a", 2)
     log.stage([1, 2])
     with pytest.raises(TopicFull):
-        log.commit([Part(0, 0, 1, 2)])
+        log.commit([StagedPart(0, 0, 1, 2)])
     log.stage([1, 2, 3, 4], epoch=2)
     with pytest.raises(RecordTooLarge):
-        log.commit([Part(0, 0, 1, 4)], 2)
+        log.commit([StagedPart(0, 0, 1, 4)], 2)
     log.delete(before_seq=2)
-    assert log.commit([Part(0, 0, 1, 2)]).count == 2
+    assert log.commit([StagedPart(0, 0, 1, 2)]).count == 2
 
 
 def test_a_byte_cap_that_a_commit_of_several_turns_raised_is_known_to_a_replay() -> None:
@@ -411,10 +412,10 @@ def test_a_byte_cap_that_a_commit_of_several_turns_raised_is_known_to_a_replay()
     log.engine.flush()
     raised(results)
     assert [record.seq for record in log.read()[0]] == [7, 8, 9]
-    numbers = log.topic().count, log.topic().size_bytes, log.topic().cap_floor
+    numbers = log.topic().count, log.topic().size_bytes, log.topic().live.cap_floor
     disk.kill()
     log = StagingLog(disk)
-    assert (log.topic().count, log.topic().size_bytes, log.topic().cap_floor) == numbers
+    assert (log.topic().count, log.topic().size_bytes, log.topic().live.cap_floor) == numbers
     assert log.ledger() == [(1, 3, 9)]
 
 
@@ -430,14 +431,14 @@ def test_the_quota_is_taken_when_the_commit_begins() -> None:
         log.engine.flush()
     assert raised(results).count == 7
     with pytest.raises(Throttled, match="byte quota"):
-        log.commit([Part(0, 0, 1, 1)], 2)
+        log.commit([StagedPart(0, 0, 1, 1)], 2)
 
 
 def test_the_ledger_is_in_snapshots_and_ends_with_its_topic() -> None:
     disk = FakeDisk()
     log = opened(disk)
     log.stage([1])
-    log.commit([Part(0, 0, 1, 1)])
+    log.commit([StagedPart(0, 0, 1, 1)])
     log.close()
     log = StagingLog(disk)
     assert log.ledger() == [(1, 1, 1)]
@@ -448,7 +449,7 @@ def test_the_ledger_is_in_snapshots_and_ends_with_its_topic() -> None:
     assert log.engine.commits.epochs(WRITER) == []
     log.create()
     log.stage([3])
-    assert log.commit([Part(0, 0, 1, 1)]).first_seq == 1
+    assert log.commit([StagedPart(0, 0, 1, 1)]).first_seq == 1
 
 
 def test_a_chunk_that_rots_is_told_and_can_be_staged_again() -> None:
@@ -460,10 +461,10 @@ def test_a_chunk_that_rots_is_told_and_can_be_staged_again() -> None:
     file.pwrite(b"\xff", file.size() - 12)
     file.close()
     with pytest.raises(StageIncomplete, match="chunk 0 is unreadable"):
-        log.commit([Part(0, 0, 1, 2)])
+        log.commit([StagedPart(0, 0, 1, 2)])
     assert log.append("a", 1).first_seq == 1
     assert log.stage([1, 2]).deduped is False
-    assert log.commit([Part(0, 0, 1, 2)]).last_seq == 3
+    assert log.commit([StagedPart(0, 0, 1, 2)]).last_seq == 3
 
 
 def test_a_commit_into_a_queue_gives_jobs() -> None:

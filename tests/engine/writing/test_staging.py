@@ -8,9 +8,9 @@ import pytest
 from tests.engine.driver import SteppedBackground
 from tests.engine.small_log import raised
 from tests.engine.staging_log import WRITER, StagingLog, opened, staged_names
-from topics.engine.runtime import InlineRuntime
+from topics.engine.runtime import InlineRuntime, Turn
 from topics.engine.writing.intake import NewRecord, batch_of_records
-from topics.engine.writing.staging import Part
+from topics.engine.writing.staging import StagedPart
 from topics.errors import Closed, InvalidRequest, StageIncomplete, StorageFull, Throttled, TopicNotFound, TopicsError
 from topics.limits import STAGED_KEEP_MS, STAGED_SWEEP_MS, STAGED_TOUCH_MS
 from topics.storage.background import Background
@@ -26,6 +26,10 @@ class SteppedStaging(InlineRuntime):
         super().__init__()
         self.files = SteppedBackground()
 
+    def use_turns(self, run_turn: Turn) -> None:
+        super().use_turns(run_turn)
+        self.files.use_turns(run_turn)
+
     def background(self, name: str) -> Background:
         return self.files if name == "stage" else super().background(name)
 
@@ -39,7 +43,7 @@ def test_a_repeat_is_no_new_chunk_whatever_it_holds() -> None:
     log = opened()
     assert log.stage([1, 2]) == (2, False)
     assert log.stage([3]) == (2, True)
-    log.commit([Part(0, 0, 1, 2)])
+    log.commit([StagedPart(0, 0, 1, 2)])
     assert log.payloads() == [b"1", b"2"]
 
 
@@ -53,7 +57,7 @@ def test_a_repeat_that_comes_while_the_first_is_written_waits_for_it() -> None:
         log.engine.staging.stage("a", WRITER, (1, 0, 0, 0), batch, answers.append)
     assert answers == []
     with pytest.raises(StageIncomplete):
-        log.start_commit([Part(0, 0, 1, 1)])
+        log.start_commit([StagedPart(0, 0, 1, 1)])
     runtime.files.step()
     assert answers == [(1, False), (1, True)]
     assert not runtime.files.step()
@@ -68,7 +72,7 @@ def test_staged_records_outlive_a_power_loss(damage: Damage) -> None:
     disk.crash(damage)
     log = StagingLog(disk)
     assert log.stage([9]) == (1, True)
-    assert log.commit([Part(0, 0, 2, 2)]).count == 2
+    assert log.commit([StagedPart(0, 0, 2, 2)]).count == 2
     assert log.payloads() == [b"1", b"2"]
 
 
@@ -83,8 +87,8 @@ def test_what_nobody_touches_goes_after_a_day() -> None:
     tick(log, STAGED_TOUCH_MS + STAGED_SWEEP_MS)
     assert len(staged_names(disk)) == 1
     with pytest.raises(StageIncomplete):
-        log.commit([Part(1, 0, 1, 1)])
-    assert log.commit([Part(0, 0, 1, 1)]).count == 1
+        log.commit([StagedPart(1, 0, 1, 1)])
+    assert log.commit([StagedPart(0, 0, 1, 1)]).count == 1
 
 
 def test_a_start_lets_go_of_what_is_too_old() -> None:
@@ -111,11 +115,11 @@ def test_a_repeat_or_a_refused_commit_counts_as_a_touch() -> None:
     log.stage([1], part=1)
     tick(log, STAGED_KEEP_MS - 1000)
     with pytest.raises(StageIncomplete):
-        log.commit([Part(0, 0, 1, 1), Part(2, 0, 1, 1)])
+        log.commit([StagedPart(0, 0, 1, 1), StagedPart(2, 0, 1, 1)])
     tick(log, STAGED_SWEEP_MS)
-    assert log.commit([Part(0, 0, 1, 1)]).count == 1
+    assert log.commit([StagedPart(0, 0, 1, 1)]).count == 1
     with pytest.raises(StageIncomplete):
-        log.commit([Part(1, 0, 1, 1)], 2)
+        log.commit([StagedPart(1, 0, 1, 1)], 2)
 
 
 def test_an_abort_is_for_one_epoch_of_one_writer_and_for_topics_the_caller_may_name() -> None:
@@ -129,9 +133,9 @@ def test_an_abort_is_for_one_epoch_of_one_writer_and_for_topics_the_caller_may_n
     assert staging.abort(WRITER, 1, lambda name: name == "a") == 1
     assert staging.abort(WRITER, 1, lambda name: name == "a") == 0
     with pytest.raises(StageIncomplete):
-        log.commit([Part(0, 0, 1, 1)], name="a")
-    assert log.commit([Part(0, 0, 1, 1)], name="b").count == 1
-    assert log.commit([Part(0, 0, 1, 1)], 2, name="a").count == 1
+        log.commit([StagedPart(0, 0, 1, 1)], name="a")
+    assert log.commit([StagedPart(0, 0, 1, 1)], name="b").count == 1
+    assert log.commit([StagedPart(0, 0, 1, 1)], 2, name="a").count == 1
 
 
 def test_a_chunk_of_a_committed_epoch_is_not_kept() -> None:
@@ -170,12 +174,12 @@ def test_a_crash_between_the_commit_and_the_removal_leaves_nothing_staged() -> N
     log.engine.staging.stage("a", WRITER, (1, 0, 0, 0), batch_of_records([NewRecord(1)]), answers.append)
     runtime.files.step()
     raised(answers)
-    log.commit([Part(0, 0, 1, 1)])
+    log.commit([StagedPart(0, 0, 1, 1)])
     assert len(staged_names(disk)) == 1
     disk.crash(Damage.DROP)
     log = StagingLog(disk)
     assert staged_names(disk) == []
-    assert log.commit([Part(0, 0, 1, 1)]).deduped
+    assert log.commit([StagedPart(0, 0, 1, 1)]).deduped
 
 
 def test_a_full_disk_and_a_bad_one_are_told_apart() -> None:
@@ -207,7 +211,7 @@ def test_names_topics_and_counts_are_checked(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Throttled, match="2 chunks are staged already"):
         log.stage([1], part=2)
     assert log.stage([1]).deduped
-    log.commit([Part(0, 0, 1, 1)])
+    log.commit([StagedPart(0, 0, 1, 1)])
     assert log.stage([1], epoch=2).deduped is False
     log.engine.stop_writes()
     with pytest.raises(Closed):
@@ -226,4 +230,4 @@ def test_a_chunk_that_rots_on_the_disk_is_told_by_the_start() -> None:
     log = StagingLog(disk)
     assert "a staged chunk is unreadable and counts as not staged" in log.warnings
     assert log.stage([1]).deduped is False
-    assert log.commit([Part(0, 0, 1, 1)]).count == 1
+    assert log.commit([StagedPart(0, 0, 1, 1)]).count == 1

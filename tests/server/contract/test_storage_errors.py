@@ -61,7 +61,7 @@ class Disk:
                 moved_before = log.relocator.moved_total
                 log.relocator.tick()
             # Something must change, or the next checkpoint has nothing to record.
-            log.engine.topics["a"].encoded = None
+            log.engine.topics["a"].checkpoint.mark_changed()
         log.close(answers.append)
         log.release()
 

@@ -253,7 +253,7 @@ def test_subscriptions_end_with_the_connection(tmp_path: Path) -> None:
             subscriber.receive_until("caught_up")
         while server.server.app.counters.sse_connections > 1:
             assert publisher.ask("ping")["op"] == "pong"
-        assert not server.server.app.open_engine().engine.topic("t").waiters
+        assert not server.server.app.open_engine().engine.topic("t").has_waiters
 
 
 def test_over_tls_it_is_the_same(tmp_path: Path) -> None:

@@ -41,24 +41,23 @@ def capture_engine(engine: Engine, number: int, requests: CheckpointRequests, ol
     ]
     positions = engine.wal.positions
     # Routers are captured in the same turn as their dests: a cursor and the copies up to it belong together.
-    routing = engine.routing
+    routers, routers_changed = engine.routing.take_states()
     snapshot = Snapshot(
         number,
-        engine.next_topic_id,
+        engine.core.next_topic_id,
         requests.layout_positions or positions,
-        next_router_id=routing.next_router_id,
-        routers=routing.states(),
+        next_router_id=engine.routing.next_router_id,
+        routers=routers,
     )
-    routers_changed, routing.is_dirty = routing.is_dirty, False
-    entries = {topic.id: topic.encoded for topic in engine.topics.values() if topic.encoded is not None}
+    entries = {topic.id: entry for topic in engine.topics.values() if (entry := topic.checkpoint.entry) is not None}
     return Capture(positions, topics, entries, snapshot, routers_changed)
 
 
 def _capture(
     topic: Topic, now_ms: int, number: int, requests: CheckpointRequests, old_files: OldFiles
 ) -> CapturedTopic:
-    topic.segments.release_columns()
-    topic.segments.drop_dead()
+    topic.live.segments.release_columns()
+    topic.live.segments.drop_dead()
     old_files.take_dropped(topic, last_snapshot=number)
     captured = capture_topic(topic, now_ms, requests.busy_segments, seal=topic.id in requests.to_seal)
     requests.to_seal.discard(topic.id)

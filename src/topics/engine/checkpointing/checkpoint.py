@@ -22,7 +22,7 @@ from topics.engine.checkpointing.capture import Capture
 from topics.engine.checkpointing.old_files import FileRemoval, OldFiles
 from topics.engine.checkpointing.progress import CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
-from topics.engine.checkpointing.take_over import let_go, take_over, trim_tail
+from topics.engine.checkpointing.take_over import let_go, take_over
 from topics.engine.checkpointing.topic_capture import CapturedTopic
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
@@ -137,20 +137,19 @@ class Checkpoint:
 
     def _take_over(self, item: CapturedTopic, touched: list[SegmentState]) -> None:
         engine, topic = self._engine, item.topic
-        if engine.topics.get(topic.name) is not topic:
+        if not engine.core.is_current(topic):
             let_go(item)
             return
         take_over(item, touched, engine.now_ms())
         self._take_dropped(topic)
         share_bytes = TAIL_CACHE_TOTAL_BYTES // max(1, len(engine.topics))
-        trim_tail(topic, min(engine.settings.tail_cache_bytes, share_bytes))
+        topic.live.trim_tail(min(engine.settings.tail_cache_bytes, share_bytes))
 
     def _close_replayed_files(self) -> None:
         """Records of the last start are read from WAL files until all of them are in segments."""
-        engine = self._engine
-        if engine.wal_files is not None and all(topic.replayed is None for topic in engine.topics.values()):
-            engine.wal_files.close()
-            engine.wal_files = None
+        core = self._engine.core
+        if core.wal_files is not None and all(topic.live.replayed is None for topic in core.topics.values()):
+            core.close_wal_files()
 
     def _write_snapshot(self) -> None:
         self._snapshot.topics = [msgspec.Raw(entry) for entry in self._entries.values()]

@@ -46,7 +46,7 @@ class Checkpointer:
         self._callbacks: list[CheckpointDone] = []
         # Told when the checkpoint after the running one ends.
         self._next_callbacks: list[CheckpointDone] = []
-        engine.on_topic_removed.append(self._topic_removed)
+        engine.topic_life.on_removed.append(self._topic_removed)
 
     @property
     def is_running(self) -> bool:
@@ -83,7 +83,8 @@ class Checkpointer:
 
     def start(self, done: CheckpointDone | None = None, *, closing: bool = False) -> None:
         """Starts a checkpoint now, or when the running one ends. `closing`: no write follows the last checkpoint."""
-        self._requests.closing = self._requests.closing or closing
+        if closing:
+            self._requests.close()
         if self._is_running:
             self._next_callbacks.append(done or _ignore)
             return
@@ -91,9 +92,9 @@ class Checkpointer:
 
     def seal(self, topic: Topic, done: CheckpointDone) -> None:
         """Puts all records of the topic into sealed segments: files that do not change any more."""
-        if topic.active_segment() is not None or topic.checkpointed_seq < topic.head_seq:
+        if topic.live.active_segment() is not None or topic.live.checkpointed_seq < topic.head_seq:
             self._requests.to_seal.add(topic.id)
-            topic.encoded = None
+            topic.checkpoint.mark_changed()
         self.start(done)
 
     def move_to_layout(self, positions: list[WalPosition]) -> int:
@@ -102,8 +103,7 @@ class Checkpointer:
         The background must be an inline one. Raises the error that made the checkpoint fail.
         """
         outcome: list[Exception | None] = []
-        self._requests.layout_positions = positions
-        self._requests.needs_snapshot = True
+        self._requests.change_layout(positions)
         self.start(outcome.append)
         assert outcome, "an inline checkpoint is done when it returns"
         if outcome[0] is not None:
@@ -119,6 +119,8 @@ class Checkpointer:
 
     def _capture(self) -> None:
         """All shards hold still."""
+        # Callers get the answers that became true before the capture.
+        self._engine.core.completions.deliver()
         engine, progress, requests = self._engine, self._progress, self._requests
         failure = engine.wal.failure()
         if failure is not None:
@@ -133,7 +135,7 @@ class Checkpointer:
             progress.nothing_to_file()
             self._ended(None)
             return
-        requests.needs_snapshot = False
+        requests.snapshot_begun()
         Checkpoint(
             engine, self._runner, self._background, progress, requests, self._old_files, capture, self._ended
         ).run()
@@ -141,9 +143,9 @@ class Checkpointer:
     def _ended(self, error: Exception | None) -> None:
         if error is not None:
             logger.error("checkpoint failed: %s", error)
-            self._engine.routing.is_dirty = True
+            self._engine.routing.mark_changed()
         self._is_running = False
-        self._progress.last_error = error
+        self._progress.ended(error)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(error)
@@ -152,7 +154,7 @@ class Checkpointer:
             self._begin(callbacks)
 
     def close(self) -> None:
-        self._engine.on_topic_removed.remove(self._topic_removed)
+        self._engine.topic_life.on_removed.remove(self._topic_removed)
         self._background.close()
 
     # Old files.
@@ -183,10 +185,10 @@ class Checkpointer:
 
     def _topic_removed(self, topic: Topic) -> None:
         engine = self._engine
-        self._requests.needs_snapshot = True
-        engine.cache.forget_topic(topic.id)
+        self._requests.ask_snapshot()
+        engine.core.cache.forget_topic(topic.id)
         engine.pins.forget_topic(topic.id)
-        segments = [*topic.segments.segments, *topic.segments.dropped]
+        segments = [*topic.live.segments.segments, *topic.live.segments.dropped]
         self._old_files.forget_topic(topic.id)
         fs, root, cold = engine.directory.fs, engine.directory.root, engine.cold
         self._background.run(lambda: remove_topic_directory(fs, root, cold, topic.id, segments), _log_failed_removal)

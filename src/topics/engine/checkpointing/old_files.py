@@ -80,7 +80,7 @@ class OldFiles:
 
     def take_dropped(self, topic: Topic, *, last_snapshot: int) -> None:
         """Segments that the topic dropped: they have no live records."""
-        dropped, topic.segments.dropped = topic.segments.dropped, []
+        dropped = topic.live.segments.take_dropped()
         self._dropped += [OldSegment(last_snapshot, topic.id, segment) for segment in dropped]
 
     def add_hot_copy(self, last_snapshot: int, topic_id: int, segment: SegmentState) -> None:

@@ -70,6 +70,10 @@ class CheckpointProgress:
         """A snapshot with these positions is kept, beside the one before it."""
         self._kept_positions = [*self._kept_positions[-1:], positions]
 
+    def ended(self, error: Exception | None) -> None:
+        """A checkpoint has ended, with the error that ended it."""
+        self.last_error = error
+
     def throttle_writes(self) -> None:
         """Records that are in no segment are in memory. The memory must stay bounded, also when checkpoints fail."""
         behind_bytes = self._wal_bytes() - self._filed_bytes

@@ -39,11 +39,11 @@ class Relocator:
 
     def tick(self) -> None:
         engine = self._engine
-        if engine.cold is None or self._busy or self._checkpointer.is_running or engine.closed:
+        if engine.cold is None or self._busy or self._checkpointer.is_running or engine.is_closed:
             return
         if self._idle_since_count == self._checkpointer.count_total or engine.clock.monotonic_ms() < self._retry_at_ms:
             return
-        if not engine.cold_claimed:
+        if not engine.core.is_cold_claimed:
             self._claim()
             return
         found = self._next()
@@ -64,14 +64,14 @@ class Relocator:
                 logger.warning("nothing moves to the cold tier: %s", result)
                 self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
             else:
-                self._engine.cold_claimed = True
+                self._engine.core.claim_cold()
 
         self._background.run(lambda: ensure_store_id(cold, store_id), claimed)
 
     def _next(self) -> tuple[Topic, SegmentState] | None:
         settings = self._engine.settings
         for topic in self._engine.topics.values():
-            hot = [state for state in topic.segments.segments if state.sealed and state.tier == "hot"]
+            hot = [state for state in topic.live.segments.segments if state.sealed and state.tier == "hot"]
             kept_bytes = 0
             for place, state in enumerate(reversed(hot)):
                 kept_bytes += state.data_bytes
@@ -103,11 +103,11 @@ class Relocator:
             logger.warning("segment %d of %s stays in the hot tier: %s", state.first_seq, topic.name, result)
             self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
             return
-        if self._engine.topics.get(topic.name) is not topic or not topic.segments.holds(state):
+        if not self._engine.core.is_current(topic) or not topic.live.segments.holds(state):
             self._discard(topic, state)
             return
-        topic.segments.exchange(state, msgspec.structs.replace(state, tier="cold"))
-        topic.encoded = None
+        topic.live.segments.exchange(state, msgspec.structs.replace(state, tier="cold"))
+        topic.checkpoint.mark_changed()
         self._checkpointer.segment_moved(topic.id, state)
         self.moved_total += 1
 

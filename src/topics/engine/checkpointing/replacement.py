@@ -62,13 +62,13 @@ class Replacer:
     def topic(self, topic_id: int, epoch: int) -> Topic:
         """The topic instance with this id and epoch."""
         for topic in self._engine.topics.values():
-            if topic.id == topic_id and topic.epoch == epoch and topic.created:
+            if topic.id == topic_id and topic.epoch == epoch and topic.writes.is_created:
                 return topic
         raise TopicNotFound(f"{topic_id} of epoch {epoch}")
 
     def replace(self, offer: Offer, done: ReplaceDone) -> None:
         """Raises errors that are known at once. `done` gets the result, or a later error."""
-        if self._engine.closed:
+        if self._engine.is_closed:
             raise Closed
         for name in (offer.data_name, offer.idx_name):
             if not layout.is_offered_name(name):
@@ -91,7 +91,7 @@ class Replacer:
         )
 
     def _segment(self, topic: Topic, offer: Offer) -> SegmentState:
-        state = topic.segments.segment_of(offer.first_seq)
+        state = topic.live.segments.segment_of(offer.first_seq)
         if state is None or state.first_seq != offer.first_seq:
             raise SegmentChanged(f"no segment begins with seq {offer.first_seq}", {"digest": None})
         detail = {"digest": state.digest.hex()}
@@ -107,7 +107,7 @@ class Replacer:
 
     def _replaced(self, topic: Topic, state: SegmentState, result: Replaced | BaseException, done: ReplaceDone) -> None:
         self._checkpointer.busy_segments.discard((topic.id, state.first_seq))
-        is_in_use = self._engine.topics.get(topic.name) is topic and topic.segments.holds(state)
+        is_in_use = self._engine.core.is_current(topic) and topic.live.segments.holds(state)
         if isinstance(result, BaseException):
             if is_in_use and isinstance(result, OSError):
                 # The work may have written the mark file or the index before it failed.
@@ -120,8 +120,8 @@ class Replacer:
         new = msgspec.structs.replace(
             state, data_bytes=result.data_bytes, tagged_count=result.tagged_count, digest=result.digest
         )
-        topic.segments.exchange(state, new)
-        topic.encoded = None
+        topic.live.segments.exchange(state, new)
+        topic.checkpoint.mark_changed()
         self._checkpointer.segment_replaced(topic.id, state.first_seq, is_durable=result.is_durable)
         done(ReplacedSegment(topic.name, new, result.removed_count))
 

@@ -16,3 +16,16 @@ class CheckpointRequests:
         self.layout_positions: list[WalPosition] | None = None
         # Segments that are being moved or replaced: their deletes stay pending.
         self.busy_segments: set[SegmentKey] = set()
+
+    def close(self) -> None:
+        self.closing = True
+
+    def ask_snapshot(self) -> None:
+        self.needs_snapshot = True
+
+    def snapshot_begun(self) -> None:
+        self.needs_snapshot = False
+
+    def change_layout(self, positions: list[WalPosition]) -> None:
+        self.layout_positions = positions
+        self.needs_snapshot = True

@@ -6,7 +6,7 @@ from topics.engine.config import config_members
 from topics.engine.topic.tail import runs_of
 from topics.engine.topic.topic import Topic
 from topics.formats import snapshot as codec
-from topics.formats.snapshot import KeyState, SegmentState, TopicState
+from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage.checkpoint_job import FlagWork, TopicWork
 
 
@@ -45,88 +45,80 @@ class CapturedTopic:
 
     def job_failed(self) -> None:
         """Nothing of the capture is durable: the next checkpoint captures the topic again."""
-        self.topic.killed_meanwhile = None
-        self.topic.encoded = None
-        # The job may have written topic.json without making it durable, so it must be written again.
-        self.topic.topic_json = b""
+        self.topic.live.end_capture()
+        self.topic.checkpoint.capture_failed()
 
     def snapshot_failed(self) -> None:
         """The new segments are in use, but no snapshot lists them: the next one must."""
-        self.topic.encoded = None
+        self.topic.checkpoint.mark_changed()
 
     def snapshot_written(self) -> None:
-        self.topic.snapshot_seqs = (self.topic.snapshot_seqs[1], self.work.upto_seq)
+        self.topic.checkpoint.snapshot_written(self.work.upto_seq)
 
 
 def needs_capture(topic: Topic, now_ms: int, segment_age_ms_max: int, *, closing: bool) -> bool:
     """Whether the topic changed since its snapshot entry was encoded. Gives back reservations that are not used."""
     topic.refresh(now_ms)
     _give_reservations_back(topic, closing=closing)
-    active = topic.active_segment()
+    active = topic.live.active_segment()
     if active is not None and segment_age_ms_max and now_ms - active.created_ts >= segment_age_ms_max:
-        topic.encoded = None
-    return topic.encoded is None
+        topic.checkpoint.mark_changed()
+    return topic.checkpoint.is_changed
 
 
 def _give_reservations_back(topic: Topic, *, closing: bool) -> None:
-    if (closing or topic.encoded is not None) and topic.ceiling > topic.head_seq + 1 and not topic.staged:
-        # The topic had no write since the last checkpoint. The next write reserves seqs again.
-        topic.ceiling = topic.ceiling_asked = topic.head_seq + 1
-        topic.reserve = 0
-        topic.encoded = None
-    if closing and topic.leases is not None and topic.leases.ceiling > topic.leases.next_id:
-        # No job is claimed any more.
-        topic.leases.ceiling = topic.leases.next_id
-        topic.encoded = None
+    # A topic that did not change since the last checkpoint is idle. The next write reserves seqs again.
+    is_idle = closing or not topic.checkpoint.is_changed
+    if is_idle and topic.writes.give_ceiling_back(topic.head_seq):
+        topic.checkpoint.mark_changed()
+    # When the engine closes, no job is claimed any more.
+    if closing and topic.leases is not None and topic.leases.give_ceiling_back():
+        topic.checkpoint.mark_changed()
 
 
 def capture_topic(topic: Topic, now_ms: int, busy_segments: set[tuple[int, int]], *, seal: bool) -> CapturedTopic:
     """Captures the topic for a job. `busy_segments` get no delete bytes; `seal`: the active segment is sealed."""
     is_ephemeral = topic.config.durability == "ephemeral"
-    upto_seq = topic.logged_last_seq if is_ephemeral else topic.head_seq
-    upto_seq = max(upto_seq, topic.checkpointed_seq)
-    if topic.hops is not None and topic.routers_out:
-        topic.hops.checkpoint(min(router.settled[0] for router in topic.routers_out))
+    upto_seq = topic.live.logged_last_seq if is_ephemeral else topic.head_seq
+    upto_seq = max(upto_seq, topic.live.checkpointed_seq)
+    if topic.links.hops is not None and topic.links.routers_out:
+        topic.links.hops.checkpoint(min(router.settled[0] for router in topic.links.routers_out))
     state = capture_state(topic, upto_seq, now_ms)
-    active = topic.active_segment()
+    active = topic.live.active_segment()
     work = TopicWork(
         topic.id,
-        after_seq=topic.checkpointed_seq,
+        after_seq=topic.live.checkpointed_seq,
         upto_seq=upto_seq,
-        floor_seq=topic.first_live,
-        dead=topic.dead_ranges(max(topic.checkpointed_seq + 1, topic.first_live), upto_seq),
+        floor_seq=topic.live.first_live,
+        dead=topic.live.dead_ranges(max(topic.live.checkpointed_seq + 1, topic.live.first_live), upto_seq),
         active=msgspec.structs.replace(active) if active is not None else None,
         unlogged=_unlogged(topic, upto_seq),
         topic_json=_changed_topic_json(topic, upto_seq),
-        topic_json_may_stand=topic.topic_json is None,
+        topic_json_may_stand=topic.checkpoint.topic_json is None,
         seal=seal,
     )
-    segments = topic.segments
+    segments = topic.live.segments
     deleted_seqs = {
         segment.first_seq: segments.pending_seqs(segment)
         for segment in segments.segments
         if segments.has_pending(segment) and (topic.id, segment.first_seq) not in busy_segments
     }
-    topic.killed_meanwhile = []
-    # Any later change of the topic sets it to None.
-    topic.encoded = b""
+    topic.live.begin_capture()
+    topic.checkpoint.begin_capture()
     return CapturedTopic(topic, state, work, deleted_seqs)
 
 
 def current_entry(topic: Topic, now_ms: int) -> bytes:
     """The snapshot entry of a topic that did not change since its capture. Later snapshots use it too."""
-    return bytes(codec.encode_topic(capture_state(topic, topic.checkpointed_seq, now_ms)))
+    return bytes(codec.encode_topic(capture_state(topic, topic.live.checkpointed_seq, now_ms)))
 
 
 def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
     """The topic with its records up to `upto_seq` in segments."""
     # An idempotency key is kept while its window runs, whatever the durability is now. But its records must be kept
     # too: records that only memory holds end with the process.
-    window_ms = topic.config.idempotency_window_ms
-    keys: list[KeyState] = [
-        key for key in topic.keys.values() if now_ms - key.ts < window_ms and key.first_seq + key.count - 1 <= upto_seq
-    ]
-    segments = topic.segments
+    keys = topic.keys.within(now_ms, topic.config.idempotency_window_ms, upto_seq)
+    segments = topic.live.segments
     leases = topic.leases
     keeps_leases = topic.config.leases_durable and topic.config.durability != "ephemeral"
     return TopicState(
@@ -135,16 +127,16 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         topic.epoch,
         config_members(topic.config),
         head_seq=topic.head_seq,
-        last_ts=topic.last_ts,
-        cap_floor=topic.cap_floor,
-        ttl_floor=topic.ttl_floor,
-        trim_floor=topic.trim_floor,
-        delete_below=topic.delete_below,
-        first_live=topic.first_live,
+        last_ts=topic.writes.last_ts,
+        cap_floor=topic.live.cap_floor,
+        ttl_floor=topic.live.ttl_floor,
+        trim_floor=topic.live.trim_floor,
+        delete_below=topic.live.delete_below,
+        first_live=topic.live.first_live,
         checkpointed_seq=upto_seq,
         segments=[msgspec.structs.replace(segment) for segment in segments.segments],
-        ceiling=topic.ceiling,
-        lost=list(topic.lost),
+        ceiling=topic.writes.ceiling,
+        lost=list(topic.live.lost),
         keys=keys,
         pending_deletes=runs_of(seq for segment in segments.segments for seq in segments.pending_seqs(segment)),
         leases=leases.states() if leases is not None and keeps_leases else [],
@@ -152,18 +144,18 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         moved=sorted(leases.moved) if leases is not None else [],
         groups=list(topic.groups.values()),
         writers=list(topic.writers.values()),
-        hops=topic.hops.within(0, upto_seq) if topic.hops is not None else [],
+        hops=topic.links.hops.within(0, upto_seq) if topic.links.hops is not None else [],
     )
 
 
 def _unlogged(topic: Topic, upto_seq: int) -> list[bytes]:
     """Records that the job must get from memory, because the WAL has no frame of them: records of a topic that was
     ephemeral when they were written and is not any more, and derived copies of a router."""
-    first = max(topic.checkpointed_seq + 1, topic.tail.first_seq)
-    last = min(max(topic.unlogged_last_seq, topic.copied_last_seq), upto_seq)
+    first = max(topic.live.checkpointed_seq + 1, topic.live.tail.first_seq)
+    last = min(max(topic.live.unlogged_last_seq, topic.links.copied_last_seq), upto_seq)
     if last < first:
         return []
-    return [body for body in topic.tail.read(first, last) if body is not None]
+    return [body for body in topic.live.tail.read(first, last) if body is not None]
 
 
 def topic_json(topic: Topic) -> bytes:
@@ -176,10 +168,10 @@ def topic_json(topic: Topic) -> bytes:
             "name": topic.name,
             "epoch": topic.epoch,
             "config": config_members(topic.config),
-            "cap_floor": topic.cap_floor,
-            "ttl_floor": topic.ttl_floor,
-            "trim_floor": topic.trim_floor,
-            "delete_below": topic.delete_below,
+            "cap_floor": topic.live.cap_floor,
+            "ttl_floor": topic.live.ttl_floor,
+            "trim_floor": topic.live.trim_floor,
+            "delete_below": topic.live.delete_below,
             **leases,
         }
     )
@@ -191,4 +183,4 @@ def _changed_topic_json(topic: Topic, upto_seq: int) -> bytes:
         # A topic without segments gets no directory, so a hundred thousand idle topics have none.
         return b""
     content = topic_json(topic)
-    return b"" if content == topic.topic_json else content
+    return b"" if content == topic.checkpoint.topic_json else content

@@ -1,4 +1,4 @@
-"""A job as its dead letter: the record as it was, and in its meta where it comes from (http-api.md §16.3)."""
+"""A job as its dead letter: the record as it was, and in its meta where it comes from."""
 
 from typing import Final
 
@@ -28,7 +28,8 @@ def dead_letter_batch(record: Record, queue: str, deliveries: int) -> RecordBatc
 
 
 def extended_meta(meta: bytes | None, members: dict[str, str]) -> bytes:
-    """An object with these members behind those of `meta`, which stay as they were sent, but for the same names.
+    """An object with the members of `meta`, as they were sent, then these members. A member with the same name is
+    replaced.
 
     A meta that is no object is replaced.
     """

@@ -1,24 +1,21 @@
-"""Taking jobs out of a queue's pool: returned ones first, lowest seq first, then those that were never delivered.
+"""Taking jobs out of a queue: returned jobs first, lowest seq first, then jobs that were never delivered.
 
-Owner only, and nothing here waits for a file: where the bytes of a job are not at hand the taking ends, and says what
-has to be fetched.
+Owner only, and nothing here waits for a file: at a job whose bytes are not in memory the taking ends, and says what has
+to be fetched.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from topics.engine.queues.leases import Lease, LeaseTable
 from topics.engine.topic.fetch import Fetch
+from topics.engine.topic.leases import Lease, LeaseTable
+from topics.engine.topic.topic import Topic
 from topics.errors import FormatError, TopicsError
 from topics.formats.record_layout import RecordForm, decode_raw
 from topics.formats.records import Record
 from topics.limits import DEAD_LETTERS_PER_PASS_MAX, READ_PIECE_BYTES_MIN
-
-if TYPE_CHECKING:
-    from topics.engine.topic.topic import Topic
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +23,15 @@ Slot = bytes | FormatError | None
 
 
 class Taken:
-    """Jobs that are in nobody's hands: the caller hands them out, or moves them, before anybody else looks."""
+    """Jobs that are taken and not leased yet: the caller hands them out, or moves them, in the same call."""
 
     __slots__ = ("dying", "fetch", "records")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        # Delivered too often, marked as moving.
+        # Jobs that were delivered too often, marked as moving.
         self.dying: list[tuple[Lease, Record]] = []
-        # What has to be read before there is more.
+        # What has to be brought into memory before more jobs can be taken.
         self.fetch: Fetch | None = None
 
 
@@ -52,7 +49,7 @@ def take_jobs(
 
 
 class _Pool:
-    """One taking."""
+    """One call of `take_jobs`."""
 
     def __init__(self, topic: Topic, table: LeaseTable, now_ms: int, bytes_max: int, *, may_wait: bool) -> None:
         self.taken = Taken()
@@ -63,7 +60,7 @@ class _Pool:
         self._may_wait = may_wait
 
     def take_returned(self, wanted: int) -> bool:
-        """Whether the taking goes on behind them."""
+        """Takes returned jobs; whether the taking goes on with new ones."""
         table, taken = self._table, self.taken
         config = self._topic.config
         deliveries_max = config.max_deliveries if config.dead_letter is not None else 0
@@ -91,7 +88,7 @@ class _Pool:
     def take_new(self, wanted: int) -> None:
         topic, table, records = self._topic, self._table, self.taken.records
         while len(records) < wanted and self._budget > 0:
-            seq = max(table.cursor, topic.first_live)
+            seq = max(table.cursor, topic.live.first_live)
             if seq > topic.head_seq:
                 return
             found = self._read(seq, min(topic.head_seq, seq + wanted - len(records) - 1))
@@ -102,7 +99,7 @@ class _Pool:
             for slot in slots:
                 if self._budget <= 0:
                     break
-                # After a start, what was delivered before is among them.
+                # After a start, jobs that were delivered before are among them.
                 if slot is not None and seq not in table:
                     is_dead = False
                     record = self._record(seq, form, slot)
@@ -110,18 +107,18 @@ class _Pool:
                         records.append(record)
                 seq += 1
             if is_dead:
-                # Perhaps one of many: what a power loss took, or a delete.
-                seq = topic.next_live(seq) or topic.head_seq + 1
-            table.cursor = seq
+                # Perhaps the first of many dead slots: a power loss or a delete took the records.
+                seq = topic.live.next_live(seq) or topic.head_seq + 1
+            table.advance_cursor(seq)
 
     def _read(self, seq: int, last_seq: int) -> tuple[RecordForm, Sequence[Slot]] | None:
-        """(form, slots); None when the taking has to end before them."""
+        """(form, slots); None when the taking ends here."""
         may_wait, self._may_wait = self._may_wait, False
         try:
             found = self._topic.job_slots(seq, last_seq, READ_PIECE_BYTES_MIN, may_wait=may_wait)
         except TopicsError:
             if self.taken.records or self.taken.dying:
-                # The next one begins with it, and says so.
+                # The next taking begins here, and raises the error.
                 return None
             raise
         if isinstance(found, Fetch):
@@ -130,7 +127,7 @@ class _Pool:
         return found
 
     def _record(self, seq: int, form: RecordForm, slot: Slot) -> Record | None:
-        """One that cannot be had is out of the way afterwards."""
+        """The record of a job. A job that is dead or damaged does not block others: it is forgotten, or delayed."""
         if slot is None:
             self._table.forget(seq)
             return None

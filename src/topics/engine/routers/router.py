@@ -1,4 +1,4 @@
-"""A router: what it is asked to do, how far it is, and what its copies look like (log-semantics.md §10)."""
+"""A router: what it is asked to do, how far it is, and what its copies look like."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from topics.engine.names import check_topic_name
-from topics.errors import BadFrame, InvalidRequest
+from topics.errors import BadFrame, InvalidRequest, TopicsError
 from topics.formats import control, envelope
 from topics.limits import META_BYTES_MAX, META_MEMBERS_MAX, RECORD_BYTES_MAX
 from topics.protocol.tag_match import TagMatch
@@ -31,7 +31,7 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class RouterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asks for. `create_dest` is a wish of the call, not a part of the router."""
+    """What a caller asks for. `create_dest` belongs to the call and is not stored with the router."""
 
     source: str
     dest: str
@@ -81,17 +81,17 @@ def closed_cycle(source: str, dest: str, edges: Iterable[tuple[str, str]]) -> li
 
 
 class Router:
-    """One router at work. Owner only."""
+    """One router at work. Only this module assigns its fields. Owner only."""
 
     __slots__ = (
+        "_is_fetched",
+        "_steps",
         "cursor",
         "dest",
         "dest_base",
         "evidence",
         "forwarded_total",
-        "has_fetched",
         "id",
-        "in_flight",
         "is_fetching",
         "is_frozen",
         "is_searching",
@@ -118,25 +118,89 @@ class Router:
         self.spec = spec
         self.source = source
         self.dest = dest
-        # Source seqs up to here are done: copied (published, or staged in dest), or passed over.
+        # Source seqs up to here are done: copied (published, or in flight in dest), or passed over.
         self.cursor = cursor
         self.dest_base = dest_base
         self.forwarded_total = forwarded_total
         # (cursor, forwarded_total) before each step whose frames are not committed yet, in order.
-        self.in_flight: deque[tuple[int, int]] = deque()
+        self._steps: deque[tuple[int, int]] = deque()
         # A change or the removal of the router is being logged: nothing is copied meanwhile.
         self.is_frozen = False
-        # What it copies next is being brought into memory.
+        # The records that the router copies next are being brought into memory, or have just been brought there.
         self.is_fetching = False
-        # It was: the next read of the source need not ask again.
-        self.has_fetched = False
-        # Exactly once: source seq -> dest seqs of records with our keys that somebody else wrote to dest. Hints: such
-        # a record may be dead by now, or never have been committed.
+        self._is_fetched = False
+        # `exactly_once` only: source seq -> dest seqs of records with the key of the copy that somebody else wrote to
+        # dest. Hints: such a record may be dead by now, or never have been committed.
         self.evidence: dict[int, list[int]] = {}
-        # Records of dest up to here are known to have no other keys for source seqs behind the cursor.
+        # Every key in dest up to this seq that is about a source seq above the cursor is in `evidence`.
         self.searched_seq = 0
-        # The search goes on at the next tick.
+        # Whether the search for keys goes on at the next tick.
         self.is_searching = False
+
+    # Steps.
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether frames of a step are on their way."""
+        return bool(self._steps)
+
+    def begin_step(self) -> None:
+        """Frames of the next step are about to be queued: the cursor can be taken back to where it is now."""
+        self._steps.append((self.cursor, self.forwarded_total))
+
+    def drop_step(self) -> None:
+        """The frames were not queued."""
+        self._steps.pop()
+
+    def move(self, cursor: int, forwarded_total: int) -> None:
+        self.cursor = cursor
+        self.forwarded_total = forwarded_total
+
+    def end_step(self, error: TopicsError | None) -> None:
+        """The frames of the oldest step are committed, or they failed: then every later step fails too."""
+        cursor, forwarded_total = self._steps.popleft()
+        if error is not None:
+            self.cursor = min(self.cursor, cursor)
+            self.forwarded_total = min(self.forwarded_total, forwarded_total)
+
+    def begin_note(self, before: tuple[int, int]) -> None:
+        """A note about a step that was made already is queued."""
+        self._steps.append(before)
+
+    def end_note(self) -> None:
+        self._steps.popleft()
+
+    # Changes and fetches.
+
+    def freeze(self) -> None:
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        self.is_frozen = False
+
+    def change(self, spec: RouterSpec) -> None:
+        """Takes a new definition over."""
+        if spec.guarantee == "exactly_once" and not self.is_exact:
+            # The router begins to ask for keys: what is in dest has to be looked through.
+            self.evidence = {}
+            self.searched_seq = 0
+        self.spec = spec
+
+    def begin_fetch(self) -> None:
+        self.is_fetching = True
+
+    def end_fetch(self, *, is_fetched: bool) -> None:
+        self.is_fetching = False
+        self._is_fetched = is_fetched
+
+    def take_fetched(self) -> bool:
+        """Whether the records to be read next were just brought into memory: then a read may wait for them."""
+        is_fetched, self._is_fetched = self._is_fetched, False
+        return is_fetched
+
+    @property
+    def is_fetched(self) -> bool:
+        return self._is_fetched
 
     @property
     def is_exact(self) -> bool:
@@ -149,12 +213,12 @@ class Router:
 
     @property
     def settled(self) -> tuple[int, int]:
-        """(cursor, forwarded_total) of what is published: what a checkpoint may note."""
-        return self.in_flight[0] if self.in_flight else (self.cursor, self.forwarded_total)
+        """(cursor, forwarded_total) of the published copies: what a checkpoint may note."""
+        return self._steps[0] if self._steps else (self.cursor, self.forwarded_total)
 
     def logged_state(self, spec: RouterSpec) -> control.RouterState:
-        """For a frame behind all frames of copies that were staged so far."""
-        return self.state(self.cursor, self.forwarded_total, self.dest.next_seq - 1, spec)
+        """For a frame that follows the frames of every copy made so far."""
+        return self.state(self.cursor, self.forwarded_total, self.dest.writes.next_seq - 1, spec)
 
     def published_state(self) -> control.RouterState:
         """For a snapshot, with dest as readers see it."""
@@ -165,7 +229,7 @@ class Router:
     ) -> control.RouterState:
         """As stored, by the present definition or a new one."""
         spec = spec or self.spec
-        # Keys are looked for only while they are asked for: a router that begins to ask begins to look.
+        # A router looks for keys only while its guarantee is `exactly_once`.
         is_searched = self.is_exact and spec.guarantee == "exactly_once"
         self._forget_evidence(cursor)
         return control.RouterState(
@@ -185,9 +249,9 @@ class Router:
     # Exactly once.
 
     def note_keys(self, first_seq: int, envelopes: Iterable[bytes | None]) -> None:
-        """Records of dest, behind those that were looked through: one with the key of a copy to come stands for it."""
+        """Looks through the next records of dest: one with the key of a copy to come counts as that copy."""
         prefix = self.key(0)[:-1]
-        # Not the cursor: steps that are not committed yet may be taken back.
+        # Steps that are not committed yet may be taken back, so the cursor of the published copies counts.
         cursor = self.settled[0]
         seq = first_seq - 1
         for seq, payload in enumerate(envelopes, first_seq):
@@ -199,13 +263,33 @@ class Router:
                 self.evidence.setdefault(int(digits), []).append(seq)
         self.searched_seq = max(self.searched_seq, seq)
 
-    def search_again(self) -> None:
-        """It begins to ask for keys: what is in dest has to be looked through."""
-        self.evidence = {}
-        self.searched_seq = 0
+    def note_direct_write(self, first_seq: int, envelopes: Iterable[bytes]) -> None:
+        """Somebody writes records to dest: one with the key of a copy counts as that copy while it lives."""
+        # Otherwise the search comes to these records later.
+        if self.is_exact and self.searched_seq >= first_seq - 1:
+            self.note_keys(first_seq, envelopes)
+
+    def note_copies(self, first_seq: int, last_seq: int) -> None:
+        """A router copied into dest. Copies have no keys that matter: those of the router itself are below its
+        cursor."""
+        if self.searched_seq >= first_seq - 1:
+            self.searched_seq = max(self.searched_seq, last_seq)
+
+    def note_searched(self, seq: int) -> None:
+        """Dest has no records up to this seq that were not looked through."""
+        self.searched_seq = seq
+
+    def pause_search(self, *, goes_on: bool) -> None:
+        self.is_searching = goes_on
+
+    def restore_search(self, searched_seq: int, evidence: Iterable[tuple[int, int]]) -> None:
+        """What a snapshot or the log knows of the search."""
+        self.searched_seq = searched_seq
+        for source_seq, seq in evidence:
+            self.evidence.setdefault(source_seq, []).append(seq)
 
     def _forget_evidence(self, cursor: int) -> None:
-        first_live = self.dest.first_live
+        first_live = self.dest.live.first_live
         left = {
             source_seq: [seq for seq in found if seq >= first_live]
             for source_seq, found in self.evidence.items()
@@ -218,7 +302,7 @@ class Router:
 
 
 def _stored_spec(spec: RouterSpec) -> dict[str, Any]:
-    """Members that are not at their defaults. Endpoints are stored as topic ids, apart from it."""
+    """Members that are not at their defaults. Source and dest are stored as topic ids beside them."""
     members = {
         name: getattr(spec, name)
         for name in ("preserve_node", "preserve_tag", "allow_cycle", "guarantee")
@@ -281,7 +365,7 @@ def _with_provenance(meta: bytes | None, provenance: bytes) -> bytes:
     if not members:
         return b"{%b}" % added
     if PROVENANCE in members:
-        # The copy of a copy: its own origin is what counts.
+        # The copy of a copy: its direct source counts.
         kept = {name: value for name, value in members.items() if name != PROVENANCE}
         return b"%b,%b}" % (_encode(kept)[:-1], added) if kept else b"{%b}" % added
     return b"%b,%b}" % (text[:-1], added)

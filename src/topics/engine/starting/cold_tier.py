@@ -16,13 +16,15 @@ def claim_cold_tier(engine: Engine, report: RecoveryReport) -> None:
     cold = engine.cold
     if cold is None:
         return
-    is_used = any(segment.tier == "cold" for topic in engine.topics.values() for segment in topic.segments.segments)
+    is_used = any(
+        segment.tier == "cold" for topic in engine.topics.values() for segment in topic.live.segments.segments
+    )
     try:
         if is_used and read_store_id(cold) is None:
-            engine.cold = engine.cache.cold = CachedStore(MissingStore(cold.address))
+            engine.core.use_cold(CachedStore(MissingStore(cold.address)))
             report.warn(f"{cold.address} is not the cold tier it was: its STORE object is missing; it is not used")
         else:
             ensure_store_id(cold, engine.directory.store_id)
-            engine.cold_claimed = True
+            engine.core.claim_cold()
     except (ColdUnavailable, StorageFull) as error:
         report.warn(f"the cold tier cannot be used: {error.message}")

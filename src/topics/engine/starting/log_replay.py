@@ -55,13 +55,14 @@ class ReplayedLog:
 def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, progress: Progress) -> ReplayedLog:
     """Raises `Damaged` when the log cannot be read as a whole."""
     fs, root = engine.directory.fs, engine.directory.root
-    assert engine.wal_files is not None
+    wal_files = engine.core.wal_files
+    assert wal_files is not None
     shard_count = _shard_count(engine, loaded)
     starts = loaded.start_positions(shard_count)
     found_count = found_shard_count(fs, root)
     for shard in range(found_count):
         finish_rewrites(fs, layout.shard_directory(root, shard, found_count))
-    replay = _Replay(engine, engine.wal_files, loaded.known_below_id, loaded.routers)
+    replay = _Replay(engine, wal_files, loaded.known_below_id, loaded.routers)
     readers = [
         ShardReader(fs, layout.shard_directory(root, shard, shard_count), start) for shard, start in enumerate(starts)
     ]
@@ -71,9 +72,9 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
         item.drop_open()
     for warning in replay.warnings:
         report.warn(warning)
-    engine.newest_ts = max(engine.newest_ts, replay.newest_ts)
+    engine.core.note_time(replay.newest_ts)
     in_order = sorted(replay.topics.values(), key=lambda item: item.topic.id)
-    engine.topics = {item.topic.name: item.topic for item in in_order}
+    engine.core.use_topics({item.topic.name: item.topic for item in in_order})
     return ReplayedLog(
         starts,
         ends,
@@ -186,19 +187,19 @@ class _Replay:
             raise Damaged(file.path, base + frame.offset, "a control frame that can be read", error.message) from error
 
     def _create(self, topic_id: int, create: control.TopicCreate) -> None:
-        self._engine.next_topic_id = max(self._engine.next_topic_id, topic_id + 1)
+        self._engine.core.note_topic_id(topic_id)
         if topic_id in self.topics or topic_id in self.removed:
             return
-        self._add(self._engine.new_topic(create.name, topic_id, create.epoch, stored_config(create.config)))
+        self._add(self._engine.topic_life.new_topic(create.name, topic_id, create.epoch, stored_config(create.config)))
 
     def _add(self, topic: Topic) -> TopicReplay:
-        topic.created = True
+        topic.writes.created()
         replay = self.topics[topic.id] = TopicReplay(topic, self._wal_files)
         return replay
 
     def _remove(self, topic_id: int) -> None:
         replay = self.topics.pop(topic_id, None)
-        self.removed[topic_id] = replay.topic.segments.segments if replay is not None else []
+        self.removed[topic_id] = replay.topic.live.segments.segments if replay is not None else []
 
     def _unknown(self, topic_id: int) -> TopicReplay | None:
         """A frame names a topic that is not there: it was removed long ago, or the frame that created it is lost."""
@@ -206,8 +207,8 @@ class _Replay:
             return None
         name = f"recovered-{topic_id}"
         self.warnings.append(f"frames of topic id {topic_id} without its creation: kept in topic {name}")
-        self._engine.next_topic_id = max(self._engine.next_topic_id, topic_id + 1)
-        return self._add(self._engine.new_topic(name, topic_id, 1, TopicConfig()))
+        self._engine.core.note_topic_id(topic_id)
+        return self._add(self._engine.topic_life.new_topic(name, topic_id, 1, TopicConfig()))
 
     def _apply(self, replay: TopicReplay, kind: FrameType, frame: Frame, data: bytes) -> None:
         if frame.flags & FLAG_FIRST:
@@ -222,7 +223,7 @@ class _Replay:
             if replay.topic.leases is not None:
                 replay.lease(control.decode(control.Lease, data))
         elif kind == FrameType.EVICT:
-            replay.evict = control.decode(control.Evict, data)
+            replay.note_evict(control.decode(control.Evict, data))
         elif kind == FrameType.CONFIG:
             replay.configure(control.decode(control.ConfigUpdate, data), frame.ts)
         elif kind == FrameType.DELETE:
@@ -236,8 +237,7 @@ class _Replay:
             replay.finish(frame.ts)
 
     def _put_router(self, state: control.RouterState) -> None:
-        routing = self._engine.routing
-        routing.next_router_id = max(routing.next_router_id, state.id + 1)
+        self._engine.routing.note_router_id(state.id)
         if state.id in self._removed_routers:
             return
         known = self.routers.get(state.id)
@@ -253,5 +253,5 @@ class _Replay:
         self._removed_routers.add(router_id)
         router = self.routers.pop(router_id, None)
         dest = self.topics.get(router.dest) if router is not None else None
-        if dest is not None:
-            dest.routers = [other for other in dest.routers if other is not router]
+        if router is not None and dest is not None:
+            dest.routers.remove(router)

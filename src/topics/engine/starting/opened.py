@@ -45,9 +45,8 @@ class OpenEngine:
         self.checkpointer.close()
         self.runner.close()
         self.engine.wal.close()
-        if self.engine.wal_files is not None:
-            self.engine.wal_files.close()
-        self.engine.cache.close()
+        self.engine.core.close_wal_files()
+        self.engine.core.cache.close()
         if self.engine.cold is not None:
             self.engine.cold.close()
         self.engine.directory.release()

@@ -117,10 +117,10 @@ def _unreadable_snapshot(path: str) -> StartRefused:
 def _view_topic(engine: Engine, topic: Topic, overlay: OverlayFs, fs: Fs, folder: str) -> TopicView:
     manifest = take_manifest(engine, topic.name)
     _check_tier(topic, engine)
-    for entry, state in zip(manifest["segments"], topic.segments.segments, strict=True):
+    for entry, state in zip(manifest["segments"], topic.live.segments.segments, strict=True):
         assert entry["first_seq"] == state.first_seq
         if state.tier == "hot":
-            stem = engine.cache.stem(topic.id, state.first_seq)
+            stem = engine.core.cache.stem(topic.id, state.first_seq)
             size = overlay.size(f"{stem}.data")
             if size < state.data_bytes:
                 raise Damaged(f"{stem}.data", size, f"{state.data_bytes} bytes", f"{size}")
@@ -128,7 +128,7 @@ def _view_topic(engine: Engine, topic: Topic, overlay: OverlayFs, fs: Fs, folder
                 # What an unfinished checkpoint left was taken in, or the index was built again: not in these files.
                 data, idx = (_read(overlay, f"{stem}.{kind}", entry[f"{kind}_len"]) for kind in ("data", "idx"))
                 entry["uri"] = _write_pair(engine, fs, folder, topic.id, state.first_seq, data, idx)
-    manifest["durable_seq"] = topic.head_seq if topic.config.durability == "fsync" else topic.checkpointed_seq
+    manifest["durable_seq"] = topic.head_seq if topic.config.durability == "fsync" else topic.live.checkpointed_seq
     manifest["segments"] += _tail_segments(engine, topic, fs, folder)
     manifest["checkpointed_seq"] = topic.head_seq
     config = msgspec.structs.asdict(topic.config) | {"durable": topic.config.durable}
@@ -138,7 +138,7 @@ def _view_topic(engine: Engine, topic: Topic, overlay: OverlayFs, fs: Fs, folder
 
 
 def _check_tier(topic: Topic, engine: Engine) -> None:
-    cold = [state for state in topic.segments.segments if state.tier == "cold"]
+    cold = [state for state in topic.live.segments.segments if state.tier == "cold"]
     if cold and engine.cold is None:
         raise StartRefused(
             f'topic "{topic.name}": seqs {cold[0].first_seq} to {cold[-1].last_seq} are in the cold tier, and nobody '
@@ -149,7 +149,7 @@ def _check_tier(topic: Topic, engine: Engine) -> None:
 def _tail_segments(engine: Engine, topic: Topic, fs: Fs, folder: str) -> list[dict[str, Any]]:
     """Records that are in no segment, as segments."""
     entries: list[dict[str, Any]] = []
-    cursor = topic.checkpointed_seq
+    cursor = topic.live.checkpointed_seq
     while cursor < topic.head_seq:
         page = topic.read(cursor, FRAMES_RECORDS_MAX, TAIL_SEGMENT_BYTES, None)
         if page.tombstone is not None and page.tombstone.reason == "corrupt":

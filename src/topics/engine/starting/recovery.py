@@ -65,7 +65,7 @@ def open_engine(
     try:
         cold = None if settings.cold_dir is None else CachedStore(open_tier(settings.cold_dir, fs))
         engine = Engine(directory, settings, runtime, clock, SegmentCache(fs, root, cold), cold)
-        engine.wal_files = WalFiles(fs)
+        engine.core.use_wal_files(WalFiles(fs))
         with _collector_paused():
             return _recover(engine, runner or WorkerRunner(directory.lock), progress or _no_progress)
     except OSError as error:
@@ -91,7 +91,7 @@ def _recover(engine: Engine, runner: JobRunner, progress: Progress) -> OpenEngin
     if snapshots.newest is not None:
         finish_shard_count_change(engine, report, snapshots.newest)
     shards = settle_shards(engine, report, log.ends, [*heads.frames, *routers.frames])
-    engine.wal = open_wal(engine, report, shards)
+    engine.core.use_wal(open_wal(engine, report, shards))
     base = _checkpoint_base(loaded, log)
     count_changes = len(shards.shards) != engine.settings.wal_shards
     if count_changes and engine.wal.failure() is None and shards.is_complete:
@@ -117,8 +117,8 @@ def _begin_to_serve(
     for topic_id, first_seq in loaded.replaced:
         checkpointer.segment_replaced(topic_id, first_seq, is_durable=True)
     for topic in engine.topics.values():
-        topic.shard = engine.wal.shard_for(topic.id)
-        engine.note_config(topic)
+        topic.use_shard(engine.wal.shard_for(topic.id))
+        engine.write_path.note_config(topic)
     remove_left_overs(engine, log.removed)
     engine.commits.resume()
     for warning in engine.staging.resume():

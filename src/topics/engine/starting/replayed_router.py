@@ -34,6 +34,14 @@ class ReplayedRouter:
         self.searched_seq = state.searched_seq
         self.evidence = state.evidence
 
+    def move(self, cursor: int, forwarded_total: int) -> None:
+        self.cursor = cursor
+        self.forwarded_total = forwarded_total
+
+    def note_dest_seq(self, dest_seq: int) -> None:
+        """Dest has records up to this seq."""
+        self.dest_seq = max(self.dest_seq, dest_seq)
+
     def change(self, state: RouterState) -> None:
         self.spec = state.spec
         self.cursor = state.cursor

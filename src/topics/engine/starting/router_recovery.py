@@ -27,14 +27,14 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from topics.engine.engine import Engine
-from topics.engine.routers.forwarding import Copies, Room, can_derive, may_be_full, note_hops, note_slots, take_slots
+from topics.engine.routers.copying import Copies, Room, note_slots, take_slots
+from topics.engine.routers.forwarding import can_derive, may_be_full
 from topics.engine.routers.router import Router, stored_spec
 from topics.engine.starting.heads import FrameToLog
 from topics.engine.starting.log_replay import ReplayedLog
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.fetch import Fetch
-from topics.engine.topic.tail import Tail
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, Damaged, FormatError
 from topics.formats import control, wal_frame
@@ -65,8 +65,8 @@ class _Rerun:
         # [first, last] holes of the source. The first pass tells dest of them.
         self.trims = trims
         # Records of dest up to this seq are in frames or segments.
-        assert dest.replayed is not None
-        self.held_seq = dest.replayed.end_seq - 1
+        assert dest.live.replayed is not None
+        self.held_seq = dest.live.replayed.end_seq - 1
         # Logged copies are not made again. Copies to an ephemeral dest are only counted.
         self.is_placed = can_derive(dest)
         is_counted = dest.config.durability == "ephemeral" and not may_be_full(dest)
@@ -98,9 +98,9 @@ def restore_routers(
         router = rerun.router
         if router.is_exact and router.searched_seq >= rerun.start_seq:
             # Records with higher seqs are all copies that this router made.
-            router.searched_seq = router.dest.head_seq
+            router.note_searched(router.dest.head_seq)
         if router.cursor > router.source.head_seq:
-            router.cursor = router.source.head_seq
+            router.move(router.source.head_seq, router.forwarded_total)
             frames.append(FrameToLog(router.dest.id, _state_frame(engine, rerun)))
         if router.cursor < router.source.head_seq:
             engine.forwarder.note_source(router.source)
@@ -138,12 +138,12 @@ def _attach_routers(
 
 def _take_in_adopted(engine: Engine, topic: Topic) -> None:
     """An unfinished checkpoint may have put copies that have no frame into segments."""
-    assert topic.replayed is not None
-    topic.head_seq = max(topic.head_seq, topic.replayed.end_seq - 1)
-    topic.tail = Tail(topic.head_seq + 1)
-    if topic.segments.segments:
-        topic.last_ts = max(topic.last_ts, topic.segments.segments[-1].last_ts)
-        engine.newest_ts = max(engine.newest_ts, topic.last_ts)
+    assert topic.live.replayed is not None
+    topic.live.raise_head(topic.live.replayed.end_seq - 1)
+    topic.live.begin_copies()
+    if topic.live.segments.segments:
+        topic.writes.note_time(topic.live.segments.segments[-1].last_ts)
+        engine.core.note_time(topic.writes.last_ts)
 
 
 def _state_frame(engine: Engine, rerun: _Rerun) -> bytes:
@@ -160,14 +160,11 @@ def _search(router: Router, item: ReplayedRouter) -> None:
     """
     dest = router.dest
     last_seq = min(item.dest_seq, dest.head_seq)
-    router.searched_seq = item.searched_seq
-    for source_seq, dest_seq in item.evidence:
-        if source_seq > router.cursor:
-            router.evidence.setdefault(source_seq, []).append(dest_seq)
+    router.restore_search(item.searched_seq, [pair for pair in item.evidence if pair[0] > router.cursor])
     while router.searched_seq < last_seq:
-        first_seq = max(router.searched_seq + 1, dest.first_live)
+        first_seq = max(router.searched_seq + 1, dest.live.first_live)
         if first_seq > last_seq:
-            router.searched_seq = last_seq
+            router.note_searched(last_seq)
             return
         try:
             found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
@@ -208,14 +205,13 @@ def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
     assert not isinstance(found, Fetch)
     form, slots = found
     copies = Copies(router.cursor)
-    live = [None if seq < source.delete_below else slot for seq, slot in enumerate(slots, first_seq)]
+    live = [None if seq < source.live.delete_below else slot for seq, slot in enumerate(slots, first_seq)]
     take_slots(router, copies, form, first_seq, live, rerun.room, stops_at_evidence=True)
     if copies.cursor == router.cursor:
         return False
     if rerun.is_placed:
         _place(rerun, copies)
-    router.cursor = copies.cursor
-    router.forwarded_total += len(copies.envelopes)
+    router.move(copies.cursor, router.forwarded_total + len(copies.envelopes))
     return True
 
 
@@ -225,26 +221,23 @@ def _place(rerun: _Rerun, copies: Copies) -> None:
     if not count:
         return
     dest = rerun.router.dest
-    if not dest.copied_first_seq:
-        # Also when a segment already holds the copies: no frame has the cursor of the router.
-        dest.copied_first_seq = rerun.start_seq + 1
-        dest.copied_by = rerun.router
     place = 0
     for seqs in _seqs_above(dest, rerun.dest_seq, count):
         skipped = min(max(rerun.held_seq + 1 - seqs.start, 0), len(seqs))
-        note_hops(dest, seqs.start, copies.hops[place : place + len(seqs)])
+        dest.links.note_hops(seqs.start, copies.hops[place : place + len(seqs)])
         if skipped < len(seqs):
             assert seqs.start + skipped == dest.head_seq + 1, "a gap here would become a silent loss"
             _append(dest, copies, place + skipped, place + len(seqs))
         place += len(seqs)
         rerun.dest_seq = seqs.stop - 1
-    dest.copied_last_seq = dest.head_seq
+    # Also when a segment already holds the copies: no frame has the cursor of the router.
+    dest.links.note_derived(rerun.router, rerun.start_seq + 1, dest.head_seq)
 
 
 def _seqs_above(dest: Topic, dest_seq: int, count: int) -> Iterable[range]:
     """The next `count` seqs above `dest_seq` that copies get. Seqs of lost ranges are skipped."""
     seq = dest_seq + 1
-    for first, last in dest.lost:
+    for first, last in dest.live.lost:
         if last < seq:
             continue
         before = range(seq, min(max(first, seq), seq + count))
@@ -261,16 +254,11 @@ def _append(dest: Topic, copies: Copies, start: int, end: int) -> None:
     """Appends the copies at places `start` to `end - 1`."""
     times: list[int] = []
     for ts in copies.source_times[start:end]:
-        times.append(max(dest.last_ts, ts))
-        dest.last_ts = times[-1]
+        dest.writes.note_time(ts)
+        times.append(dest.writes.last_ts)
     place = start
     for ts, group in groupby(times):
         batch = copies.batch(place, place + len(list(group)))
-        _, bodies = wal_frame.encode_appends(dest.id, dest.head_seq + 1, ts, batch, durable=False)
-        dest.tail.extend(bodies, batch.sizes, ts)
-        if batch.tags is not None:
-            for seq, tag in enumerate(batch.tags, dest.head_seq + 1):
-                if tag is not None:
-                    dest.tags.add(tag, seq)
-        dest.head_seq += len(bodies)
+        bodies = wal_frame.append_bodies(dest.id, dest.head_seq + 1, ts, batch, durable=False)
+        dest.live.add_copies(bodies, batch.sizes, ts, batch.tags)
         place += len(bodies)

@@ -24,7 +24,8 @@ def change_shard_count(engine: Engine, report: RecoveryReport, base: CheckpointB
     fs, root = engine.directory.fs, engine.directory.root
     old_wal = engine.wal
     old_count, new_count = len(old_wal.shards), engine.settings.wal_shards
-    runtime, engine.runtime = engine.runtime, InlineRuntime()
+    runtime = engine.runtime
+    engine.core.use_runtime(InlineRuntime())
     for shard in old_wal.shards:
         shard.use_background(InlineBackground())
     first_frame = max(position.frame for position in old_wal.positions) + 1
@@ -37,7 +38,7 @@ def change_shard_count(engine: Engine, report: RecoveryReport, base: CheckpointB
         if error.errno not in NO_SPACE or is_snapshot_written:
             raise
         report.warn(f"no room to change the log from {old_count} to {new_count} shards; it stays as it is")
-        engine.runtime = runtime
+        engine.core.use_runtime(runtime)
         for shard in old_wal.shards:
             shard.use_background(runtime.background(f"wal-{shard.index}"))
         checkpointer.close()
@@ -48,8 +49,8 @@ def change_shard_count(engine: Engine, report: RecoveryReport, base: CheckpointB
     _remove_layout(
         fs, root, [layout.shard_directory(root, shard, old_count) for shard in range(old_count)], first_frame
     )
-    engine.runtime = runtime
-    engine.wal = open_new_shards(engine, report, positions)
+    engine.core.use_runtime(runtime)
+    engine.core.use_wal(open_new_shards(engine, report, positions))
     return CheckpointBase(number, positions)
 
 

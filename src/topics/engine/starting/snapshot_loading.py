@@ -14,9 +14,8 @@ from topics.engine.engine import Engine
 from topics.engine.starting.adoption import adopt_segments, rebuild_states
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.starting.shard_count import found_shard_count
-from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.segment_set import SegmentSet
-from topics.engine.topic.topic import LiveBytes, Topic
+from topics.engine.topic.topic import Topic
 from topics.errors import Damaged, FormatError
 from topics.formats.control import RouterState
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, decode_topic, encode_topic
@@ -82,8 +81,8 @@ def load_topics(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapsho
 
 def _load_snapshot(engine: Engine, report: RecoveryReport, snapshot: Snapshot) -> LoadedTopics:
     report.snapshot_number = snapshot.number
-    engine.next_topic_id = snapshot.next_topic_id
-    engine.routing.next_router_id = snapshot.next_router_id
+    engine.core.note_topic_id(snapshot.next_topic_id - 1)
+    engine.routing.note_router_id(snapshot.next_router_id - 1)
     loader = _TopicLoader(engine, report, frozenset(_topics_with_directory(engine)))
     unused: dict[int, bytes] = {}
     # Every entry is decoded before the files of any topic are changed: a refused start changes nothing.
@@ -99,7 +98,7 @@ def _rebuild(engine: Engine, report: RecoveryReport, number: int) -> LoadedTopic
     fs, root = engine.directory.fs, engine.directory.root
     report.warn("no snapshot is readable: topics are rebuilt from their segments, and their floors are guesses")
     states, next_topic_id = rebuild_states(fs, root, report.warn)
-    engine.next_topic_id = next_topic_id
+    engine.core.note_topic_id(next_topic_id - 1)
     loader = _TopicLoader(engine, report, frozenset())
     for state in states:
         loader.load(state)
@@ -157,11 +156,12 @@ class _TopicLoader:
         engine = self._engine
         state, dropped = self._adopt(noted)
         self._set_missing_aside(state)
-        topic = restore_topic(state, SegmentSet(engine.cache, state.id, state.segments), engine.live_bytes)
-        topic.segments.dropped += dropped
+        core = engine.core
+        topic = Topic.from_snapshot(state, SegmentSet(core.cache, state.id, state.segments), core.live_bytes)
+        topic.live.segments.dropped += dropped
         self._evict_floors[state.id] = max(state.cap_floor, state.ttl_floor, state.trim_floor)
-        engine.topics[topic.name] = topic
-        engine.newest_ts = max(engine.newest_ts, topic.last_ts)
+        core.add_topic(topic)
+        core.note_time(topic.writes.last_ts)
 
     def _adopt(self, state: TopicState) -> tuple[TopicState, list[SegmentState]]:
         """The state in line with the files, and the segments whose files are left to be removed."""
@@ -191,7 +191,7 @@ class _TopicLoader:
         engine = self._engine
         found: list[SegmentState] = []
         for segment in state.segments:
-            path = f"{engine.cache.stem(state.id, segment.first_seq)}.data"
+            path = f"{engine.core.cache.stem(state.id, segment.first_seq)}.data"
             if segment.tier == "hot" and not engine.directory.fs.exists(path):
                 key = layout.segment_object(state.id, segment.first_seq, "data")
                 if engine.cold is None or not engine.cold.exists(key):
@@ -200,31 +200,3 @@ class _TopicLoader:
                 segment.tier = "cold"
             found.append(segment)
         state.segments = found
-
-
-def restore_topic(state: TopicState, segments: SegmentSet, live_bytes: LiveBytes) -> Topic:
-    """The topic of a snapshot entry. `finish_topic` counts its records once the WAL is replayed."""
-    topic = Topic(state.name, state.id, state.epoch, stored_config(state.config), segments, live_bytes)
-    topic.created = True
-    topic.head_seq = state.head_seq
-    topic.logged_last_seq = state.checkpointed_seq
-    topic.checkpointed_seq = state.checkpointed_seq
-    topic.last_ts = state.last_ts
-    topic.cap_floor, topic.ttl_floor, topic.trim_floor = state.cap_floor, state.ttl_floor, state.trim_floor
-    topic.delete_below = state.delete_below
-    topic.first_live = state.first_live
-    topic.ceiling = topic.ceiling_asked = state.ceiling
-    topic.lost = [(first, last) for first, last in state.lost]
-    topic.keys = {key.key: key for key in state.keys}
-    topic.groups = {group.name: group for group in state.groups}
-    topic.writers = {writer.name: writer for writer in state.writers}
-    if topic.leases is not None:
-        topic.leases.ceiling = state.lease_ceiling
-        topic.leases.moved.update(state.moved)
-        for lease in state.leases:
-            topic.leases.restore(lease)
-    if any(segment.tagged_count and not segment.sealed for segment in state.segments):
-        topic.tags_missing_to = state.checkpointed_seq
-    segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
-    topic.hops = HopRuns(state.hops) if state.hops else None
-    return topic

@@ -11,14 +11,13 @@ from typing import Final
 
 from topics.engine.config import stored_config
 from topics.engine.groups import apply_update
-from topics.engine.queues.queues import replay_lease
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.topic.hops import HopRuns
-from topics.engine.topic.replayed import Replayed, WalFiles
+from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.formats import control, envelope
 from topics.formats.record_layout import FLAG_TAG
-from topics.formats.snapshot import KeyState, WriterState
+from topics.formats.snapshot import WriterState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame
 
 _META: Final = envelope.META
@@ -55,8 +54,8 @@ class TopicReplay:
 
     def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
         self.topic = topic
-        self.next_seq = topic.checkpointed_seq + 1
-        self.replayed = topic.replayed = Replayed(wal_files, self.next_seq)
+        self.replayed = topic.live.begin_replay(wal_files)
+        self.next_seq = self.replayed.first_seq
         # First seq of the write whose last frame was not read yet; None when no write is open.
         self.open_seq: int | None = None
         self.open_tags: list[tuple[bytes, int]] = []
@@ -104,24 +103,19 @@ class TopicReplay:
         topic = self.topic
         if self.routers:
             self._finish_copies()
-        last_seq = self.next_seq - 1
-        if last_seq > topic.head_seq:
-            topic.head_seq = last_seq
-            topic.logged_last_seq = last_seq
-        if ts > topic.last_ts:
-            topic.last_ts = ts
+        topic.live.note_replayed(self.next_seq - 1)
+        topic.writes.note_time(ts)
         for tag, seq in self.open_tags:
-            topic.tags.add(tag, seq)
+            topic.live.tags.add(tag, seq)
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
-            topic.keys[self.key] = KeyState(self.key, ts, self.first_seq, count, self.last_seq)
+            topic.keys.note(self.key, ts, self.first_seq, count, self.last_seq)
         if self.writer is not None:
             name, first_seq = self.writer.writer, self.writer.first_seq
             topic.writers[name] = WriterState(name, self.writer.epoch, first_seq, self.last_seq or first_seq - 1)
             self.writer = None
         if self.evict is not None:
-            topic.cap_floor = max(topic.cap_floor, self.evict.cap_floor)
-            topic.ttl_floor = max(topic.ttl_floor, self.evict.ttl_floor)
+            topic.live.note_floors(cap_floor=self.evict.cap_floor, ttl_floor=self.evict.ttl_floor)
         if self.dead_letter is not None:
             self.dead_letters.append(self.dead_letter)
             self.dead_letter = None
@@ -138,7 +132,7 @@ class TopicReplay:
         copies, last_seq = self.copies, self.last_seq
         self.copies = None
         if self.evict is not None and self.evict.trim_floor:
-            self.topic.trim_floor = max(self.topic.trim_floor, self.evict.trim_floor)
+            self.topic.live.note_floors(trim_floor=self.evict.trim_floor)
             self.trims.append((self.evict.trim_first, self.evict.trim_floor))
             copies = self.evict.copies or copies
         if copies is not None:
@@ -148,12 +142,12 @@ class TopicReplay:
                 self._append_holes(last_seq)
             for router in self.routers:
                 if router.id == copies.router:
-                    router.cursor = copies.cursor
-                    router.forwarded_total = copies.forwarded_total
+                    router.move(copies.cursor, copies.forwarded_total)
             if copies.hops:
-                self.topic.hops = HopRuns([*_runs_below(self.topic.hops, copies.hops[0][0]), *copies.hops])
+                links = self.topic.links
+                links.restore_hops([*_runs_below(links.hops, copies.hops[0][0]), *copies.hops])
         for router in self.routers:
-            router.dest_seq = max(router.dest_seq, last_seq)
+            router.note_dest_seq(last_seq)
 
     def _append_holes(self, last_seq: int) -> None:
         self.replayed.append_holes(last_seq + 1 - self.next_seq)
@@ -167,63 +161,60 @@ class TopicReplay:
         self.key, self.dead_letter, self.copies = note.key, note.dead_letter, note.copies
         self.writer = note.writer
 
+    def note_evict(self, evict: control.Evict) -> None:
+        self.evict = evict
+
     def lease(self, lease: control.Lease) -> None:
         assert self.topic.leases is not None
-        replay_lease(self.topic.leases, lease)
+        self.topic.leases.replay(lease)
 
     def configure(self, update: control.ConfigUpdate, ts: int) -> None:
         topic = self.topic
-        topic.forget_keys(ts)
-        topic.config = stored_config(update.config)
-        topic.forget_keys(ts)
-        topic.cap_floor = max(topic.cap_floor, update.cap_floor)
-        topic.ttl_floor = max(topic.ttl_floor, update.ttl_floor)
+        topic.replay_config(stored_config(update.config), ts)
+        topic.live.note_floors(cap_floor=update.cap_floor, ttl_floor=update.ttl_floor)
         if topic.leases is not None and not topic.config.leases_durable:
             # Later changes of these leases were not logged.
             topic.leases.forget_all()
-        if topic.config.durability != "disk":
-            # This frame and all older ones are synced, so no reservation is needed: see `Topic.apply_config`.
-            topic.ceiling = 0
         if update.unlogged_last_seq >= self.next_seq:
             # Records written while the topic was ephemeral were only in memory.
-            topic.lost.append((self.next_seq, update.unlogged_last_seq))
+            topic.live.note_lost(self.next_seq, update.unlogged_last_seq)
             self._jump(update.unlogged_last_seq)
 
     def head(self, head: control.Head) -> None:
         topic = self.topic
-        topic.ceiling = max(topic.ceiling, head.ceiling)
+        topic.writes.raise_ceiling(head.ceiling)
         if not head.lost_first:
             return
         if head.ceiling > self.next_seq:
             # The range begins at the first seq that has no record now: on a full disk, copies that an unfinished
             # checkpoint left were not taken in.
-            topic.lost.append((self.next_seq, head.ceiling - 1))
+            topic.live.note_lost(self.next_seq, head.ceiling - 1)
             self._jump(head.ceiling - 1)
         else:
             # An unfinished checkpoint holds records with higher seqs than the range.
-            topic.lost.append((head.lost_first, head.ceiling - 1))
+            topic.live.note_lost(head.lost_first, head.ceiling - 1)
 
     def _jump(self, head_seq: int) -> None:
         """Raises the head over seqs without records. Derived copies with lower seqs are still valid: routers go on
         from their cursor, and their next copy follows the new head."""
         self._append_holes(head_seq)
-        self.topic.head_seq = max(self.topic.head_seq, head_seq)
+        self.topic.live.raise_head(head_seq)
 
     def delete(self, delete: control.Delete) -> None:
         """Marks the records that a logged delete removed. Which of them were live is counted after the replay."""
         topic, replayed = self.topic, self.replayed
-        topic.ttl_floor = max(topic.ttl_floor, delete.ttl_floor)
+        topic.live.note_floors(ttl_floor=delete.ttl_floor)
         bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
         if delete.seqs is not None:
             seqs = [seq for seq in sorted(delete.seqs) if seq < delete.bound]
         elif delete.tag is not None:
-            seqs = topic.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound)
+            seqs = topic.live.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound)
         elif delete.tag_prefix is not None:
-            seqs = topic.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound)
+            seqs = topic.live.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound)
         else:
-            topic.delete_below = max(topic.delete_below, min(bound, self.next_seq))
+            topic.live.note_delete_below(min(bound, self.next_seq))
             return
-        active = topic.active_segment()
+        active = topic.live.active_segment()
         if delete.seqs is None and active is not None and active.tagged_count:
             # An unfinished checkpoint may have set the delete bytes already. The tags of the active segment come from
             # its live frames, so they do not name these records, but the noted numbers still count them.
@@ -233,9 +224,9 @@ class TopicReplay:
                 replayed.kill(seq)
             if topic.leases is not None:
                 topic.leases.forget(seq)
-        filed = [seq for seq in seqs if seq <= topic.checkpointed_seq]
+        filed = [seq for seq in seqs if seq <= topic.live.checkpointed_seq]
         if filed:
-            topic.segments.mark_pending(filed)
+            topic.live.segments.mark_pending(filed)
             self.needs_recount = True
 
     # Append frames.

@@ -295,6 +295,11 @@ class SegmentSet:
         if doomed:
             self.drop(doomed)
 
+    def take_dropped(self) -> list[SegmentState]:
+        """Dropped segments, for the caller to remove their files."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
     def live_numbers(self) -> tuple[int, int]:
         return sum(s.live_count for s in self.segments), sum(s.live_bytes for s in self.segments)
 

@@ -1,8 +1,8 @@
 """Staged records: durable, and invisible until their writer commits them (see `commits`).
 
-A writer hands over its work in chunks, each of which belongs to an epoch of the writer, a part of the epoch, and an
-attempt at the part. Which attempts count is said by the commit: others are left over, and go with the epoch. A chunk
-goes when its epoch is committed or aborted, with its topic, and a day after it was last touched.
+A writer hands over its work in chunks. Each chunk belongs to an epoch of the writer, a part of the epoch, and an
+attempt at the part. The commit says which attempts count; chunks of other attempts are removed with the epoch. A chunk
+is removed when its epoch is committed or aborted, with its topic, and a day after it was last touched.
 
 Owner only; files are written and removed in the background, in that order.
 """
@@ -12,8 +12,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
+from topics.engine.completions import Done
+from topics.engine.core import Core
+from topics.engine.topic.topic import Topic
 from topics.errors import InvalidRequest, StageIncomplete, StorageFull, Throttled, TopicNotFound, TopicsError
 from topics.formats.records import RecordBatch
 from topics.limits import STAGED_CHUNKS_MAX, STAGED_KEEP_MS, STAGED_SWEEP_MS, STAGED_TOUCH_MS, WRITER_NAME_BYTES_MAX
@@ -21,13 +25,9 @@ from topics.storage.background import Background
 from topics.storage.fs import NO_SPACE
 from topics.storage.staged_chunks import ChunkId, find_chunks, remove_chunks, write_chunk
 
-if TYPE_CHECKING:
-    from topics.engine.engine import Engine
-    from topics.engine.topic.topic import Topic
-
 logger = logging.getLogger(__name__)
 
-Done = Callable[[Any], None]
+T = TypeVar("T")
 
 WRITER_NAME_PATTERN: Final = "[A-Za-z0-9._:-]{1,128}"
 _WRITER_NAME: Final = re.compile(WRITER_NAME_PATTERN)
@@ -40,14 +40,14 @@ def check_writer_name(name: str) -> None:
 
 
 class Place(NamedTuple):
-    """Where a chunk stands in its epoch."""
+    """The place of a chunk in its epoch."""
 
     part: int
     attempt: int
     chunk: int
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """What a commit takes of a part: so many chunks of one attempt, numbered from 0, with so many records in all."""
 
     part: int
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 class StagedChunk(NamedTuple):
-    """`deduped`: it was there, or its epoch is committed; nothing was written now."""
+    """`deduped`: the chunk was staged before, or its epoch is committed; this call wrote nothing."""
 
     records: int
     deduped: bool
@@ -74,13 +74,15 @@ class _Work(NamedTuple):
         return ChunkId(self.topic.id, self.writer, self.epoch, *place)
 
 
-class _Chunk:
+class _StagedFile:
+    """What is known of a chunk's file."""
+
     __slots__ = ("records", "size_bytes", "touched_ms", "written_ms")
 
     def __init__(self, records: int, size_bytes: int, written_ms: int) -> None:
         self.records = records
         self.size_bytes = size_bytes
-        # What its file says, and what is true.
+        # When the file was written, and when a writer last asked for the chunk.
         self.written_ms = written_ms
         self.touched_ms = written_ms
 
@@ -88,16 +90,16 @@ class _Chunk:
 class Staging:
     """The staged chunks of all topics of an engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._chunks: dict[_Work, dict[Place, _Chunk]] = {}
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._chunks: dict[_Work, dict[Place, _StagedFile]] = {}
         self._count = 0
-        # Chunks that are being written, and who wants to know.
-        self._writing: dict[ChunkId, list[Done]] = {}
-        # What a commit is reading stays until it is done with it.
+        # Chunks that are being written, and the callbacks that wait for them.
+        self._writing: dict[ChunkId, list[Done[StagedChunk]]] = {}
+        # Epochs that a commit is reading: their chunks stay.
         self._committing: set[_Work] = set()
         self._background: Background | None = None
-        self._swept_ms = engine.clock.monotonic_ms()
+        self._swept_ms = core.clock.monotonic_ms()
 
     # Staging.
 
@@ -107,31 +109,31 @@ class Staging:
         writer: str,
         place: tuple[int, int, int, int],
         batch: RecordBatch,
-        done: Done,
+        done: Done[StagedChunk],
     ) -> None:
         """Keeps the records under (epoch, part, attempt, chunk). `done(StagedChunk)` once they are durable."""
-        engine = self._engine
-        engine.check_open()
+        core = self._core
+        core.check_open()
         check_writer_name(writer)
-        topic = engine.topic(name)
+        topic = core.topic(name)
         committed = topic.writers.get(writer)
         epoch, *rest = place
         if committed is not None and epoch <= committed.epoch:
-            # Its commit will add nothing either.
-            done(StagedChunk(len(batch), deduped=True))
+            # A commit of this epoch would add nothing either.
+            core.answer(done, StagedChunk(len(batch), deduped=True))
             return
-        now_ms = engine.now_ms()
+        now_ms = core.now_ms()
         work = _Work(topic, writer, epoch)
         known = self._chunks.get(work, {}).get(Place(*rest))
         if known is not None:
             known.touched_ms = now_ms
             if now_ms - known.written_ms < STAGED_TOUCH_MS:
-                done(StagedChunk(known.records, deduped=True))
+                core.answer(done, StagedChunk(known.records, deduped=True))
                 return
         chunk = work.chunk(Place(*rest))
         waiting = self._writing.get(chunk)
         if waiting is not None:
-            waiting.append(lambda result: done(_repeated(result)))
+            waiting.append(partial(_answer_repeat, done))
             return
         if known is None and self._count + len(self._writing) >= STAGED_CHUNKS_MAX:
             raise Throttled(
@@ -139,13 +141,13 @@ class Staging:
                 {"limit": "staged_chunks", "max": STAGED_CHUNKS_MAX},
             )
         self._writing[chunk] = [done]
-        fs, root = engine.directory.fs, engine.directory.root
+        fs, root = core.directory.fs, core.directory.root
         self._run(
             lambda: write_chunk(fs, root, chunk, batch, now_ms),
-            lambda result: self._written(topic, chunk, _Chunk(len(batch), batch.size_bytes, now_ms), result),
+            lambda result: self._written(topic, chunk, _StagedFile(len(batch), batch.size_bytes, now_ms), result),
         )
 
-    def _written(self, topic: Topic, chunk: ChunkId, state: _Chunk, result: object) -> None:
+    def _written(self, topic: Topic, chunk: ChunkId, state: _StagedFile, result: object) -> None:
         waiting = self._writing.pop(chunk)
         answer: StagedChunk | TopicsError
         if isinstance(result, OSError) and result.errno in NO_SPACE:
@@ -153,20 +155,20 @@ class Staging:
         elif isinstance(result, BaseException):
             logger.error("a chunk cannot be staged", exc_info=result)
             answer = TopicsError("the records could not be staged; see the log of the server")
-        elif self._engine.topics.get(topic.name) is not topic:
+        elif not self._core.is_current(topic):
             self._remove([chunk])
             answer = TopicNotFound(topic.name)
         elif (committed := topic.writers.get(chunk.writer)) is not None and chunk.epoch <= committed.epoch:
-            # Meanwhile, from another attempt.
+            # Another attempt was committed meanwhile.
             self._remove([chunk])
             answer = StagedChunk(state.records, deduped=True)
         else:
             self._add(topic, chunk, state)
             answer = StagedChunk(state.records, deduped=False)
         for done in waiting:
-            done(answer)
+            self._core.answer(done, answer)
 
-    def _add(self, topic: Topic, chunk: ChunkId, state: _Chunk) -> None:
+    def _add(self, topic: Topic, chunk: ChunkId, state: _StagedFile) -> None:
         chunks = self._chunks.setdefault(_Work(topic, chunk.writer, chunk.epoch), {})
         place = Place(*chunk[3:])
         if place not in chunks:
@@ -175,13 +177,15 @@ class Staging:
 
     # Taking.
 
-    def chunks_of(self, topic: Topic, writer: str, epoch: int, parts: list[Part]) -> tuple[list[ChunkId], int, int]:
+    def chunks_of(
+        self, topic: Topic, writer: str, epoch: int, parts: list[StagedPart]
+    ) -> tuple[list[ChunkId], int, int]:
         """(chunks, records, accounted bytes) of the parts, in the order of their numbers. Raises `StageIncomplete`."""
         work = _Work(topic, writer, epoch)
         staged = self._chunks.get(work, {})
         found: list[ChunkId] = []
         records = size_bytes = 0
-        now_ms = self._engine.now_ms()
+        now_ms = self._core.now_ms()
         for part in sorted(parts):
             chunks = []
             for number in range(part.chunks):
@@ -200,32 +204,32 @@ class Staging:
         return found, records, size_bytes
 
     def hold(self, topic: Topic, writer: str, epoch: int) -> None:
-        """Nothing of the epoch goes until `release`."""
+        """No chunk of the epoch is removed until `release`."""
         self._committing.add(_Work(topic, writer, epoch))
 
     def release(self, topic: Topic, writer: str, epoch: int) -> None:
         self._committing.discard(_Work(topic, writer, epoch))
 
-    # Letting go.
+    # Removing.
 
     def forget_chunk(self, topic: Topic, chunk: ChunkId) -> None:
-        """One that cannot be read: it may be staged again."""
+        """A chunk that cannot be read: it may be staged again."""
         chunks = self._chunks.get(_Work(topic, chunk.writer, chunk.epoch), {})
         if chunks.pop(Place(*chunk[3:]), None) is not None:
             self._count -= 1
             self._remove([chunk])
 
     def forget_committed(self, topic: Topic, writer: str, epoch: int) -> None:
-        """What was committed, and what was left over on the way there."""
+        """The chunks of committed epochs, also those of attempts that did not count."""
         self._forget(lambda work: work.topic is topic and work.writer == writer and work.epoch <= epoch)
 
     def forget_topic(self, topic: Topic) -> None:
         self._forget(lambda work: work.topic is topic)
 
     def abort(self, writer: str, epoch: int, may_name: Callable[[str], bool]) -> int:
-        """Lets go of what is staged of an epoch, for topics that the caller may name, unless a commit is taking it; how
-        many chunks that was."""
-        self._engine.check_open()
+        """Removes the chunks of an epoch in every topic that the caller may name, unless a commit is reading them; how
+        many chunks."""
+        self._core.check_open()
         check_writer_name(writer)
         return self._forget(lambda work: work.writer == writer and work.epoch == epoch and may_name(work.topic.name))
 
@@ -238,18 +242,18 @@ class Staging:
 
     def _remove(self, chunks: list[ChunkId]) -> None:
         if chunks:
-            fs, root = self._engine.directory.fs, self._engine.directory.root
+            fs, root = self._core.directory.fs, self._core.directory.root
             self._run(lambda: remove_chunks(fs, root, chunks), _removed)
 
     def tick(self) -> None:
-        """Lets go of what nobody has touched for a day."""
-        now_ms = self._engine.clock.monotonic_ms()
+        """Removes chunks that no writer has touched for a day."""
+        now_ms = self._core.clock.monotonic_ms()
         if now_ms - self._swept_ms >= STAGED_SWEEP_MS:
             self._swept_ms = now_ms
             self._sweep()
 
     def _sweep(self) -> None:
-        before_ms = self._engine.now_ms() - STAGED_KEEP_MS
+        before_ms = self._core.now_ms() - STAGED_KEEP_MS
         for work in [work for work in self._chunks if work not in self._committing]:
             chunks = self._chunks[work]
             old = [place for place, chunk in chunks.items() if chunk.touched_ms < before_ms]
@@ -263,18 +267,18 @@ class Staging:
     # Starting and stopping.
 
     def resume(self) -> Iterator[str]:
-        """Once the topics are recovered: what is staged still. Yields what a start should warn of.
+        """Once the topics are recovered: finds the staged chunks. Yields what a start should warn of.
 
         A crash may have come between a commit and the removal of its chunks.
         """
-        engine = self._engine
-        fs, root = engine.directory.fs, engine.directory.root
+        core = self._core
+        fs, root = core.directory.fs, core.directory.root
         found = find_chunks(fs, root)
         for reason in found.bad:
             yield f"a staged chunk is unreadable and counts as not staged: {reason}"
-        topics = {topic.id: topic for topic in engine.topics.values()} if found.heads else {}
+        topics = {topic.id: topic for topic in core.topics.values()} if found.heads else {}
         doomed: list[ChunkId] = []
-        before_ms = engine.now_ms() - STAGED_KEEP_MS
+        before_ms = core.now_ms() - STAGED_KEEP_MS
         for head in found.heads:
             chunk = ChunkId(head.topic_id, head.writer, head.epoch, head.part, head.attempt, head.chunk)
             topic = topics.get(head.topic_id)
@@ -283,25 +287,25 @@ class Staging:
             if topic is None or is_over or head.ts < before_ms:
                 doomed.append(chunk)
             else:
-                self._add(topic, chunk, _Chunk(head.records, head.size_bytes, head.ts))
+                self._add(topic, chunk, _StagedFile(head.records, head.size_bytes, head.ts))
         remove_chunks(fs, root, doomed)
 
-    def _run(self, work: Callable[[], Any], done: Done) -> None:
+    def _run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         if self._background is None:
-            self._background = self._engine.runtime.background("stage")
+            self._background = self._core.runtime.background("stage")
         self._background.run(work, done)
 
     def close(self) -> None:
-        """Not on the owner's turn: its thread may need it to end."""
+        """Not on the owner's turn: the background thread may need the owner to end."""
         if self._background is not None:
             self._background.close()
 
 
-def _repeated(result: StagedChunk | TopicsError) -> StagedChunk | TopicsError:
-    return result if isinstance(result, TopicsError) else StagedChunk(result.records, deduped=True)
+def _answer_repeat(done: Done[StagedChunk], result: StagedChunk | TopicsError) -> None:
+    done(result if isinstance(result, TopicsError) else StagedChunk(result.records, deduped=True))
 
 
-def _incomplete(part: Part, reason: str) -> StageIncomplete:
+def _incomplete(part: StagedPart, reason: str) -> StageIncomplete:
     return StageIncomplete(
         f"part {part.part}, attempt {part.attempt}: {reason}; stage it again, then commit again",
         {"part": part.part, "attempt": part.attempt, "chunks": part.chunks, "records": part.records},

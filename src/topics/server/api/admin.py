@@ -34,8 +34,10 @@ class AdminApi:
             members = {
                 "topic": topic.name,
                 "head_seq": topic.head_seq,
-                "sealed_seq": max((state.last_seq for state in topic.segments.segments if state.sealed), default=0),
-                "segments": sum(state.sealed for state in topic.segments.segments),
+                "sealed_seq": max(
+                    (state.last_seq for state in topic.live.segments.segments if state.sealed), default=0
+                ),
+                "segments": sum(state.sealed for state in topic.live.segments.segments),
             }
             reply(exchange, 200, members)
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from topics.engine.queues.queues import Claimed, Extended, Queues, Settled
+from topics.engine.queues.jobs import Claimed, Extended, Settled
+from topics.engine.queues.queues import Queues
 from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.protocol.job_text import job_text, lease_id_of
 from topics.protocol.record_text import json_string
@@ -57,7 +58,7 @@ class QueuesApi:
         claim = queues.claim(exchange.name, body.node, max_jobs, body.lease_ms, partial(self._claimed, exchange))
 
         def gone() -> None:
-            claim.is_cancelled = True
+            claim.cancel()
 
         if not exchange.answered:
             exchange.on_gone = gone

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
-from topics.engine.engine import Deleted, Engine
+from topics.engine.engine import Engine
 from topics.engine.topic.page import Page, Tombstone
-from topics.engine.writing.staged import Appended
+from topics.engine.topic.write import Appended
+from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.record_text import json_string, record_texts
 from topics.protocol.request_body import DELETE_DECODER, DIFF_DECODER, DiffBody

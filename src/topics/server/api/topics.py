@@ -146,7 +146,7 @@ def _state_members(engine: Engine, topic: Topic) -> dict[str, Any]:
         "bytes": topic.size_bytes,
         "config": config_members(topic.config),
         "effective_priority": engine.effective_priority(topic),
-        "last_write_ts": topic.last_write_ts,
+        "last_write_ts": topic.writes.last_write_ts,
         "last_read_ts": topic.last_read_ts,
     }
     if topic.config.type == "queue":

@@ -172,7 +172,7 @@ class WatchApi:
         engine = self._app.open_engine().engine
         if not self._is_told_of_topics:
             self._is_told_of_topics = True
-            engine.on_topic_created.append(self._offer_soon)
+            engine.on_topic_created(self._offer_soon)
         for prefix in session.prefixes:
             for name in engine.names_after(prefix, None, self._topics_max + 1):
                 self._maybe_add(session, engine.topics[name])

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from topics.engine.queues.queues import Claim, Claimed, Queues
+from topics.engine.queues.jobs import Claim, Claimed
+from topics.engine.queues.queues import Queues
 from topics.errors import Closed, NotAQueue, TopicNotFound, TopicsError
 from topics.protocol.job_text import job_text
 from topics.protocol.record_text import json_string
@@ -181,7 +182,7 @@ class _Worker:
     def _stop(self) -> None:
         self._is_over = True
         if self._claim is not None:
-            self._claim.is_cancelled = True
+            self._claim.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self._heartbeat.stop()

@@ -12,7 +12,7 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.writing.commits import Committed
-from topics.engine.writing.staging import Part, StagedChunk
+from topics.engine.writing.staging import StagedChunk, StagedPart
 from topics.errors import Forbidden, TopicsError
 from topics.protocol.request_body import ABORT_DECODER, EPOCH_DECODER, AbortBody, EpochBody, StageBody
 from topics.protocol.write_body import decode_stage
@@ -71,7 +71,7 @@ class WritersApi:
         body: EpochBody = EPOCH_DECODER.decode(exchange.body)
         if not _key_of(exchange).may_name(body.topic):
             raise Forbidden(f'the key is not for the topic "{body.topic}"', {"topic": body.topic})
-        parts = [Part(part.part, part.attempt, part.chunks, part.records) for part in body.parts]
+        parts = [StagedPart(part.part, part.attempt, part.chunks, part.records) for part in body.parts]
         done = partial(self._committed, exchange)
         self._engine.commits.commit(body.topic, exchange.name, body.epoch, parts, done)
 

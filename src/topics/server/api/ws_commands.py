@@ -12,7 +12,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from topics.engine.writing.staged import Appended
+from topics.engine.topic.write import Appended
 from topics.errors import Forbidden, InvalidRequest, Throttled, TopicNotFound, TopicsError
 from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
 from topics.protocol.write_body import WriteRequest, checked_publish

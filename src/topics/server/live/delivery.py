@@ -476,7 +476,9 @@ class Hub:
         seq = int(str(error.detail["seq"]))
         topic = self.engine.topic(subscription.name)
         first_seq = 1 if subscription.cursor > topic.head_seq else subscription.cursor + 1
-        is_behind_gap = subscription.cursor > topic.head_seq or first_seq < topic.evict_floor or bool(topic.lost)
+        is_behind_gap = (
+            subscription.cursor > topic.head_seq or first_seq < topic.live.evict_floor or bool(topic.live.lost)
+        )
         gap_from = first_seq if is_behind_gap else seq
         subscription.cursor = seq
         subscription.is_caught_up = False

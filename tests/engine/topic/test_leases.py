@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.engine.queues import leases
-from topics.engine.queues.leases import LeaseTable
+from topics.engine.topic import leases
+from topics.engine.topic.leases import LeaseTable
 from topics.formats.snapshot import LeaseState
 
 

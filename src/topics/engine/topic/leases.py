@@ -1,30 +1,32 @@
 """The lease table of one queue: which jobs were handed out, to whom and until when, and which came back.
 
-It is the fold of the queue's lease events (log-semantics.md §14). Pure: it knows no files, no log and no clock;
-times are passed in, in milliseconds. Which jobs are live is the topic's business, which tells the table about every
-one that goes (`forget`, `forget_below`).
+It is what all lease events of the queue add up to. Pure: it knows no files, no log and no clock; times are passed in,
+in milliseconds. The topic knows which jobs are live, and tells the table about every job that is gone (`forget`,
+`forget_below`).
 
 Rules of this file:
 
-1. A live job is in the table once it was handed out, until it is gone. The others are those at or behind `cursor` that
-   are not in the table: they were never delivered.
+1. A live job is in the table once it was handed out, until it is gone. Live jobs with a seq of at least `cursor` that
+   are not in the table were never delivered.
 2. A job has at most one lease. A lease id is given out once.
-3. Whatever ends by itself (a lease, a delay) ends in `refresh`, and nowhere else.
-4. While an event about a job is being logged the job is *held*: it keeps its lease, its time does not run out, and
-   nobody else can act on it.
+3. A lease or a delay whose time is over ends in `refresh`, and nowhere else.
+4. While an event about a job is being logged the job is *held*: it keeps its lease, its time does not run out, and no
+   other call can act on it.
 
-Every step costs at most the logarithm of the jobs in the table. Three heaps hold entries that mean nothing any more
-until those come first, or are the larger part; then the heap is made anew.
+Only this module assigns the fields of `LeaseTable` and `Lease`. Every step costs at most the logarithm of the jobs in
+the table. The three heaps keep entries that are out of date until those come first, or are the larger part; then the
+heap is made anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from topics.formats.control import Lease as LeaseEvent
 from topics.formats.snapshot import LeaseState
 
-# Heaps smaller than this are not worth tidying up.
+# Heaps with fewer entries are not made anew.
 TIDY_ENTRIES_MIN: Final = 1024
 
 
@@ -45,7 +47,7 @@ _DELAYED: Final = State.DELAYED
 
 
 class Lease:
-    """What is known of a job that was handed out at least once."""
+    """A job that was handed out at least once."""
 
     __slots__ = ("deliveries", "lease_id", "node", "seq", "state", "until_ms")
 
@@ -53,7 +55,7 @@ class Lease:
         self.seq = seq
         self.state = _RETURNED
         self.deliveries = 0
-        # The last one that was given out for this job, also when it has ended.
+        # The newest lease id of this job, also when that lease has ended.
         self.lease_id = 0
         self.node = ""
         # Leased: the last millisecond of the lease. Delayed: the first one at which the job is ready.
@@ -90,9 +92,9 @@ class LeaseTable:
         self.dead_lettered = 0
         # Seqs of jobs that the dead-letter topic has, and whose deletion here is not applied yet.
         self.moved: set[int] = set()
-        # Those of them whose deletion failed: to be tried again.
+        # Seqs in `moved` whose deletion failed: it is tried again.
         self.stuck: set[int] = set()
-        # Ids below `ceiling` may be given out: that they may is on disk, so that no later start repeats one.
+        # Ids below `ceiling` may be given out: a synced frame says so, so that no later start gives one out again.
         self.next_id = 1
         self.ceiling = 1
 
@@ -139,7 +141,7 @@ class LeaseTable:
     # Handing out.
 
     def first_returned(self) -> Lease | None:
-        """The returned job with the lowest seq. It stays where it is."""
+        """The returned job with the lowest seq. The job stays in the heap."""
         returned = self._returned
         while returned:
             lease = self._leases.get(returned[0])
@@ -149,10 +151,10 @@ class LeaseTable:
         return None
 
     def take_first_returned(self) -> None:
-        """The caller has the job that `first_returned` gave, and does something with it before anybody else looks."""
+        """Takes the job that `first_returned` gave out of the heap."""
         returned = self._returned
         seq = heappop(returned)
-        # It may have come back before and been leased by a replayed event, which looks into no heap.
+        # The heap may have the job twice: a replayed event leases a job without looking into the heap.
         while returned and returned[0] == seq:
             heappop(returned)
 
@@ -184,12 +186,12 @@ class LeaseTable:
         return lease
 
     def take_back(self, lease: Lease) -> None:
-        """It was handed out, and nobody was told: that was no delivery."""
+        """The lease could not be logged, so its holder was not told: this does not count as a delivery."""
         lease.deliveries -= 1
         self._return(lease)
 
     def put_off(self, seq: int, until_ms: int) -> None:
-        """A job that cannot be handed out now waits, so that it does not stand in the way of others."""
+        """Delays a job that cannot be handed out now, so that it does not block other jobs."""
         lease = self._leases.get(seq) or self._add(seq)
         assert lease.state is _RETURNED
         self._delay(lease, until_ms)
@@ -204,12 +206,12 @@ class LeaseTable:
         return lease if lease_id is None or lease_id == lease.lease_id else None
 
     def current(self, seq: int, lease_id: int) -> Lease | None:
-        """The unexpired lease with this id, whoever has it; call `refresh` first."""
+        """The unexpired lease with this id, of any node; call `refresh` first."""
         lease = self._leases.get(seq)
         return lease if lease is not None and lease.state is _LEASED and lease.lease_id == lease_id else None
 
     def has(self, lease: Lease) -> bool:
-        """Whether its job is still here, after something was waited for."""
+        """Whether the job of this lease is still in the table."""
         return self._leases.get(lease.seq) is lease
 
     def hold(self, lease: Lease) -> None:
@@ -217,7 +219,7 @@ class LeaseTable:
         lease.state = _HELD
 
     def let_go(self, lease: Lease, deadline_ms: int | None = None) -> None:
-        """Held no more: leased on, until another time if one is given."""
+        """The job is not held any more: it stays leased, until another time if one is given."""
         assert lease.state is _HELD
         lease.state = _LEASED
         if deadline_ms is not None:
@@ -262,7 +264,7 @@ class LeaseTable:
     def give_up_move(self, lease: Lease) -> None:
         self._return(lease)
 
-    # Jobs that go.
+    # Jobs that are gone.
 
     def forget(self, seq: int) -> None:
         """The job is gone: acked, moved, deleted."""
@@ -279,10 +281,70 @@ class LeaseTable:
             self.forget(heappop(seqs))
         self.cursor = max(self.cursor, seq)
 
+    def note_moved(self, seq: int) -> None:
+        """The dead-letter topic has the job; its deletion here follows."""
+        self.moved.add(seq)
+
+    def note_stuck(self, seqs: Iterable[int]) -> None:
+        """The deletion of these jobs failed. They are not given out again: the dead-letter topic has them."""
+        self.stuck.update(seq for seq in seqs if seq in self._leases)
+
+    def take_stuck(self) -> list[int]:
+        stuck = sorted(self.stuck)
+        self.stuck.clear()
+        return stuck
+
+    def note_dead_lettered(self, count: int) -> None:
+        self.dead_lettered += count
+
+    def take_moved(self) -> list[int]:
+        """A start: jobs that the dead-letter topic has."""
+        moved = sorted(self.moved)
+        self.moved.clear()
+        return moved
+
+    # The cursor and the lease ids.
+
+    def advance_cursor(self, seq: int) -> None:
+        """Jobs below `seq` are in the table or gone."""
+        self.cursor = seq
+
+    def raise_ceiling(self, ceiling: int) -> None:
+        """Ids below `ceiling` may be given out: a synced frame says so."""
+        self.ceiling = max(self.ceiling, ceiling)
+
+    def give_ceiling_back(self) -> bool:
+        """No id is given out any more; whether there were reserved ones."""
+        if self.ceiling <= self.next_id:
+            return False
+        self.ceiling = self.next_id
+        return True
+
     # Starts.
 
+    def restore_all(self, leases: Iterable[LeaseState], *, ceiling: int, moved: Iterable[int]) -> None:
+        """The table of a snapshot."""
+        self.ceiling = ceiling
+        self.moved.update(moved)
+        for lease in leases:
+            self.restore(lease)
+
+    def replay(self, event: LeaseEvent) -> None:
+        """A logged event, read again."""
+        self.raise_ceiling(event.ceiling)
+        pairs = zip(event.seqs, event.lease_ids, strict=False)
+        if event.event == "claimed":
+            for (seq, lease_id), deliveries in zip(pairs, event.deliveries, strict=False):
+                self.replay_claimed(seq, lease_id, event.node, event.until_ms, deliveries)
+        elif event.event == "extended":
+            for seq, lease_id in pairs:
+                self.replay_extended(seq, lease_id, event.until_ms)
+        elif event.event == "released":
+            for seq, lease_id in pairs:
+                self.replay_released(seq, lease_id, event.until_ms)
+
     def states(self) -> list[LeaseState]:
-        """Everything a later start has to know, by seq."""
+        """The entries of a snapshot, by seq."""
         return [
             LeaseState(lease.seq, lease.lease_id, lease.deliveries, lease.node, lease.until_ms)
             for lease in sorted(self._leases.values(), key=_seq_of)
@@ -307,7 +369,7 @@ class LeaseTable:
         self._start_timer(lease)
 
     def replay_claimed(self, seq: int, lease_id: int, node: str, deadline_ms: int, deliveries: int) -> None:
-        """A logged event, or one that a snapshot has already. An older one than what is known changes nothing."""
+        """A logged claim. A claim that is older than the known lease changes nothing."""
         lease = self._leases.get(seq) or self._add(seq)
         if lease_id > lease.lease_id:
             self._uncount(lease)
@@ -326,7 +388,7 @@ class LeaseTable:
             self.release(lease, due_ms)
 
     def resume(self) -> None:
-        """A start: ids go on above every one that may have been given out."""
+        """A start: new ids are above every id that may have been given out."""
         self.next_id = self.ceiling = max(self.next_id, self.ceiling)
 
     def forget_all(self) -> None:

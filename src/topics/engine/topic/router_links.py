@@ -1,0 +1,105 @@
+"""The routers that one topic is the dest or the source of, and the copies in it that the log has no frames of.
+
+*Derived* copies are published without frames: a start makes them again from the source (see `routers.forwarding`).
+Only this module assigns the fields of `RouterLinks`. Owner only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from topics.engine.topic.hops import HopRuns
+
+if TYPE_CHECKING:
+    from topics.engine.routers.router import Router
+
+
+class RouterLinks:
+    __slots__ = (
+        "_changes_under_way",
+        "copied_by",
+        "copied_first_seq",
+        "copied_last_seq",
+        "hops",
+        "routers_in",
+        "routers_out",
+    )
+
+    def __init__(self) -> None:
+        # Routers that copy into the topic, and routers that copy from it.
+        self.routers_in: tuple[Router, ...] = ()
+        self.routers_out: tuple[Router, ...] = ()
+        # First derived copy that no frame holds, and the router that made it. 0: there is none.
+        self.copied_first_seq = 0
+        self.copied_by: Router | None = None
+        # The last derived copy ever made: a checkpoint puts these into segments, the log may not have them.
+        self.copied_last_seq = 0
+        # Changes being logged that a repeated run of the routers would not see at their place.
+        self._changes_under_way = 0
+        # How often the records of the topic were copied before; only while the topic is dest and source at once.
+        self.hops: HopRuns | None = None
+
+    # Routers.
+
+    def add_in(self, router: Router) -> None:
+        self.routers_in = (*self.routers_in, router)
+
+    def add_out(self, router: Router) -> None:
+        self.routers_out = (*self.routers_out, router)
+
+    def remove_in(self, router: Router) -> None:
+        self.routers_in = tuple(other for other in self.routers_in if other is not router)
+
+    def remove_out(self, router: Router) -> None:
+        self.routers_out = tuple(other for other in self.routers_out if other is not router)
+        if not self.routers_out:
+            self.hops = None
+
+    # Changes during which copies are logged.
+
+    @property
+    def must_log_copies(self) -> bool:
+        """Whether a change is being logged that a repeated run of the routers would not see at its place."""
+        return self._changes_under_way > 0
+
+    def begin_change(self) -> None:
+        self._changes_under_way += 1
+
+    def end_change(self) -> None:
+        self._changes_under_way -= 1
+
+    # Derived copies.
+
+    def note_derived(self, router: Router, first_seq: int, last_seq: int) -> None:
+        """The router published copies that no frame holds."""
+        if not self.copied_first_seq:
+            self.copied_first_seq = first_seq
+            self.copied_by = router
+        self.copied_last_seq = last_seq
+
+    def take_derived(self) -> tuple[int, Router]:
+        """(first seq, router) of the derived copies, whose frames are queued now."""
+        first_seq, router = self.copied_first_seq, self.copied_by
+        assert router is not None
+        self.copied_first_seq, self.copied_by = 0, None
+        return first_seq, router
+
+    def put_derived_back(self, first_seq: int, router: Router) -> None:
+        """Their frames were not written."""
+        self.copied_first_seq, self.copied_by = first_seq, router
+
+    # Hops.
+
+    def note_hops(self, first_seq: int, hops: Sequence[int]) -> None:
+        """Remembers how often these copies were copied, if a router will ask for it."""
+        if not self.routers_out:
+            self.hops = None
+            return
+        if self.hops is None:
+            self.hops = HopRuns()
+        for seq, count in enumerate(hops, first_seq):
+            self.hops.note(seq, count)
+
+    def restore_hops(self, runs: Sequence[tuple[int, int, int]]) -> None:
+        self.hops = HopRuns(runs) if runs else None
