@@ -231,6 +231,18 @@ def test_a_changed_shard_count_leaves_one_snapshot_of_the_new_layout(disk: FakeD
     assert len({position.frame for position in snapshot.wal}) == 1
 
 
+def test_after_a_change_of_the_shard_count_one_checkpointer_removes_the_files_of_a_topic(disk: FakeDisk) -> None:
+    """The checkpointer that made the change hears of no topic that is removed later."""
+    log = SmallLog(disk)
+    log.append(count=3)
+    disk.kill()
+    log = SmallLog(disk, wal_shards=3)
+    assert len(log.engine.on_topic_removed) == 1
+    assert disk.exists(TOPIC)
+    log.drop()
+    assert not disk.exists(TOPIC)
+
+
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
 def test_a_crash_at_any_call_of_a_layout_change_loses_nothing_and_leaves_one_layout(
     disk: FakeDisk, before: int, after: int

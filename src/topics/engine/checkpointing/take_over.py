@@ -20,11 +20,6 @@ def take_over(captured: CapturedTopic, touched: list[SegmentState], now_ms: int)
         topic.encoded = None if segments.dropped else current_entry(topic, now_ms)
 
 
-def let_go(captured: CapturedTopic) -> None:
-    """The topic was removed while the job ran."""
-    captured.topic.killed_meanwhile = None
-
-
 def _use_segments(topic: Topic, after_seq: int, upto_seq: int, touched: list[SegmentState]) -> None:
     """Replaces the active segment and adds new ones. Their live records are counted from memory."""
     segments = topic.segments

@@ -43,6 +43,10 @@ class CapturedTopic:
         state.pending_deletes = runs_of(left)
         return bytes(codec.encode_topic(state))
 
+    def topic_removed(self) -> None:
+        """The topic was removed while the job ran."""
+        self.topic.killed_meanwhile = None
+
     def job_failed(self) -> None:
         """Nothing of the capture is durable: the next checkpoint captures the topic again."""
         self.topic.killed_meanwhile = None
@@ -58,14 +62,14 @@ class CapturedTopic:
         self.topic.snapshot_seqs = (self.topic.snapshot_seqs[1], self.work.upto_seq)
 
 
-def needs_capture(topic: Topic, now_ms: int, segment_age_ms_max: int, *, closing: bool) -> bool:
-    """Whether the topic changed since its snapshot entry was encoded. Gives back reservations that are not used."""
+def apply_due_changes(topic: Topic, now_ms: int, segment_age_ms_max: int, *, closing: bool) -> None:
+    """Changes that are due at a checkpoint: expired records go, unused reservations are given back, and an active
+    segment that is old enough is sealed by the job."""
     topic.refresh(now_ms)
     _give_reservations_back(topic, closing=closing)
     active = topic.active_segment()
     if active is not None and segment_age_ms_max and now_ms - active.created_ts >= segment_age_ms_max:
         topic.encoded = None
-    return topic.encoded is None
 
 
 def _give_reservations_back(topic: Topic, *, closing: bool) -> None:

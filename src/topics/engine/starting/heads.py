@@ -39,12 +39,17 @@ def resume_heads(engine: Engine, report: RecoveryReport) -> ResumedHeads:
         report.warn(
             f'topic "{topic.name}": seqs {first} to {last} may have been lost with the power; readers get a tombstone'
         )
-        topic.lost.append((first, last))
-        topic.head_seq = last
+        _lose_reserved(topic, first, last)
         head = control.encode(control.Head(topic.ceiling, first))
         frames.append(FrameToLog(topic.id, wal_frame.encode_control(FrameType.HEAD, topic.id, engine.now_ms(), head)))
     engine.lost_seqs_total = report.lost_seqs
     return ResumedHeads(frames)
+
+
+def _lose_reserved(topic: Topic, first: int, last: int) -> None:
+    """Seqs that were reserved and may have been answered, and whose records are not in the log."""
+    topic.lost.append((first, last))
+    topic.head_seq = last
 
 
 def _lose_unlogged(topic: Topic) -> None:

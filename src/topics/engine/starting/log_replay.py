@@ -21,7 +21,7 @@ from topics.engine.topic.topic import Topic
 from topics.errors import BadFrame, Damaged
 from topics.formats import control
 from topics.formats.snapshot import SegmentState, WalPosition
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameType
+from topics.formats.wal_frame import CHECKSUM_BYTES, FLAG_FIRST, FLAG_MORE, Frame, FrameType
 from topics.storage import layout
 from topics.storage.wal_recovery import ShardEnd, ShardReader, WalFile, finish_rewrites
 
@@ -170,7 +170,8 @@ class _Replay:
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:
         try:
             kind = FrameType(frame.type)
-            data = buffer[frame.end - 8 - frame.data_len : frame.end - 8]
+            data_end = frame.end - CHECKSUM_BYTES
+            data = buffer[data_end - frame.data_len : data_end]
             if kind == FrameType.TOPIC_CREATE:
                 self._create(frame.topic_id, control.decode(control.TopicCreate, data))
             elif kind in (FrameType.SYNC, FrameType.CHECKPOINT):

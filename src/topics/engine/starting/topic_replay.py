@@ -18,7 +18,7 @@ from topics.engine.topic.replayed import Replayed, WalFiles
 from topics.engine.topic.topic import Topic
 from topics.formats import control, envelope
 from topics.formats.snapshot import KeyState, WriterState
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FLAG_TAG, HEADER_BYTES, Frame
+from topics.formats.wal_frame import CHECKSUM_BYTES, FLAG_FIRST, FLAG_MORE, FLAG_TAG, HEADER_BYTES, Frame
 
 _META: Final = envelope.META
 
@@ -291,7 +291,7 @@ class TopicReplay:
         if seq >= expected:
             if seq > expected:
                 self.replayed.append_holes(seq - expected)
-            size = envelope.accounted_bytes(buffer[end - 8 - data_len : end - 8])
+            size = envelope.accounted_bytes(buffer[end - CHECKSUM_BYTES - data_len : end - CHECKSUM_BYTES])
             self.replayed.append(path, base + offset, end - offset, size, ts)
             self.next_seq = seq + 1
             if flags & FLAG_TAG:
