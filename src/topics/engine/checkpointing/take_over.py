@@ -1,5 +1,5 @@
-"""The engine goes on with the segments that a checkpoint job wrote. Live numbers are those of now, not those of the
-capture."""
+"""The engine goes on with the segments that a checkpoint job wrote. Live records are counted as of now, not as
+of the capture."""
 
 from topics.engine.checkpointing.topic_capture import CapturedTopic, current_entry
 from topics.engine.topic.topic import Topic

@@ -48,7 +48,7 @@ class CapturedTopic:
         self.topic.killed_meanwhile = None
 
     def job_failed(self) -> None:
-        """Nothing of the capture is durable: the next checkpoint captures the topic again."""
+        """The segments of the job are not used. The next checkpoint captures the topic again."""
         self.topic.killed_meanwhile = None
         self.topic.encoded = None
         # The job may have written topic.json without making it durable, so it must be written again.
@@ -124,8 +124,8 @@ def current_entry(topic: Topic, now_ms: int) -> bytes:
 
 def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
     """The topic with its records up to `upto_seq` in segments."""
-    # An idempotency key is kept while its window runs, whatever the durability is now. But its records must be kept
-    # too: records that only memory holds end with the process.
+    # An idempotency key is kept while its window runs, whatever the durability is now. But a key whose records are only
+    # in memory is not kept: its records end with the process.
     window_ms = topic.config.idempotency_window_ms
     keys: list[KeyState] = [
         key for key in topic.keys.values() if now_ms - key.ts < window_ms and key.first_seq + key.count - 1 <= upto_seq
