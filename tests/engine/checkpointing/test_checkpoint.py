@@ -1,4 +1,4 @@
-"""Checkpoints: when they run, what they keep, what may happen meanwhile, and what a failed one leaves."""
+"""Checkpoints: when they run, which files they keep, changes while one runs, and what a failed one leaves."""
 
 import errno
 import os
@@ -46,23 +46,23 @@ def test_enough_bytes_of_wal_start_one(disk: FakeDisk) -> None:
     log.tick()
     assert log.checkpointer.number == 1
     log.tick()
-    assert log.checkpointer.number == 1, "its own marks do not start the next one"
+    assert log.checkpointer.number == 1, "the marks of a checkpoint do not start the next one"
 
 
 def test_what_was_replayed_counts_so_that_a_log_that_dies_again_and_again_puts_something_away(disk: FakeDisk) -> None:
     log, lives = SmallLog(disk, checkpoint_wal_bytes=600), 1
     while not log.checkpointer.number:
-        assert lives < 20, "each start has more to replay, and none puts it away"
+        assert lives < 20, "each start has more to replay, and no checkpoint runs"
         log.append()
         disk.kill()
         log = SmallLog(disk, checkpoint_wal_bytes=600)
         log.tick()
         lives += 1
-    assert lives > 3, "no life alone wrote enough"
+    assert lives > 3, "no process alone wrote enough"
     assert log.report.bytes_replayed >= 600
     disk.kill()
     again = SmallLog(disk, checkpoint_wal_bytes=600)
-    assert again.report.bytes_replayed < 600, "only what came after the checkpoint"
+    assert again.report.bytes_replayed < 600, "only frames written after the checkpoint"
     again.tick()
     assert again.checkpointer.number == 1
     assert again.seqs() == list(range(1, lives))
@@ -74,7 +74,7 @@ def test_enough_time_starts_one_and_an_idle_log_writes_no_snapshot(log: SmallLog
     assert log.checkpointer.number == 0
     log.tick(1)
     assert log.checkpointer.number == 1
-    # The next one gives the reservation of the idle topic back; from then on nothing changes any more.
+    # The next checkpoint gives the reservation of the idle topic back. After that nothing changes any more.
     log.tick(CHECKPOINT_INTERVAL_MS)
     for _ in range(5):
         log.tick(CHECKPOINT_INTERVAL_MS)
@@ -117,7 +117,9 @@ def test_a_topic_is_sealed_when_that_is_asked_for_also_behind_a_running_checkpoi
     runtime.checkpoints.run_all()
     assert done == [None, None]
     assert [(state.last_seq, state.sealed) for state in log.topic("a").live.segments.segments] == [(2, True)]
-    assert [state.sealed for state in log.topic("b").live.segments.segments] == [False], "only the one that was named"
+    assert [state.sealed for state in log.topic("b").live.segments.segments] == [False], (
+        "only the named topic is sealed"
+    )
     log.append("a")
     disk.kill()
     again = SmallLog(disk)
@@ -126,7 +128,7 @@ def test_a_topic_is_sealed_when_that_is_asked_for_also_behind_a_running_checkpoi
 
 
 def test_writers_that_outrun_the_checkpoints_are_held_back_until_one_is_done(disk: FakeDisk) -> None:
-    """What is in no segment is in memory: it must not grow without end."""
+    """Records that are in no segment are in memory, and the memory must stay bounded."""
     runtime = HeldRuntime()
     log = SmallLog(disk, runtime=runtime, checkpoint_wal_bytes=600)
     log.append(count=10)
@@ -147,7 +149,7 @@ def test_writers_that_outrun_the_checkpoints_are_held_back_until_one_is_done(dis
 def test_writers_ahead_of_checkpoints_that_fail_are_told_why_and_not_to_wait(
     disk: FakeDisk, number: int, told: type[TopicsError]
 ) -> None:
-    """A05: the WAL may still have room where segments have none."""
+    """The WAL may still have room when segments have none."""
 
     def fail_segments(operation: str, path: str) -> None:
         if "/topics/" in path and operation == "pwrite":
@@ -169,7 +171,7 @@ def test_writers_ahead_of_checkpoints_that_fail_are_told_why_and_not_to_wait(
 
 
 def test_a_stop_while_one_runs_still_gives_reservations_back(disk: FakeDisk) -> None:
-    """A21: after a clean stop nothing is lost, so a reboot must not say so."""
+    """After a clean stop nothing is lost, so a start after a reboot must not report a loss."""
     runtime = HeldRuntime()
     log = SmallLog(disk, runtime=runtime)
     log.append()
@@ -187,7 +189,7 @@ def test_a_stop_while_one_runs_still_gives_reservations_back(disk: FakeDisk) -> 
 
 
 def test_topics_that_nobody_wrote_to_have_no_files_and_need_no_second_snapshot(disk: FakeDisk) -> None:
-    """C13: a hundred thousand of them must cost little."""
+    """A hundred thousand such topics must cost little."""
     log = SmallLog(disk)
     for name in ("a", "b", "c"):
         log.create(name, ttl_ms=5000)
@@ -197,7 +199,7 @@ def test_topics_that_nobody_wrote_to_have_no_files_and_need_no_second_snapshot(d
     again = SmallLog(disk)
     assert sorted(again.engine.topics) == ["a", "b", "c"]
     again.close()
-    assert snapshot_names(disk) == before, "nothing was there to note"
+    assert snapshot_names(disk) == before, "no topic changed"
     again = SmallLog(disk)
     assert again.topic("b").config.ttl_ms == 5000
     again.append("b")
@@ -228,7 +230,7 @@ def test_a_restart_writes_no_topic_json_that_says_the_same(disk: FakeDisk) -> No
     assert [path for path in written if path.endswith("topic.json")]
 
 
-# --- what is kept -------------------------------------------------------------------------------------------
+# --- kept files ---------------------------------------------------------------------------------------------
 
 
 def test_two_snapshots_are_kept(disk: FakeDisk, log: SmallLog) -> None:
@@ -239,13 +241,12 @@ def test_two_snapshots_are_kept(disk: FakeDisk, log: SmallLog) -> None:
 
 
 def test_wal_files_go_only_when_neither_kept_snapshot_needs_them(disk: FakeDisk, log: SmallLog) -> None:
-    """D03."""
     log.append(count=60)
     log.append(count=60)
     first, *later = wal_names(disk)
     assert later
     log.checkpoint()
-    assert first in wal_names(disk), "a start without this snapshot would need it"
+    assert first in wal_names(disk), "a start from the previous snapshot needs it"
     log.append(count=60)
     log.checkpoint()
     assert first not in wal_names(disk)
@@ -256,7 +257,7 @@ def test_wal_files_go_only_when_neither_kept_snapshot_needs_them(disk: FakeDisk,
 
 
 def test_files_of_dead_segments_go_only_when_no_kept_snapshot_lists_them(disk: FakeDisk, log: SmallLog) -> None:
-    """D03: a start may fall back to the snapshot before."""
+    """A start may use the previous snapshot."""
     log.create(cap_records=SEGMENT_EVENTS)
     log.append(count=SEGMENT_EVENTS)
     log.checkpoint()
@@ -264,7 +265,7 @@ def test_files_of_dead_segments_go_only_when_no_kept_snapshot_lists_them(disk: F
     assert log.seqs() == [6, 7, 8, 9, 10]
     assert segment_names(disk) == [1]
     log.checkpoint()
-    assert segment_names(disk)[0] == 1, "listed by the snapshot before"
+    assert segment_names(disk)[0] == 1, "the previous snapshot lists it"
     log.append()
     log.checkpoint()
     log.append()
@@ -291,11 +292,11 @@ def test_a_segment_whose_records_were_all_deleted_goes_too(disk: FakeDisk, log: 
 
 
 def test_the_reservation_of_an_idle_topic_is_given_back(disk: FakeDisk, log: SmallLog) -> None:
-    """A21: a topic that rests has nothing to lose."""
+    """An idle topic has no seqs to lose with a power loss."""
     log.append()
     assert log.topic().writes.ceiling > 200
     log.checkpoint()
-    assert log.topic().writes.ceiling > 200, "it was written to since the last one"
+    assert log.topic().writes.ceiling > 200, "the topic was written to since the last checkpoint"
     log.checkpoint()
     assert log.topic().writes.ceiling == 2
     disk.crash(Damage.DROP)
@@ -317,7 +318,6 @@ def test_an_active_segment_is_sealed_by_age_though_its_topic_is_idle(disk: FakeD
 
 
 def test_the_order_of_calls_is_kept_over_many_checkpoints(disk: FakeDisk) -> None:
-    """D02."""
     monitor = MonitorFs(disk)
     log = SmallLog(monitor)
     log.create(cap_records=12)
@@ -332,11 +332,11 @@ def test_the_order_of_calls_is_kept_over_many_checkpoints(disk: FakeDisk) -> Non
     assert monitor.check_settled() == []
 
 
-# --- meanwhile ----------------------------------------------------------------------------------------------
+# --- while one runs -----------------------------------------------------------------------------------------
 
 
-class Meanwhile:
-    """A log with a checkpoint that has captured everything and waits for its job."""
+class RunningCheckpoint:
+    """A log whose checkpoint has captured all topics and waits for its job."""
 
     def __init__(self, disk: FakeDisk, count: int = 8) -> None:
         self.runtime = HeldRuntime()
@@ -359,7 +359,7 @@ class Meanwhile:
 
 
 def test_writes_made_while_a_checkpoint_runs_are_not_in_it_and_not_lost(disk: FakeDisk) -> None:
-    held = Meanwhile(disk)
+    held = RunningCheckpoint(disk)
     held.start()
     held.log.append(count=3)
     held.finish()
@@ -374,9 +374,9 @@ def test_writes_made_while_a_checkpoint_runs_are_not_in_it_and_not_lost(disk: Fa
 def test_deletes_made_while_a_checkpoint_runs_stay_pending_and_are_not_lost(
     disk: FakeDisk, when: str, how: dict[str, Any]
 ) -> None:
-    """C09, 25: not in the files of this checkpoint, in those of the next, and after every start."""
+    """The files of this checkpoint, those of the next, and every start agree on the delete."""
     expected = {4: [4, 5, 6, 7, 8], 6: [6, 7, 8]}.get(how.get("before_seq", 0), [1, 3, 4, 5, 6, 8])
-    held = Meanwhile(disk)
+    held = RunningCheckpoint(disk)
     held.start()
     for _ in range(["before the job", "between job and snapshot", "before the marks"].index(when)):
         held.runtime.checkpoints.step()
@@ -397,8 +397,7 @@ def test_deletes_made_while_a_checkpoint_runs_stay_pending_and_are_not_lost(
 
 
 def test_deletes_in_older_segments_made_while_their_delete_bytes_are_set_stay_pending(disk: FakeDisk) -> None:
-    """C09."""
-    held = Meanwhile(disk)
+    held = RunningCheckpoint(disk)
     held.whole()
     held.log.delete(seqs=[1])
     held.start()
@@ -411,8 +410,7 @@ def test_deletes_in_older_segments_made_while_their_delete_bytes_are_set_stay_pe
 
 
 def test_evictions_made_while_a_checkpoint_runs_hold(disk: FakeDisk) -> None:
-    """C11, 20."""
-    held = Meanwhile(disk)
+    held = RunningCheckpoint(disk)
     held.start()
     held.log.create(cap_records=3)
     held.log.append()
@@ -424,8 +422,8 @@ def test_evictions_made_while_a_checkpoint_runs_hold(disk: FakeDisk) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 def test_a_topic_removed_while_a_checkpoint_runs_is_gone_for_good(disk: FakeDisk, steps: int) -> None:
-    """25: at whatever step, its files go and it does not come back."""
-    held = Meanwhile(disk)
+    """At any step its files are removed, and it does not come back."""
+    held = RunningCheckpoint(disk)
     held.log.append("b", 3)
     held.start()
     for _ in range(steps):
@@ -445,8 +443,7 @@ def test_a_topic_removed_while_a_checkpoint_runs_is_gone_for_good(disk: FakeDisk
 
 
 def test_a_topic_removed_and_made_again_while_a_checkpoint_runs_starts_anew(disk: FakeDisk) -> None:
-    """D09, 21."""
-    held = Meanwhile(disk)
+    held = RunningCheckpoint(disk)
     held.start()
     held.log.drop()
     held.log.append(count=2)
@@ -460,7 +457,7 @@ def test_a_topic_removed_and_made_again_while_a_checkpoint_runs_starts_anew(disk
 
 
 def test_a_config_changed_while_a_checkpoint_runs_is_kept(disk: FakeDisk) -> None:
-    held = Meanwhile(disk)
+    held = RunningCheckpoint(disk)
     held.start()
     held.log.create(ttl_ms=5000, durability="fsync")
     held.finish()
@@ -474,7 +471,7 @@ def test_a_config_changed_while_a_checkpoint_runs_is_kept(disk: FakeDisk) -> Non
 
 
 class Stubborn(InlineRunner):
-    """Fails the first jobs, after or before doing them."""
+    """Fails the first jobs, before or after their work."""
 
     def __init__(self, fs: FakeDisk, failures: list[str]) -> None:
         super().__init__(fs)
@@ -494,7 +491,6 @@ class Stubborn(InlineRunner):
 def test_a_failing_job_leaves_everything_usable_and_the_next_one_does_it_all(
     disk: FakeDisk, failures: list[str]
 ) -> None:
-    """C08."""
     count = len(failures)
     log = SmallLog(disk, runner=Stubborn(disk, failures))
     for turn in range(count):
@@ -515,7 +511,6 @@ def test_a_failing_job_leaves_everything_usable_and_the_next_one_does_it_all(
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_a_snapshot_that_cannot_be_written_leaves_the_one_before_and_is_tried_again(disk: FakeDisk, error: int) -> None:
-    """A06, D03."""
     fs = FaultFs(disk)
     log = SmallLog(fs)
     log.append(count=3)
@@ -552,7 +547,6 @@ def test_files_that_cannot_be_removed_stay_and_fail_nothing(disk: FakeDisk) -> N
 
 
 def test_a_dead_shard_fails_the_checkpoint_and_reads_go_on(disk: FakeDisk) -> None:
-    """A02."""
     fs = FaultFs(disk)
     log = SmallLog(fs)
     log.create(durability="fsync")
@@ -568,7 +562,7 @@ def test_a_dead_shard_fails_the_checkpoint_and_reads_go_on(disk: FakeDisk) -> No
 
 
 def test_records_rotten_in_the_wal_fail_the_checkpoint_instead_of_vanishing(disk: FakeDisk, log: SmallLog) -> None:
-    """B04: the WAL of records that no segment got must never go."""
+    """WAL files with records that are in no segment must never be removed."""
     log.append(count=6)
     log.engine.wal.shards[0].sync()
     path = f"{ROOT}/wal/wal-0000000000000001.log"
@@ -577,6 +571,6 @@ def test_records_rotten_in_the_wal_fail_the_checkpoint_instead_of_vanishing(disk
     for _ in range(3):
         with pytest.raises(Exception, match="damaged"):
             log.checkpoint()
-    assert log.seqs() == [1, 2, 3, 4, 5, 6], "memory still has them"
+    assert log.seqs() == [1, 2, 3, 4, 5, 6], "memory still has the records"
     assert snapshot_names(disk) == []
     assert wal_names(disk) == [1]

@@ -42,7 +42,7 @@ def append(engine: Engine, first: int, last: int) -> None:
 
 
 def settle(log: OpenEngine, *, checkpoints: int = 3) -> None:
-    """Checkpoints, with everything moved in between that is old enough."""
+    """Takes checkpoints. Between two of them all segments that are old enough are moved."""
     for _ in range(checkpoints):
         errors: list[Exception | None] = []
         log.checkpointer.start(errors.append)
@@ -53,7 +53,7 @@ def settle(log: OpenEngine, *, checkpoints: int = 3) -> None:
         while before != log.relocator.moved_total:
             before = log.relocator.moved_total
             log.relocator.tick()
-        # Something must change, or the next checkpoint has nothing to record.
+        # A topic must change, or the next checkpoint writes no snapshot.
         log.engine.topics["a"].checkpoint.mark_changed()
 
 
@@ -103,7 +103,6 @@ def test_the_hot_copy_stays_until_both_kept_snapshots_say_cold(disk: FakeDisk) -
 
 
 def test_with_both_copies_present_the_hot_one_is_used_and_moved_again(disk: FakeDisk) -> None:
-    """N01."""
     log = opened(disk)
     append(log.engine, 1, 10)
     settle(log, checkpoints=2)
@@ -116,7 +115,7 @@ def test_with_both_copies_present_the_hot_one_is_used_and_moved_again(disk: Fake
 
 
 def test_deletes_reach_cold_segments_and_stay_deleted(disk: FakeDisk) -> None:
-    """C09 in the cold tier: the object is put again with its delete bytes set."""
+    """The cold object is written again with its delete bytes set."""
     log = opened(disk)
     append(log.engine, 1, 20)
     settle(log)
@@ -133,7 +132,7 @@ def test_deletes_reach_cold_segments_and_stay_deleted(disk: FakeDisk) -> None:
 
 
 def test_without_the_cold_tier_old_reads_fail_and_everything_else_goes_on(disk: FakeDisk) -> None:
-    """N04: the folder is gone, as if its disk were not mounted."""
+    """The folder is gone, as if its disk were not mounted."""
     log = opened(disk)
     append(log.engine, 1, 20)
     settle(log)
@@ -196,7 +195,6 @@ def test_the_cold_tier_of_another_directory_is_refused(disk: FakeDisk) -> None:
 
 
 def test_a_failed_copy_leaves_the_segment_hot_and_is_tried_again_later(disk: FakeDisk) -> None:
-    """N02, N05."""
     fs = FaultFs(disk)
     clock = ManualClock(1_000_000)
     log = open_engine(fs, "/data", settings=SETTINGS, clock=clock, runtime=InlineRuntime(), runner=InlineRunner(fs))
@@ -212,7 +210,7 @@ def test_a_failed_copy_leaves_the_segment_hot_and_is_tried_again_later(disk: Fak
 
 
 def test_nothing_moves_before_the_tier_is_claimed_for_good(disk: FakeDisk) -> None:
-    """A STORE that is not durable could vanish, and the tier would be taken for a strange one."""
+    """A STORE object that is not durable could vanish. Then a start would treat the tier as another one."""
     fs = FaultFs(disk)
     fault = fs.fail("sync_dir", lasts=True, path=lambda path: path.startswith("/cold"))
     clock = ManualClock(1_000_000)

@@ -1,4 +1,4 @@
-"""Segments that are written again while the log is used: readers notice nothing, deletes hold, refusals say why."""
+"""Segments that are replaced while the log is used: readers see no change, deletes hold, refusals name the reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def disk() -> FakeDisk:
 
 
 def fill(log: SmallLog) -> None:
-    """Two sealed segments and an active one, the dead marked in their files."""
+    """Two sealed segments and an active one. The delete bytes of dead records are set."""
     for seq in range(1, 13):
         log.append(tag="dead" if seq in DEAD else f"live{seq % 2}")
     log.checkpoint()
@@ -67,7 +67,7 @@ def replace(log: SmallLog, offer: Offer) -> ReplacedSegment:
 
 
 def purge(log: SmallLog, disk: FakeDisk) -> int:
-    """How many records are out of their files."""
+    """How many records were left out of the new files."""
     return sum(replace(log, purged(disk, ROOT, log.topic(), state)).removed_count for state in sealed(log))
 
 
@@ -87,7 +87,7 @@ def reopened(disk: FakeDisk, damage: Damage | None = None) -> SmallLog:
     return SmallLog(disk)
 
 
-# While it runs.
+# While a replacement runs.
 
 
 def test_readers_see_the_same_before_and_after_and_the_files_are_smaller(disk: FakeDisk, log: SmallLog) -> None:
@@ -121,7 +121,7 @@ def test_deletes_by_tag_find_their_records_in_a_replaced_segment(disk: FakeDisk,
 
 
 def test_a_delete_that_no_file_knows_of_holds_and_takes_no_record_out(disk: FakeDisk, log: SmallLog) -> None:
-    """It is pending: the pair must still have the record, and its delete byte is set by the next checkpoint."""
+    """The delete is pending. The offered pair must still have the record; the next checkpoint sets its delete byte."""
     log.delete(tag="live0")
     left = [seq for seq in SEQS if seq % 2]
     assert purge(log, disk) == len(DEAD)
@@ -133,7 +133,7 @@ def test_a_delete_that_no_file_knows_of_holds_and_takes_no_record_out(disk: Fake
 
 
 def test_deletes_and_checkpoints_in_the_middle_of_a_replacement_hold(disk: FakeDisk) -> None:
-    """The work waits in line behind a checkpoint that sets delete bytes, and another one begins meanwhile."""
+    """The replacement waits for a checkpoint that sets delete bytes, and another checkpoint begins while it waits."""
     runtime = HeldRuntime()
     log = SmallLog(disk, runtime=runtime)
     line = runtime.checkpoints
@@ -151,7 +151,7 @@ def test_deletes_and_checkpoints_in_the_middle_of_a_replacement_hold(disk: FakeD
     log.opened.replacer.replace(purged(disk, ROOT, log.topic(), first), results.append)
     with pytest.raises(SegmentBusy):
         log.opened.replacer.replace(purged(disk, ROOT, log.topic(), first), results.append)
-    # The job of the checkpoint, then the exchange, of which the owner does not know yet.
+    # The job of the checkpoint runs, then the replacement. The owner does not know the result yet.
     line.step()
     line.begin()
     log.delete(tag="live0")
@@ -276,7 +276,7 @@ def test_a_start_on_the_snapshot_before_the_newest_reads_the_same(
 
 
 def test_a_start_on_a_snapshot_from_before_the_segment_was_sealed_reads_the_same(disk: FakeDisk) -> None:
-    """The one before the newest calls it active, shorter than it was and longer than what is left of it."""
+    """The previous snapshot calls the segment active, with a length between those of the new and the old file."""
     log = SmallLog(disk)
     log.append(count=SEGMENT_EVENTS - 1, tag="dead")
     log.checkpoint()
@@ -297,7 +297,7 @@ def test_a_start_on_a_snapshot_from_before_the_segment_was_sealed_reads_the_same
 
 @pytest.mark.parametrize("is_newest_bad", [False, True])
 def test_whatever_byte_of_a_mark_is_wrong_the_records_are_right_or_the_start_is_refused(is_newest_bad: bool) -> None:
-    """Also when the snapshot that is left was taken before the segment was sealed."""
+    """Also when the only readable snapshot was taken before the segment was sealed."""
     disk = FakeDisk()
     log = SmallLog(disk)
     log.append(count=SEGMENT_EVENTS - 1, tag="dead")
@@ -375,7 +375,7 @@ def test_a_segment_of_another_digest_is_not_replaced_and_its_own_is_told(disk: F
         replace(log, offer._replace(digest=bytes(16)))
     assert refused.value.detail == {"digest": state.digest.hex()}
     replace(log, offer)
-    # Said again, as by a client that did not hear the answer.
+    # The request is repeated, as by a client that did not get the answer.
     with pytest.raises(SegmentChanged) as refused:
         replace(log, offer)
     assert refused.value.detail == {"digest": sealed(log)[0].digest.hex()}

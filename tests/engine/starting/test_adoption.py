@@ -1,4 +1,4 @@
-"""Segment files against the snapshot's list, one topic at a time."""
+"""The segment files of one topic, compared with its snapshot entry."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ def state_of(segments: list[SegmentState], **numbers: int) -> TopicState:
 
 
 def adopt(disk: FakeDisk, state: TopicState) -> list[str]:
-    """What was said, be it a warning or a note."""
+    """All warnings and notes."""
     said: list[str] = []
     adopt_segments(disk, ROOT, state, said.append, said.append)
     return said
@@ -79,7 +79,6 @@ def test_whole_frames_behind_the_noted_length_are_taken_in(disk: FakeDisk) -> No
 
 
 def test_a_torn_frame_behind_them_is_cut_at_any_byte(disk: FakeDisk) -> None:
-    """C07."""
     (active,) = write(disk, [1, 2])
     noted = msgspec.structs.replace(active)
     write(disk, [3, 4], active=active)
@@ -98,7 +97,6 @@ def test_a_torn_frame_behind_them_is_cut_at_any_byte(disk: FakeDisk) -> None:
 
 
 def test_taking_in_twice_changes_nothing(disk: FakeDisk) -> None:
-    """B14."""
     (active,) = write(disk, [1, 2])
     noted = msgspec.structs.replace(active)
     write(disk, list(range(3, 15)), active=active, limits=FIVE)
@@ -111,7 +109,6 @@ def test_taking_in_twice_changes_nothing(disk: FakeDisk) -> None:
 
 
 def test_segments_that_continue_are_taken_in_and_the_noted_one_is_closed(disk: FakeDisk) -> None:
-    """C07."""
     (active,) = write(disk, [1, 2])
     noted = msgspec.structs.replace(active)
     write(disk, [3, 4, 5, 6, 8], active=active, limits=FIVE)
@@ -123,7 +120,7 @@ def test_segments_that_continue_are_taken_in_and_the_noted_one_is_closed(disk: F
 
 
 def test_a_segment_behind_a_gap_is_left_to_the_log(disk: FakeDisk) -> None:
-    """C08: the log has all of it, and perhaps what belongs into the gap."""
+    """The WAL has all its records, and perhaps the records of the gap."""
     (active,) = write(disk, [1, 2])
     noted = msgspec.structs.replace(active)
     write(disk, [3, 4, 5, 9, 10, 11], active=active, limits=FIVE)
@@ -136,7 +133,6 @@ def test_a_segment_behind_a_gap_is_left_to_the_log(disk: FakeDisk) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "short"])
 def test_an_index_is_built_again(disk: FakeDisk, damage: str) -> None:
-    """C01, C03."""
     state = state_of(write(disk, [1, 2, 4]))
     if damage == "missing":
         disk.unlink(f"{stem(1)}.idx")
@@ -168,7 +164,7 @@ def test_what_continues_nothing_is_left_alone_and_named(disk: FakeDisk) -> None:
 
 
 def test_a_segment_below_the_floors_is_handed_back_for_removal_not_removed(disk: FakeDisk) -> None:
-    """D03: the snapshot before may still list it."""
+    """The previous snapshot may still list it."""
     state = state_of(write(disk, list(range(1, 13)), limits=FIVE), cap_floor=6)
     state.segments.pop(0)
     before = disk.files()
@@ -178,7 +174,6 @@ def test_a_segment_below_the_floors_is_handed_back_for_removal_not_removed(disk:
 
 
 def test_an_index_without_data_is_left_alone_and_named(disk: FakeDisk) -> None:
-    """C01: an orphan."""
     state = state_of(write(disk, [1, 2]))
     disk.replace(f"{stem(9)}.idx", b"?" * 40)
     (warning,) = adopt(disk, state)
@@ -187,7 +182,6 @@ def test_an_index_without_data_is_left_alone_and_named(disk: FakeDisk) -> None:
 
 
 def test_a_cold_segment_with_hot_files_is_hot_again(disk: FakeDisk) -> None:
-    """Both copies present: hot wins."""
     state = state_of(write(disk, list(range(1, 6)), limits=FIVE))
     state.segments[0].tier = "cold"
     assert adopt(disk, state) == []
@@ -216,7 +210,6 @@ def test_files_are_found_by_kind(disk: FakeDisk) -> None:
 
 
 def test_states_are_rebuilt_from_segments_and_topic_json(disk: FakeDisk) -> None:
-    """D04."""
     write(disk, list(range(4, 13)), limits=FIVE)
     disk.replace(
         f"{DIRECTORY}/topic.json", b'{"name":"orders","epoch":3,"config":{"cap_records":9},"ttl_floor":2,"cap_floor":1}'
@@ -244,7 +237,7 @@ def test_a_segment_that_lost_its_bytes_is_told_of(disk: FakeDisk, left: int) -> 
 def test_a_topic_without_a_good_topic_json_keeps_its_records_under_a_made_up_name(
     disk: FakeDisk, content: bytes | None
 ) -> None:
-    """D04, B20: no topic deleted."""
+    """No topic is deleted."""
     write(disk, [1, 2])
     if content is not None:
         disk.replace(f"{DIRECTORY}/topic.json", content)

@@ -1,4 +1,4 @@
-"""Frames into topics: whole writes, each seq once, floors that only rise, deletes that keep their bound."""
+"""The replay of frames: writes come back whole, each seq once; floors only rise; deletes keep their bound."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def create(name: str = "a", topic_id: int = 1, **config: Any) -> list[bytes]:
 
 
 def replay(*writes: list[bytes]) -> SmallLog:
-    """A start on a log of exactly these frames; only the process died before it."""
+    """A start on a log of exactly these frames. Before it the process died, and the machine did not."""
     disk = FakeDisk()
     SmallLog(disk)
     disk.kill()
@@ -80,7 +80,7 @@ def test_records_come_back_under_their_seqs() -> None:
 )
 @pytest.mark.parametrize("followed", [False, True])
 def test_a_write_whose_last_frame_is_missing_never_was(unfinished: list[bytes], followed: bool) -> None:
-    """Because the log ends, or because the topic's next frame begins another write."""
+    """The log ends, or the next frame of the topic begins another write."""
     log = replay(create(), append(1, 2), unfinished, append(3) if followed else [])
     assert log.seqs() == ([1, 2, 3] if followed else [1, 2])
     assert len(log.topic().keys) == 0
@@ -96,7 +96,7 @@ def test_frames_of_other_topics_may_stand_inside_a_write() -> None:
 
 
 def test_a_seq_that_was_seen_is_skipped() -> None:
-    """B10: frames copied twice, in any order."""
+    """Frames are in the log twice, in any order."""
     log = replay(create(), append(1, 2), append(1, 2), append(3), append(2), append(3), create("z"))
     assert log.seqs() == [1, 2, 3]
     assert log.topic().count == 3
@@ -110,7 +110,6 @@ def test_a_forward_jump_is_filled_with_holes() -> None:
 
 
 def test_a_key_answers_as_it_did() -> None:
-    """H13, 29."""
     note = frame(FrameType.NOTE, control.Note("k"), flags=FIRST_OF_SEVERAL)
     log = replay(create(), append(1), note + append(2, 3, opens=False))
     again = log.append(count=3, key="k")
@@ -119,7 +118,6 @@ def test_a_key_answers_as_it_did() -> None:
 
 
 def test_a_floor_counts_with_the_write_that_raised_it_and_not_before() -> None:
-    """C11, 11."""
     evict = frame(FrameType.EVICT, control.Evict(2), flags=0)
     whole = append(3, 1, closes=False) + evict
     assert replay(create(cap_bytes=60), append(1), append(2), whole).seqs() == [3]
@@ -128,7 +126,7 @@ def test_a_floor_counts_with_the_write_that_raised_it_and_not_before() -> None:
 
 
 def test_floors_only_rise() -> None:
-    """20: a relaxed config brings nothing back."""
+    """A relaxed config brings no record back."""
     tight = frame(FrameType.CONFIG, control.ConfigUpdate({"cap_records": 2}))
     relaxed = frame(FrameType.CONFIG, control.ConfigUpdate({}, cap_floor=3))
     older = frame(FrameType.CONFIG, control.ConfigUpdate({}, cap_floor=1))
@@ -151,7 +149,7 @@ def test_floors_only_rise() -> None:
     ],
 )
 def test_a_delete_keeps_its_bound(delete: control.Delete, left: list[int]) -> None:
-    """23, 24: records written after the call are untouched by it."""
+    """A delete does not touch records written after it."""
     log = replay(
         create(), append(1, 2), append(3, 2, tag="red"), frame(FrameType.DELETE, delete), append(5, 2, tag="red")
     )
@@ -168,7 +166,7 @@ def test_a_delete_between_the_frames_of_another_topics_write_hits_its_own_topic_
 
 
 def test_a_removed_topic_does_not_come_back_whatever_follows() -> None:
-    """25: neither by late frames nor by a second creation frame of the same id."""
+    """Neither late frames nor a second creation frame of the same id bring it back."""
     removal = frame(FrameType.TOPIC_DELETE, {})
     log = replay(create(), append(1, 2), removal, append(3), create(), create("b", 2))
     assert sorted(log.engine.topics) == ["b"]
@@ -177,7 +175,6 @@ def test_a_removed_topic_does_not_come_back_whatever_follows() -> None:
 
 
 def test_a_topic_made_again_is_another_one() -> None:
-    """D09, 21."""
     removal = frame(FrameType.TOPIC_DELETE, {})
     log = replay(create(), append(1, 5), removal, create("a", 2), append(1, topic_id=2))
     assert log.seqs() == [1]
@@ -185,7 +182,6 @@ def test_a_topic_made_again_is_another_one() -> None:
 
 
 def test_frames_of_an_unknown_topic_are_kept_under_a_made_up_name() -> None:
-    """B20."""
     log = replay(create(), append(1), append(1, 2, topic_id=7, name="x"))
     records, _ = log.read("recovered-7")
     assert [record.seq for record in records] == [1, 2]
@@ -194,7 +190,7 @@ def test_frames_of_an_unknown_topic_are_kept_under_a_made_up_name() -> None:
 
 
 def test_a_note_about_something_that_this_version_does_not_know_changes_nothing() -> None:
-    """What groups were to the version before them: such a note stands alone, so that it can be passed over."""
+    """A later version writes such a note as a write of one frame, so an older version can ignore it."""
     unknown = {"from_tomorrow": {"name": "g", "event": "moved", "seq": 2}}
     log = replay(create(), append(1, 2), frame(FrameType.NOTE, unknown), append(3))
     assert log.seqs() == [1, 2, 3]
@@ -204,7 +200,7 @@ def test_a_note_about_something_that_this_version_does_not_know_changes_nothing(
 
 
 def test_a_lost_range_stays_declared() -> None:
-    """A21: logged by the start that found it; later starts say the same."""
+    """The start that found the range logged it. Later starts report the same range."""
     head = frame(FrameType.HEAD, control.Head(257, 3))
     log = replay(create(), append(1, 2), head, append(257))
     records, tombstones = log.read()
@@ -213,7 +209,7 @@ def test_a_lost_range_stays_declared() -> None:
 
 
 def test_a_reservation_alone_moves_nothing_when_only_the_process_died() -> None:
-    """40: the head is exact."""
+    """The head is exact."""
     log = replay(create(), frame(FrameType.HEAD, control.Head(257)), append(1, 2))
     assert log.topic().head_seq == 2
     assert log.topic().writes.ceiling == 257
@@ -229,7 +225,6 @@ def test_records_of_the_time_as_ephemeral_are_declared_lost() -> None:
 
 
 def test_time_never_runs_behind_what_is_stored() -> None:
-    """F01, F02."""
     log = replay(create(), append(1, ts=NOW_MS + 50_000))
     assert log.engine.now_ms() == NOW_MS + 50_000
     assert log.append().ts == NOW_MS + 50_000
@@ -247,18 +242,18 @@ SETTINGS = EngineSettings(wal_shards=1, wal_file_bytes=16 * 1024, segment_events
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see open files")
 def test_wal_files_that_records_were_read_from_are_let_go_after_the_first_checkpoint(tmp_path: Path) -> None:
-    """E01: they are removed from the directory then, but their room comes back only when nobody has them open."""
+    """The checkpoint removes the files. Their disk space is free only when no process has them open."""
     with topics.open(tmp_path / "first", settings=SETTINGS) as log:
         for number in range(200):
             log.append("a", [{"n": number, "pad": "x" * 200}])
-        # What a kill would leave.
+        # A copy of the directory as a kill would leave it.
         shutil.copytree(tmp_path / "first", tmp_path / "killed")
     with topics.open(tmp_path / "killed", settings=SETTINGS) as log:
         assert len(list(log.records("a"))) == 200
         assert len(open_logs(tmp_path / "killed")) > 2
         log.checkpoint()
         assert len(list(log.records("a"))) == 200
-        assert len(open_logs(tmp_path / "killed")) <= 2, "the active file, and the one that is prepared"
+        assert len(open_logs(tmp_path / "killed")) <= 2, "the active file and the prepared next file"
     assert open_logs(tmp_path / "killed") == []
 
 

@@ -1,6 +1,6 @@
-"""The start-up table of `storage.md` §7, row by row: what a start finds, what it decides, what it says, what is there.
+"""What a start may find on disk, and what it decides, reports and serves in each case.
 
-The docstring of each test of the first part is the row's text, so that a row without a test is seen.
+In the first part the docstring of each test states one case: the finding, then the decision.
 """
 
 import errno
@@ -48,7 +48,7 @@ def disk() -> FakeDisk:
 
 
 def killed(disk: FakeDisk, log: SmallLog | None = None) -> FakeDisk:
-    """The process dies; what the kernel has is written out, as it would be some seconds later."""
+    """The process dies, and the kernel writes out all pages, as it would some seconds later."""
     disk.kill()
     for path in disk.files():
         file = disk.open(path, "write")
@@ -84,7 +84,7 @@ def refused(disk: FakeDisk, **settings: Any) -> StartRefused:
 
 
 def reopened_twice(disk: FakeDisk, **settings: Any) -> SmallLog:
-    """Opens, kills, opens: the second start has nothing left to repair."""
+    """Opens, kills, opens. The second start must have nothing left to repair."""
     SmallLog(disk, **settings)
     disk.kill()
     once = disk.files()
@@ -103,13 +103,13 @@ def synced_log(disk: FakeDisk, count: int = 4, **settings: Any) -> SmallLog:
     return log
 
 
-# --- the table ----------------------------------------------------------------------------------------------
+# --- the cases ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("garbage", [b"\xff", b"\x01" * 40, bytes(100) + b"x", b"\xa5" * 3000])
 def test_bad_bytes_behind_the_frames_are_a_torn_tail(disk: FakeDisk, garbage: bytes) -> None:
-    """bad or zero bytes in the last file of a shard that has frames, not covered by any later sync mark: torn tail,
-    whatever its size and even with valid frames behind it: truncate before it, keep the cut bytes (B05, B06, B07)"""
+    """Bad or zero bytes in the last file with frames of a shard, not covered by a later sync mark, are a torn tail of
+    any size. The start truncates the file before them and keeps the cut bytes."""
     synced_log(disk)
     killed(disk)
     end = end_of_frames(disk)
@@ -124,7 +124,7 @@ def test_bad_bytes_behind_the_frames_are_a_torn_tail(disk: FakeDisk, garbage: by
 
 
 def test_a_torn_frame_with_valid_frames_behind_it_drops_what_no_mark_covers(disk: FakeDisk) -> None:
-    """…even with valid frames behind it (unsynced sectors reach a disk in any order)"""
+    """The tail is torn even when valid frames follow: unsynced sectors reach a disk in any order."""
     log = SmallLog(disk)
     log.create(durability="memory")
     for _ in range(5):
@@ -137,7 +137,7 @@ def test_a_torn_frame_with_valid_frames_behind_it_drops_what_no_mark_covers(disk
 
 
 def test_an_unfinished_batch_at_the_end_is_dropped_whole(disk: FakeDisk) -> None:
-    """…truncate before it, drop an unfinished batch; keep the cut bytes in a `.torn` file beside it"""
+    """An unfinished batch before the torn tail is dropped. The cut bytes are kept in a `.torn` file."""
     log = SmallLog(disk)
     log.create(durability="memory")
     log.append(count=2)
@@ -154,7 +154,7 @@ def test_an_unfinished_batch_at_the_end_is_dropped_whole(disk: FakeDisk) -> None
 
 
 def test_a_bad_frame_that_a_later_sync_mark_covers_is_damage(disk: FakeDisk) -> None:
-    """bad frame that a later sync mark covers: damage, not a tail: refuse to start, name file and offset (B04)"""
+    """A bad frame that a later sync mark covers is damage, not a torn tail. The start is refused and names it."""
     synced_log(disk)
     killed(disk)
     frame = frame_of(disk, 2)
@@ -166,7 +166,7 @@ def test_a_bad_frame_that_a_later_sync_mark_covers_is_damage(disk: FakeDisk) -> 
 
 
 def test_a_bad_frame_in_an_earlier_file_is_damage(disk: FakeDisk) -> None:
-    """…or in an earlier file (B03)"""
+    """A bad frame in a file that is not the last one is damage."""
     log = SmallLog(disk)
     log.create(durability="memory")
     while len(wal_names(disk)) < 2:
@@ -179,7 +179,7 @@ def test_a_bad_frame_in_an_earlier_file_is_damage(disk: FakeDisk) -> None:
 
 
 def test_a_file_missing_in_between_is_damage(disk: FakeDisk) -> None:
-    """…or a file missing in between: damage (B03, B09)"""
+    """A missing file between two others is damage."""
     log = synced_log(disk)
     while len(wal_names(disk)) < 3:
         log.append(count=20)
@@ -194,8 +194,8 @@ def test_a_file_missing_in_between_is_damage(disk: FakeDisk) -> None:
 
 
 def test_the_shard_count_may_change_between_runs(disk: FakeDisk) -> None:
-    """another shard count than configured: replay the old layout, checkpoint, remove the old layout (and the older
-    snapshot), only then make the new one (B17, 44)"""
+    """The WAL has another shard count than configured. The start replays the old layout, takes a checkpoint, removes
+    the old layout and the older snapshot, and only then makes the new layout."""
     names = [f"topic-{number}" for number in range(6)]
     expected = 0
     for shards in (1, 8, 3, 1, 2):
@@ -217,7 +217,7 @@ def test_the_shard_count_may_change_between_runs(disk: FakeDisk) -> None:
 
 
 def test_a_changed_shard_count_leaves_one_snapshot_of_the_new_layout(disk: FakeDisk) -> None:
-    """…no topic ever has frames in two layouts"""
+    """No topic ever has frames in two layouts."""
     log = SmallLog(disk)
     for _ in range(3):
         log.append(count=3)
@@ -231,11 +231,23 @@ def test_a_changed_shard_count_leaves_one_snapshot_of_the_new_layout(disk: FakeD
     assert len({position.frame for position in snapshot.wal}) == 1
 
 
+def test_after_a_change_of_the_shard_count_one_checkpointer_removes_the_files_of_a_topic(disk: FakeDisk) -> None:
+    """The checkpointer that made the change hears of no topic that is removed later."""
+    log = SmallLog(disk)
+    log.append(count=3)
+    disk.kill()
+    log = SmallLog(disk, wal_shards=3)
+    assert len(log.engine.on_topic_removed) == 1
+    assert disk.exists(TOPIC)
+    log.drop()
+    assert not disk.exists(TOPIC)
+
+
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
 def test_a_crash_at_any_call_of_a_layout_change_loses_nothing_and_leaves_one_layout(
     disk: FakeDisk, before: int, after: int
 ) -> None:
-    """B17, B13: however often; and whatever is written after it survives the loss of the newest snapshot's page."""
+    """Also after several crashes. Records written after the change survive a bad newest snapshot."""
     log = SmallLog(disk, wal_shards=before)
     names = ["a", "b", "c"]
     for name in names:
@@ -274,7 +286,7 @@ def test_a_crash_at_any_call_of_a_layout_change_loses_nothing_and_leaves_one_lay
 
 @pytest.mark.parametrize("content", [None, b"", b"wal-0000000000000099.log", b"\xff\xfe", b"rubbish"])
 def test_current_is_derived_from_the_files(disk: FakeDisk, content: bytes | None) -> None:
-    """CURRENT missing, empty or wrong: derive it from the files, warn (D05)"""
+    """CURRENT is missing, empty or wrong. The start derives it from the files and warns."""
     synced_log(disk)
     killed(disk)
     path = f"{ROOT}/wal/CURRENT"
@@ -291,8 +303,8 @@ def test_current_is_derived_from_the_files(disk: FakeDisk, content: bytes | None
 @pytest.mark.parametrize("how", ["file cut", "file gone", "file of zeros"])
 @pytest.mark.parametrize("power", ["kill", "power loss"])
 def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk, how: str, power: str) -> None:
-    """snapshot's position beyond the end of a shard: nothing is lost (all of it is in segments): go on in a new file
-    at the noted frame number, warn (D07)"""
+    """The snapshot's position is beyond the end of a shard. All records up to it are in segments, so nothing is lost.
+    The shard goes on in a new file at the noted frame number, and the start warns."""
     log = SmallLog(disk)
     log.append(count=4)
     log.checkpoint()
@@ -310,7 +322,7 @@ def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk, how: st
     assert log.seqs() == [1, 2, 3, 4]
     assert disk.exists(f"{ROOT}/wal/{layout.wal_name(noted.frame)}")
     appended = log.append()
-    # After a power loss the seqs under the reservation are not handed out again (A21).
+    # After a power loss the reserved seqs are not handed out again.
     assert (appended.first_seq == 5) == (power == "kill")
     assert (log.report.lost_seqs > 0) == (power == "power loss")
     disk.kill()
@@ -320,7 +332,7 @@ def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk, how: st
 
 
 def test_a_bad_newest_snapshot_falls_back_to_the_one_before(disk: FakeDisk) -> None:
-    """newest snapshot bad: use the previous one, warn (D03, D06)"""
+    """The newest snapshot is bad. The start uses the previous one and warns."""
     log = SmallLog(disk)
     log.append(count=4)
     log.checkpoint()
@@ -345,7 +357,7 @@ def test_a_bad_newest_snapshot_falls_back_to_the_one_before(disk: FakeDisk) -> N
 
 
 def test_the_older_snapshot_is_good_for_as_long_as_it_is_kept(disk: FakeDisk) -> None:
-    """D03: at every moment of a busy log the start without the newest snapshot gives the same records."""
+    """At every moment of a busy log, a start without the newest snapshot gives the same records."""
     log = SmallLog(disk)
     log.create(cap_records=9)
     for turn in range(10):
@@ -363,7 +375,7 @@ def test_the_older_snapshot_is_good_for_as_long_as_it_is_kept(disk: FakeDisk) ->
 
 
 def test_a_bad_newest_snapshot_is_no_loss_though_the_machine_was_killed_in_the_next_checkpoint(disk: FakeDisk) -> None:
-    """D03, C08: with the leftovers of an unfinished checkpoint in the directory."""
+    """The directory also has files of an unfinished checkpoint."""
     log = SmallLog(disk)
     log.append(count=4)
     log.checkpoint()
@@ -389,7 +401,7 @@ def stop_at(name: str) -> Any:
 
 
 def test_all_snapshots_bad_and_the_wal_complete(disk: FakeDisk) -> None:
-    """all snapshots bad, WAL complete from the start: replay everything (D04)"""
+    """All snapshots are bad, and the WAL is complete from its first frame. The start replays everything."""
     log = SmallLog(disk)
     log.create("b", durability="fsync", ttl_ms=10**9)
     log.append("b", 6, tag="red")
@@ -412,8 +424,8 @@ def test_all_snapshots_bad_and_the_wal_complete(disk: FakeDisk) -> None:
 
 
 def test_all_snapshots_bad_and_the_wal_trimmed(disk: FakeDisk) -> None:
-    """all snapshots bad, WAL trimmed: rebuild from segments + `topic.json` + WAL with floors at the oldest record, warn
-    loudly (D04: no topic deleted)"""
+    """All snapshots are bad, and the WAL is trimmed. The start rebuilds topics from segments, `topic.json` and the WAL,
+    with floors at the oldest record, and warns. It deletes no topic."""
     log = SmallLog(disk)
     log.create(durability="fsync", cap_records=100)
     log.create("b", durability="fsync")
@@ -445,7 +457,7 @@ def test_all_snapshots_bad_and_the_wal_trimmed(disk: FakeDisk) -> None:
 
 
 def test_all_snapshots_gone_is_as_all_snapshots_bad(disk: FakeDisk) -> None:
-    """D04, B11: `meta/` emptied by somebody, segments and a trimmed WAL still there: never a fresh directory."""
+    """`meta/` is empty, but there are segments and a trimmed WAL: this is not a fresh directory."""
     log = SmallLog(disk)
     log.create(durability="fsync")
     for _ in range(4):
@@ -462,7 +474,7 @@ def test_all_snapshots_gone_is_as_all_snapshots_bad(disk: FakeDisk) -> None:
 
 
 def test_segments_alone_are_not_a_fresh_directory(disk: FakeDisk) -> None:
-    """D04: `meta/` and `wal/` gone. A new topic must not get the id, and the files, of one that is there."""
+    """`meta/` and `wal/` are gone. A new topic must not get the id, and so the files, of an existing topic."""
     log = SmallLog(disk)
     log.append(count=12)
     log.close()
@@ -485,7 +497,7 @@ def test_segments_alone_are_not_a_fresh_directory(disk: FakeDisk) -> None:
 @pytest.mark.parametrize("how", ["missing", "short", "zeros", "doubled", "rotten"])
 @pytest.mark.parametrize("which", [1, 6])
 def test_an_index_is_rebuilt_from_its_data(disk: FakeDisk, how: str, which: int) -> None:
-    """`.idx` missing, short or inconsistent: rebuild from `.data` (C01, C02, C03)"""
+    """An `.idx` file is missing, short or inconsistent. It is rebuilt from `.data`."""
     log = SmallLog(disk)
     log.append(count=8, tag="red")
     log.delete(seqs=[2, 7])
@@ -514,8 +526,8 @@ def test_an_index_is_rebuilt_from_its_data(disk: FakeDisk, how: str, which: int)
 
 
 def test_an_active_segment_longer_than_noted_is_taken_in_up_to_its_last_whole_frame(disk: FakeDisk) -> None:
-    """active segment longer than noted, or torn behind that: an unfinished checkpoint: keep whole valid frames (replay
-    skips their seqs), cut the rest (C07, C08)"""
+    """The active segment is longer than noted, perhaps torn after the noted length: a checkpoint was not finished.
+    Whole valid frames are kept (the replay skips their seqs), and the rest is cut."""
     log = SmallLog(disk)
     log.create(durability="fsync")
     log.append(count=2)
@@ -536,7 +548,7 @@ def test_an_active_segment_longer_than_noted_is_taken_in_up_to_its_last_whole_fr
         assert log.warnings == ""
         assert log.seqs() == [1, 2, 3, 4]
         assert log.topic().live.checkpointed_seq == (4 if cut == 0 else 3)
-        assert log.append(count=2, key="k").first_seq == 3, "H13: the key is known though segments hold its records"
+        assert log.append(count=2, key="k").first_seq == 3, "the key is known though segments hold its records"
         assert len(machine.read(path)) < len(whole) + 1
         log.checkpoint()
         machine.kill()
@@ -545,8 +557,8 @@ def test_an_active_segment_longer_than_noted_is_taken_in_up_to_its_last_whole_fr
 
 @pytest.mark.parametrize("how", ["short", "rotten"])
 def test_an_active_segment_bad_before_the_noted_length_is_damaged_like_a_sealed_one(disk: FakeDisk, how: str) -> None:
-    """active segment shorter or bad before the noted length: damage, as in a sealed segment (C06: named, the rest is
-    served, never cut)"""
+    """The active segment is shorter than noted, or bad before the noted length. That is damage, as in a sealed segment:
+    it is named, never cut, and the other records are served."""
     log = SmallLog(disk)
     log.append(count=4)
     log.checkpoint()
@@ -573,8 +585,8 @@ def test_an_active_segment_bad_before_the_noted_length_is_damaged_like_a_sealed_
 
 
 def test_missing_data_of_a_listed_segment_is_refused(disk: FakeDisk) -> None:
-    """`.data` missing for a listed segment, and after replay not wholly below the floors: refuse to start unless the
-    cold copy exists; name it"""
+    """A listed segment has no `.data` file, no cold copy, and after the replay it is not wholly below the floors. The
+    start is refused and names the file."""
     log = SmallLog(disk)
     log.append(count=12)
     log.checkpoint()
@@ -588,7 +600,7 @@ def test_missing_data_of_a_listed_segment_is_refused(disk: FakeDisk) -> None:
 
 
 def test_missing_data_below_the_floors_is_nothing_to_worry_about(disk: FakeDisk) -> None:
-    """…not wholly below the floors"""
+    """A listed segment without `.data` that is wholly below the floors is not needed."""
     log = SmallLog(disk)
     log.append(count=12)
     log.checkpoint()
@@ -601,7 +613,7 @@ def test_missing_data_below_the_floors_is_nothing_to_worry_about(disk: FakeDisk)
 
 
 def test_missing_data_with_a_cold_copy_is_read_from_there(disk: FakeDisk) -> None:
-    """…refuse to start unless the cold copy exists"""
+    """A listed segment without `.data` is read from its cold copy."""
     log = SmallLog(disk, cold_dir="/cold")
     log.append(count=12)
     log.checkpoint()
@@ -616,7 +628,7 @@ def test_missing_data_with_a_cold_copy_is_read_from_there(disk: FakeDisk) -> Non
 
 
 def test_segment_files_that_no_snapshot_lists_below_the_floors_go(disk: FakeDisk) -> None:
-    """segment files that no snapshot lists: below the floors: delete"""
+    """Segment files that no snapshot lists and that are below the floors are deleted."""
     log = SmallLog(disk)
     log.append(count=12)
     log.checkpoint()
@@ -638,7 +650,7 @@ def test_segment_files_that_no_snapshot_lists_below_the_floors_go(disk: FakeDisk
 
 
 def test_segment_files_that_no_snapshot_lists_and_that_continue_are_adopted(disk: FakeDisk) -> None:
-    """…continuing the noted ones: adopt (C07)"""
+    """Segment files that no snapshot lists and that continue the noted segments are taken in."""
     log = SmallLog(disk)
     log.create(durability="fsync")
     log.append(count=SEGMENT_EVENTS)
@@ -663,7 +675,7 @@ def test_segment_files_that_no_snapshot_lists_and_that_continue_are_adopted(disk
 
 
 def test_other_segment_files_are_left_alone_and_reported(disk: FakeDisk) -> None:
-    """…else leave, report"""
+    """All other segment files that no snapshot lists are left alone and reported."""
     log = SmallLog(disk)
     log.append(count=12)
     log.checkpoint()
@@ -689,7 +701,7 @@ def test_other_segment_files_are_left_alone_and_reported(disk: FakeDisk) -> None
 
 
 def test_a_segment_in_both_tiers_is_read_from_the_hot_one(disk: FakeDisk) -> None:
-    """segment both hot and cold: hot wins, relocation is finished later"""
+    """A segment is hot and cold. The hot copy is used, and is moved again later."""
     log = SmallLog(disk, cold_dir="/cold")
     log.append(count=12)
     log.checkpoint()
@@ -709,7 +721,7 @@ def test_a_segment_in_both_tiers_is_read_from_the_hot_one(disk: FakeDisk) -> Non
 
 
 def test_temporary_files_are_deleted(disk: FakeDisk) -> None:
-    """`*.tmp`: delete (D08: never loaded)"""
+    """`*.tmp` files are deleted and never loaded."""
     log = SmallLog(disk)
     log.append(count=4)
     log.checkpoint()
@@ -731,7 +743,7 @@ def test_temporary_files_are_deleted(disk: FakeDisk) -> None:
 
 
 def test_a_frame_from_the_future_is_refused(disk: FakeDisk) -> None:
-    """frame version from the future: refuse to start, say which version wrote it (B18: no partial apply)"""
+    """A frame has a version from the future. The start is refused, names the version, and applies nothing."""
     synced_log(disk)
     killed(disk)
     body = bytearray(wal_frame.encode_control(FrameType.NOTE, 1, 1, b"\x80")[4:-8])
@@ -744,7 +756,7 @@ def test_a_frame_from_the_future_is_refused(disk: FakeDisk) -> None:
 
 
 def test_a_snapshot_from_the_future_is_refused(disk: FakeDisk) -> None:
-    """snapshot version from the future: refuse to start, say which version wrote it (B18, B19)"""
+    """A snapshot has a version from the future. The start is refused and names the version."""
     log = SmallLog(disk)
     for _ in range(2):
         log.append()
@@ -767,7 +779,7 @@ sys.stdin.read()
 
 
 def test_a_lock_that_is_held_by_a_live_process_names_it_at_once(tmp_path: Path) -> None:
-    """lock held: its pid is alive: exit 1 at once and name it (A16)"""
+    """A live process holds the lock. The start fails at once and names its pid."""
     root = str(tmp_path / "data")
     holder = subprocess.Popen([sys.executable, "-c", HOLD, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -789,7 +801,7 @@ def open_real(root: str) -> Any:
 
 
 def test_a_full_disk_starts_serves_reads_and_takes_writes_when_there_is_room(disk: FakeDisk) -> None:
-    """full disk: start, serve reads, writes answer 503 `storage_full` until there is room (A07)"""
+    """The disk is full. The engine starts and serves reads. It refuses writes as `storage_full` until there is room."""
     log = synced_log(disk)
     log.checkpoint()
     log.append(count=2)
@@ -813,7 +825,7 @@ def test_a_full_disk_starts_serves_reads_and_takes_writes_when_there_is_room(dis
 
 
 def test_a_full_disk_and_another_shard_count_lose_nothing(disk: FakeDisk) -> None:
-    """A07, B17: the move needs room. Until there is some the old count goes on, and nothing is gone."""
+    """The change of the shard count needs room. Until there is room the old count stays, and nothing is lost."""
     log = synced_log(disk)
     log.checkpoint()
     log.append(count=3)
@@ -832,7 +844,7 @@ def test_a_full_disk_and_another_shard_count_lose_nothing(disk: FakeDisk) -> Non
 
 
 def test_nothing_is_cut_on_a_full_disk_while_the_torn_bytes_cannot_be_kept(disk: FakeDisk) -> None:
-    """…nothing is cut while `.torn` cannot be written (A07)"""
+    """Nothing is cut while the `.torn` file cannot be written."""
     synced_log(disk)
     killed(disk)
     end = end_of_frames(disk)
@@ -852,7 +864,7 @@ def test_nothing_is_cut_on_a_full_disk_while_the_torn_bytes_cannot_be_kept(disk:
 
 
 def test_a_power_loss_found_on_a_full_disk_is_not_forgotten_when_there_is_room_again(disk: FakeDisk) -> None:
-    """A07, A21: the lost range is logged behind the cut tail, and no later frame overwrites it."""
+    """The lost range is logged after the cut tail, and no later frame overwrites it."""
     log = SmallLog(disk)
     log.append(count=4)
     log.engine.wal.shards[0].sync()
@@ -877,7 +889,7 @@ def test_a_power_loss_found_on_a_full_disk_is_not_forgotten_when_there_is_room_a
 def test_a_directory_that_cannot_be_read_or_written_is_refused_with_the_reason_of_the_system(
     disk: FakeDisk, error: int
 ) -> None:
-    """read-only or unreadable directory: start refused with the OS reason (A08, B12)"""
+    """The directory is read-only or unreadable. The start is refused with the reason of the system."""
     log = synced_log(disk)
     log.checkpoint()
     killed(disk)
@@ -891,11 +903,10 @@ def test_a_directory_that_cannot_be_read_or_written_is_refused_with_the_reason_o
     assert SmallLog(disk).seqs() == [1, 2, 3, 4]
 
 
-# --- beside the table ---------------------------------------------------------------------------------------
+# --- more about starts --------------------------------------------------------------------------------------
 
 
 def test_a_wal_without_snapshot_and_current_is_replayed_and_never_taken_for_a_fresh_directory(disk: FakeDisk) -> None:
-    """B11."""
     for shards in (1, 3):
         machine = FakeDisk()
         log = SmallLog(machine, wal_shards=shards)
@@ -911,7 +922,7 @@ def test_a_wal_without_snapshot_and_current_is_replayed_and_never_taken_for_a_fr
 
 
 def test_a_shard_directory_that_is_missing_is_not_taken_for_an_empty_one(disk: FakeDisk) -> None:
-    """B11: without a snapshot, when some of the shards are gone."""
+    """There is no snapshot, and some shard directories are gone."""
     log = SmallLog(disk, wal_shards=2)
     for name in ("a", "b", "c", "d"):
         log.append(name, 5)
@@ -925,7 +936,7 @@ def test_a_shard_directory_that_is_missing_is_not_taken_for_an_empty_one(disk: F
 
 
 def test_an_append_without_its_topic_is_kept_in_a_recovered_topic(disk: FakeDisk) -> None:
-    """B20: flagged, not dropped."""
+    """The start warns and drops nothing."""
     log = SmallLog(disk)
     log.append(count=3)
     killed(disk)
@@ -942,7 +953,6 @@ def test_an_append_without_its_topic_is_kept_in_a_recovered_topic(disk: FakeDisk
 
 
 def test_frames_that_stand_there_twice_are_applied_once(disk: FakeDisk) -> None:
-    """B10."""
     log = SmallLog(disk)
     log.create(durability="memory")
     log.append(count=3, key="k")
@@ -961,7 +971,7 @@ def test_frames_that_stand_there_twice_are_applied_once(disk: FakeDisk) -> None:
 
 
 def test_a_crash_around_the_rename_of_a_snapshot_leaves_the_old_or_the_new(disk: FakeDisk) -> None:
-    """D01, D02: never none, at any call, by any damage."""
+    """There is always one of them, after a crash at any call and any damage to unsynced data."""
     log = SmallLog(disk)
     log.create(durability="fsync")
     log.append(count=7)
@@ -989,7 +999,7 @@ def test_a_crash_around_the_rename_of_a_snapshot_leaves_the_old_or_the_new(disk:
 
 
 def test_a_topic_deleted_and_made_again_across_a_crash_is_another_instance(disk: FakeDisk) -> None:
-    """D09: an old cursor gets a `recreated` tombstone."""
+    """An old cursor gets a `recreated` tombstone."""
     log = SmallLog(disk)
     log.append(count=9)
     log.checkpoint()
@@ -1012,7 +1022,6 @@ def test_a_topic_deleted_and_made_again_across_a_crash_is_another_instance(disk:
 def test_a_file_system_that_cannot_sync_directories_is_tolerated_with_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """D10."""
     from topics.storage import fs as fs_module
 
     sync = fs_module._fsync
@@ -1032,7 +1041,7 @@ def test_a_file_system_that_cannot_sync_directories_is_tolerated_with_one_warnin
 
 
 def test_recovering_twice_gives_the_same_bytes_as_recovering_once(disk: FakeDisk) -> None:
-    """B14, invariant 43: after every kind of damage to what was not synced."""
+    """Invariant 43. After every kind of damage to unsynced data."""
     log = SmallLog(disk)
     log.create("b", durability="fsync", cap_bytes=400)
     for turn in range(6):
@@ -1050,7 +1059,6 @@ def test_recovering_twice_gives_the_same_bytes_as_recovering_once(disk: FakeDisk
 
 
 def test_a_start_from_a_snapshot_equals_a_start_from_the_whole_log(disk: FakeDisk) -> None:
-    """B15."""
     log = SmallLog(disk)
     log.create("b", durability="fsync", cap_records=7)
     for turn in range(5):
@@ -1075,7 +1083,7 @@ def test_a_start_from_a_snapshot_equals_a_start_from_the_whole_log(disk: FakeDis
 
 
 def test_a_kill_in_the_middle_of_recovery_again_and_again_converges(disk: FakeDisk) -> None:
-    """B13: also what the machine lost before the first of them stays known."""
+    """Seqs that were lost before the first recovery also stay known."""
     log = SmallLog(disk)
     log.append(count=4)
     log.checkpoint()
@@ -1118,7 +1126,7 @@ def test_the_order_of_calls_is_kept_by_a_start_with_much_to_repair(disk: FakeDis
 
 
 def test_a_lone_mark_before_a_checkpoint_makes_no_start_worry(disk: FakeDisk) -> None:
-    """D07: an idle shard beside a busy one; its position is noted behind a mark that was written alone."""
+    """One shard is idle. Its noted position follows a sync mark that was written without records."""
     log = SmallLog(disk, wal_shards=2)
     names = ["a", "b", "c", "d"]
     for name in names:
@@ -1165,7 +1173,7 @@ def test_a_deleted_directory_that_is_left_over_is_removed(disk: FakeDisk) -> Non
 
 
 def test_a_control_frame_that_makes_no_sense_is_damage_with_its_place(disk: FakeDisk) -> None:
-    """B18: valid by its checksum, so it was written so; nothing is guessed."""
+    """The checksum is good, so the frame was written like that. The start does not guess what it means."""
     synced_log(disk)
     killed(disk)
     end = end_of_frames(disk)
@@ -1176,7 +1184,6 @@ def test_a_control_frame_that_makes_no_sense_is_damage_with_its_place(disk: Fake
 
 
 def test_progress_is_told(disk: FakeDisk) -> None:
-    """B16."""
     log = SmallLog(disk, wal_shards=2)
     log.append(count=20)
     disk.kill()
@@ -1195,7 +1202,7 @@ def test_progress_is_told(disk: FakeDisk) -> None:
 
 
 def test_a_topic_entry_is_what_its_snapshot_says(disk: FakeDisk) -> None:
-    """The numbers that a start believes, read back through the format alone."""
+    """The test decodes the snapshot itself and compares the numbers that a start relies on."""
     log = SmallLog(disk)
     log.create(cap_records=8)
     log.append(count=12)
@@ -1212,7 +1219,7 @@ def test_a_topic_entry_is_what_its_snapshot_says(disk: FakeDisk) -> None:
 
 @pytest.mark.parametrize("derived", ["wal/CURRENT", "topics/00000001/seg-0000000000000001.idx"])
 def test_what_is_only_derived_is_not_needed_on_a_full_disk(disk: FakeDisk, derived: str) -> None:
-    """A07, D05, C01: no room to write it again is no reason not to serve."""
+    """The start serves even when there is no room to write a derived file again."""
     log = synced_log(disk)
     log.checkpoint()
     log.append(count=2)

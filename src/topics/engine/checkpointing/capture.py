@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from topics.engine.checkpointing.old_files import OldFiles
 from topics.engine.checkpointing.requests import CheckpointRequests
-from topics.engine.checkpointing.topic_capture import CapturedTopic, capture_topic, needs_capture
+from topics.engine.checkpointing.topic_capture import CapturedTopic, apply_due_changes, capture_topic
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import Snapshot, WalPosition
@@ -34,11 +34,11 @@ def capture_engine(engine: Engine, number: int, requests: CheckpointRequests, ol
     """Captures all topics that changed, for the snapshot of this number."""
     now_ms = engine.now_ms()
     age_ms_max = engine.settings.segment_age_ms_max
-    topics = [
-        _capture(topic, now_ms, number, requests, old_files)
-        for topic in engine.topics.values()
-        if needs_capture(topic, now_ms, age_ms_max, closing=requests.closing)
-    ]
+    topics: list[CapturedTopic] = []
+    for topic in engine.topics.values():
+        apply_due_changes(topic, now_ms, age_ms_max, closing=requests.closing)
+        if topic.checkpoint.is_changed:
+            topics.append(_capture(topic, now_ms, number, requests, old_files))
     positions = engine.wal.positions
     # Routers are captured in the same turn as their dests: a cursor and the copies up to it belong together.
     routers, routers_changed = engine.routing.take_states()

@@ -22,7 +22,7 @@ from topics.engine.checkpointing.capture import Capture
 from topics.engine.checkpointing.old_files import FileRemoval, OldFiles
 from topics.engine.checkpointing.progress import CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
-from topics.engine.checkpointing.take_over import let_go, take_over
+from topics.engine.checkpointing.take_over import take_over
 from topics.engine.checkpointing.topic_capture import CapturedTopic
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
@@ -138,7 +138,7 @@ class Checkpoint:
     def _take_over(self, item: CapturedTopic, touched: list[SegmentState]) -> None:
         engine, topic = self._engine, item.topic
         if not engine.core.is_current(topic):
-            let_go(item)
+            item.topic_removed()
             return
         take_over(item, touched, engine.now_ms())
         self._take_dropped(topic)

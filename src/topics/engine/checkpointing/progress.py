@@ -30,10 +30,11 @@ class CheckpointProgress:
         self.count_total = 0
         # Why the last checkpoint failed, if it did.
         self.last_error: Exception | None = None
-        # Bytes of the WAL, counted since the start of the process: those whose records are in segments ...
+        # WAL bytes since the start of the process whose records are in segments.
         self._filed_bytes = self._wal_bytes()
-        # ... and those written before the last capture. Replayed bytes count as written since then: else a server that
-        # dies early again and again would never take a checkpoint, and every start would have more to read.
+        # WAL bytes since the start of the process that were written before the last capture. Replayed bytes count as
+        # written after it. Else a server that often dies early would never take a checkpoint, and every start would
+        # have more to read.
         self._captured_bytes = self._filed_bytes - replayed_bytes
 
     def _wal_bytes(self) -> int:

@@ -83,7 +83,7 @@ class Replacer:
             raise SegmentBusy("the segment is being moved or replaced; take a new manifest, then try again")
         busy_segments.add(key)
         fs, root = self._engine.directory.fs, self._engine.directory.root
-        # A copy, because the owner goes on changing the live numbers. The work does not read those.
+        # A copy, because the owner goes on changing the live numbers. The work does not read the live numbers.
         noted = msgspec.structs.replace(state)
         self._checkpointer.run_exclusively(
             lambda: replace_segment(fs, root, topic.id, noted, offer.data_name, offer.idx_name),

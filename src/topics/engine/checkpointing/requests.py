@@ -12,7 +12,7 @@ class CheckpointRequests:
         self.to_seal: set[int] = set()
         # Whether a snapshot must be written although no topic changed.
         self.needs_snapshot = False
-        # Positions that the snapshot notes instead of the real ones: those of a layout with another shard count.
+        # Positions that the snapshot notes instead of the real ones: positions in a layout with another shard count.
         self.layout_positions: list[WalPosition] | None = None
         # Segments that are being moved or replaced: their deletes stay pending.
         self.busy_segments: set[SegmentKey] = set()

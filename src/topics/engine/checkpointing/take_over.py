@@ -1,5 +1,5 @@
-"""The engine goes on with the segments that a checkpoint job wrote. Live numbers are those of now, not those of the
-capture."""
+"""The engine goes on with the segments that a checkpoint job wrote. Live records are counted as of now, not as
+of the capture."""
 
 from topics.engine.checkpointing.topic_capture import CapturedTopic, current_entry
 from topics.formats.snapshot import SegmentState
@@ -21,8 +21,3 @@ def take_over(captured: CapturedTopic, touched: list[SegmentState], now_ms: int)
         checkpoint.mark_changed()
     else:
         checkpoint.use_entry(current_entry(topic, now_ms))
-
-
-def let_go(captured: CapturedTopic) -> None:
-    """The topic was removed while the job ran."""
-    captured.topic.live.end_capture()

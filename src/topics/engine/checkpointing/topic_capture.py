@@ -43,6 +43,10 @@ class CapturedTopic:
         state.pending_deletes = runs_of(left)
         return bytes(codec.encode_topic(state))
 
+    def topic_removed(self) -> None:
+        """The topic was removed while the job ran."""
+        self.topic.live.end_capture()
+
     def job_failed(self) -> None:
         """Nothing of the capture is durable: the next checkpoint captures the topic again."""
         self.topic.live.end_capture()
@@ -56,14 +60,14 @@ class CapturedTopic:
         self.topic.checkpoint.snapshot_written(self.work.upto_seq)
 
 
-def needs_capture(topic: Topic, now_ms: int, segment_age_ms_max: int, *, closing: bool) -> bool:
-    """Whether the topic changed since its snapshot entry was encoded. Gives back reservations that are not used."""
+def apply_due_changes(topic: Topic, now_ms: int, segment_age_ms_max: int, *, closing: bool) -> None:
+    """Changes that are due at a checkpoint: expired records go, unused reservations are given back, and an active
+    segment that is old enough is sealed by the job."""
     topic.refresh(now_ms)
     _give_reservations_back(topic, closing=closing)
     active = topic.live.active_segment()
     if active is not None and segment_age_ms_max and now_ms - active.created_ts >= segment_age_ms_max:
         topic.checkpoint.mark_changed()
-    return topic.checkpoint.is_changed
 
 
 def _give_reservations_back(topic: Topic, *, closing: bool) -> None:

@@ -23,7 +23,7 @@ class ResumedHeads:
 
 
 def resume_heads(engine: Engine, report: RecoveryReport) -> ResumedHeads:
-    """After a power loss no seq below a synced ceiling is handed out a second time: those seqs become a lost range."""
+    """After a power loss no seq below a synced ceiling is handed out twice: reserved seqs become a lost range."""
     frames: list[FrameToLog] = []
     for topic in engine.topics.values():
         topic.live.lose_unlogged()

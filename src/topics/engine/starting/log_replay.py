@@ -1,6 +1,6 @@
 """Second phase of a recovery: the frames of every WAL shard, from the snapshot's positions on, applied to the topics.
 
-All frames of one topic are in one shard, in order. So are those of a router: they are in the shard of its dest.
+All frames of one topic are in one shard, in order. All frames of one router are in the shard of its dest.
 """
 
 from collections.abc import Callable, Iterable

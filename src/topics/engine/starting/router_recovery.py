@@ -154,7 +154,7 @@ def _state_frame(engine: Engine, rerun: _Rerun) -> bytes:
 
 
 def _search(router: Router, item: ReplayedRouter) -> None:
-    """Notes the keys in dest: the known ones, and those of records that were not searched yet.
+    """Notes the keys in dest: the known keys, and the keys of records that were not searched yet.
 
     Records above `dest_seq` are not searched: they are copies of this router that an unfinished checkpoint left.
     """
