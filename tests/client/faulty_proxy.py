@@ -160,9 +160,3 @@ def faulty_proxy(server_url: str) -> Iterator[FaultyProxy]:
         yield proxy
     finally:
         proxy.close()
-
-
-def without_files(asked: Asked) -> bytes | None:
-    """A route: the server is one from before manifests and frames."""
-    path = asked.target.partition("?")[0]
-    return NO_SUCH_ROUTE if path.endswith(("/manifest", "/frames")) else None

@@ -13,8 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.world import SEGMENT_EVENTS, World, gaps, short, world
 from topics.errors import TopicNotFound
 from topics.spark import schemas
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.options import BadOption, parse_options
+from topics.spark.options import parse_options
 from topics.spark.read.source import Part, TopicsStreamReader
 
 OffsetJson = dict[str, Any]

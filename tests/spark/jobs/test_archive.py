@@ -15,12 +15,12 @@ from tests.spark.lakes import archive_inline, lake_rows
 from tests.spark.world import SEGMENT_EVENTS, World, world
 from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
 from topics.formats.segment import HEADER_BYTES
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.archive import Archiver, Config
 from topics.spark.jobs.archive_plan import Item
-from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Conflict
+from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import Part
-from topics.spark.options import BadOption
 from topics.storage.shared_stores import SCRATCH
 
 

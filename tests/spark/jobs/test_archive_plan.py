@@ -5,8 +5,8 @@ import pytest
 
 from tests.spark.lakes import done, lake_file
 from tests.spark.manifests import make_manifest, make_segment
+from topics.spark.errors import Conflict
 from topics.spark.jobs.archive_plan import Bounds, Item, by_topic, plan_topic
-from topics.spark.jobs.job import Conflict
 from topics.spark.lake.state import LakeFile, LakeManifest, LakeState, SegmentDone, gap_name
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest, Segment

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.compact_latest import Config, run
-from topics.spark.options import BadOption
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

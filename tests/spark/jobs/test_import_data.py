@@ -9,9 +9,9 @@ import pytest
 
 from tests.spark.jobs.records import all_records
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.import_data import Chunk, Config, SortKey, format_of, pack, parse_key, run
 from topics.spark.jobs.job import Progress
-from topics.spark.options import BadOption
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

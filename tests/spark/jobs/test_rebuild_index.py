@@ -13,11 +13,11 @@ from tests.spark.streams_world import open_world, send
 from tests.spark.world import SEGMENT_EVENTS, World, world
 from topics.errors import BadFrame
 from topics.formats.message import encode_message
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs import rebuild_index
-from topics.spark.jobs.job import EXIT_DATA_LOSS, Conflict, Report
+from topics.spark.jobs.job import EXIT_DATA_LOSS, Report
 from topics.spark.jobs.rebuild_index import Task, index_of_messages
 from topics.spark.jobs.rewriting import Outcome, Unit
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

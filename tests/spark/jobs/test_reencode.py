@@ -10,10 +10,10 @@ import pytest
 from tests.spark.streams_world import KEY, OTHER_KEY, Row, open_world, payload, read, send, settings_of, write
 from topics.errors import InvalidRequest, StartRefused
 from topics.formats.message_cipher import Cipher
-from topics.spark.jobs.job import Conflict, Report
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.jobs.job import Report
 from topics.spark.jobs.reencode import Config, Reencoder, run
 from topics.spark.jobs.reencode_segment import SegmentItem, SegmentRewritten
-from topics.spark.options import BadOption
 from topics.storage.fs import RealFs
 from topics.streams.settings import StreamsSettings
 from topics.streams.verify import StreamsVerifier

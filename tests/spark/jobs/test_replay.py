@@ -12,10 +12,10 @@ import pytest
 
 from tests.spark.jobs.records import all_records, fill
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Progress, exit_code_of
 from topics.spark.jobs.replay import Chunk, Config, pace, parse_speed, run
 from topics.spark.jobs.spread import TaskFailed
-from topics.spark.options import BadOption
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

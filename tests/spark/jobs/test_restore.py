@@ -8,10 +8,10 @@ import pytest
 
 from tests.spark.jobs.records import all_records, fill
 from topics.client import Client
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs import archive
-from topics.spark.jobs.job import Conflict, Progress
+from topics.spark.jobs.job import Progress
 from topics.spark.jobs.restore import Config, run
-from topics.spark.options import BadOption
 from topics.storage.fs import RealFs
 from topics.storage.inspect.verify import Verifier
 from topics.testing.server_process import ServerProcess

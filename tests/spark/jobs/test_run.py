@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.spark.jobs.records import all_records
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.run import Config, check_project, command_line, find_spec, run
-from topics.spark.options import BadOption
 from topics.storage.fs import RealFs
 from topics.testing.server_process import ServerProcess
 

@@ -17,10 +17,9 @@ import pytest
 
 from topics.client import Client
 from topics.errors import TopicNotFound
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.sql import Config, run
 from topics.spark.lake import lake
-from topics.spark.options import BadOption
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

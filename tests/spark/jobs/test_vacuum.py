@@ -7,10 +7,10 @@ from time import time
 import pytest
 
 from tests.spark.lakes import archived, assert_whole, content_of, merged, put_files
+from topics.spark.errors import BadOption
 from topics.spark.jobs.vacuum import OLDER_THAN_MS, Config, run
 from topics.spark.lake.lake import Lake, open_lake, read
 from topics.spark.lake.state import LakeDamaged, LakeFile, Part, gap_name
-from topics.spark.options import BadOption
 from topics.storage.shared_stores import SCRATCH
 
 NOW_MS = int(time() * 1000)

@@ -17,7 +17,7 @@ from tests.spark.lakes import archived, assert_whole, content_of, covered_seqs, 
 from tests.storage.test_shared_stores import RunAt
 from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
 from topics.errors import ColdUnavailable, FutureVersion, StorageFull
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.spark.lake.lake import Lake, manifest_name, open_lake
 from topics.spark.lake.state import GAPS, LakeDamaged, LakeFile, LakeState, Part, gap_name
 from topics.storage.fs import RealFs

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.clock import SystemClock
 from topics.errors import TopicNotFound
 from topics.spark.access import open_client
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.archive_plan import FILE_BYTES, FILE_RECORDS, Bounds, Item, by_topic, plan_topic
 from topics.spark.jobs.archive_task import archive_item
 from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.spread import core_count, spread
 from topics.spark.lake.files import LAKE_COLUMNS, put_gap
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile, Part
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.locate import ask_manifest
 from topics.spark.read.source import take_manifests
 

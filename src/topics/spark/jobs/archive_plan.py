@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from topics.limits import MIB
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.spark.lake.state import LakeFile, LakeState, SegmentDone
 from topics.spark.loss import Gap, eviction_reason
 from topics.spark.manifest import Manifest, Segment, SeqRange

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Progress, Report, ReportProgress
 from topics.spark.jobs.targets import LAKE, TOPIC, Mode, Target, parse_target, write_rows
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from topics.client import Client
 from topics.spark.access import token_of
-from topics.spark.options import ENDPOINT_VARIABLE, BadOption
+from topics.spark.errors import BadOption
+from topics.spark.options import ENDPOINT_VARIABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

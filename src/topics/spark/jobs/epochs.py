@@ -12,10 +12,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.spread import task_failure
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ import msgspec
 
 from topics.clock import SystemClock
 from topics.errors import FutureVersion, TopicsError
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.storage.fs import RealFs
 from topics.storage.shared_stores import open_shared_store
 

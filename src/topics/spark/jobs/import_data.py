@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
 from topics.spark.jobs.job import Report, ReportProgress
 from topics.spark.jobs.marks import ORIGIN, marked
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

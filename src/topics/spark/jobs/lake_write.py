@@ -11,10 +11,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from topics.clock import SystemClock
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

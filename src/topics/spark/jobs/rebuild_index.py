@@ -26,8 +26,9 @@ from topics.formats.frame_table import FrameTable, from_frames, salvage
 from topics.formats.segment_rewrite import index_of_frames, stored_checksums, tags_of_frames
 from topics.formats.stream_layout import INDEX, LOCK_FILE, LOG, segment_path, segment_starts
 from topics.limits import U64_MAX
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.rewriting import (
     Outcome,
     SegmentTask,
@@ -41,7 +42,6 @@ from topics.spark.jobs.rewriting import (
     units_of,
 )
 from topics.spark.jobs.spread import core_count, spread
-from topics.spark.options import BadOption
 from topics.spark.read.file_manifest import DamagedFiles
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic

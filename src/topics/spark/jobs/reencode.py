@@ -37,10 +37,10 @@ from topics.formats.stream_layout import (
     segment_path,
     segment_starts,
 )
-from topics.spark.jobs.job import Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.reencode_segment import Encoding, SegmentItem, SegmentRewritten, reencode_segment
 from topics.spark.jobs.spread import core_count, spread
-from topics.spark.options import BadOption
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
 from topics.stream_errors import StreamsError

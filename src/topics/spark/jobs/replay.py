@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
 from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress
 from topics.spark.jobs.marks import REPLAY, marked, source_mark
 from topics.spark.manifest import Manifest, decode_manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.plan import choose_cuts, range_bytes
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ import msgspec
 from topics.client import Client
 from topics.errors import TopicNotFound
 from topics.limits import MIB, SEGMENT_BYTES_MAX, SEGMENT_EVENTS_MAX
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
-from topics.spark.jobs.job import EXIT_DATA_LOSS, Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.marks import ORIGIN, marked, source_mark
 from topics.spark.jobs.restore_directory import ChunkToWrite, DirectoryBuilder, write_chunk
 from topics.spark.jobs.restore_source import SCHEMA, Chunk, LakeSource, PathSource, Source, reader_of
 from topics.spark.jobs.spread import core_count, spread
-from topics.spark.options import BadOption
 from topics.spark.schemas import ddl
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from topics.formats import envelope
 from topics.formats.records import RecordBatch
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, encode_topic
 from topics.formats.wal_frame import encode_appends
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.spark.jobs.restore_source import Chunk, Piece
 from topics.storage import layout
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic

@@ -14,12 +14,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.formats.columnar import COLUMNS, schema
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.lake.files import file_batches, store_at
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile
 from topics.spark.loss import find_gaps
 from topics.spark.manifest import Manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.locate import read_partition
 from topics.spark.read.offline import take_manifests
 from topics.spark.read.plan import Partition, choose_cuts, cut_partitions, range_bytes

@@ -20,9 +20,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.errors import TopicsError
+from topics.spark.errors import BadOption
 from topics.spark.jobs.frozen import STATE_DEFAULT
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FAILED, Report
-from topics.spark.options import ENDPOINT_VARIABLE, BadOption
+from topics.spark.options import ENDPOINT_VARIABLE
 from topics.storage.fs import Fs, RealFs, read_file
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Interrupted, Progress, Report, ReportProgress, interrupts_held_back
 from topics.spark.jobs.lake_write import write_lake
 from topics.spark.jobs.targets import LAKE, TOPIC, Mode, Target, parse_target, topic_options, write_rows
 from topics.spark.lake import lake
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging
 from topics.spark.jobs.lake_write import write_lake
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

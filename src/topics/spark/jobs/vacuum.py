@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from topics.clock import SystemClock
+from topics.spark.errors import BadOption
 from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import DATA, GAPS
-from topics.spark.options import BadOption
 from topics.storage.shared_stores import Entry
 
 if TYPE_CHECKING:

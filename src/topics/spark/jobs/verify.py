@@ -21,6 +21,7 @@ from topics.errors import ColdUnavailable, TopicsError
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.formats.stream_layout import segment_starts
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FINDINGS, Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.lake_check import LakeTask, check_lake_files
@@ -30,7 +31,7 @@ from topics.spark.jobs.spread import core_count, spread
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeDamaged
 from topics.spark.manifest import Manifest, Segment
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.segment_files import tier_and_name
 from topics.spark.read.source import take_manifests
 from topics.storage.fs import RealFs

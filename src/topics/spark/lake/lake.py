@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from topics.errors import FutureVersion
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.spark.lake.state import DATA, LakeDamaged, LakeManifest, LakeState, Part
 from topics.storage.fs import Fs, RealFs
 from topics.storage.shared_stores import SharedStore, open_shared_store

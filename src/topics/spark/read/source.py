@@ -26,8 +26,9 @@ from topics.client import Client
 from topics.errors import TopicNotFound
 from topics.spark import schemas
 from topics.spark.access import open_client
+from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, epoch_of
-from topics.spark.options import BadOption, ReadOptions, parse_columns, parse_options
+from topics.spark.options import ReadOptions, parse_columns, parse_options
 from topics.spark.read import offline
 from topics.spark.read import trigger_plan as stream_plan
 from topics.spark.read.locate import ask_manifest, read_partitions

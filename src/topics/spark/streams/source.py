@@ -13,8 +13,9 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from topics.spark import schemas
+from topics.spark.errors import BadOption
 from topics.spark.manifest import OFFSETS, Manifest
-from topics.spark.options import BadOption, ReadOptions, parse_columns, parse_options
+from topics.spark.options import ReadOptions, parse_columns, parse_options
 from topics.spark.read import trigger_plan as stream_plan
 from topics.spark.read.pace import Pace
 from topics.spark.read.plan import Partition, plan_batch

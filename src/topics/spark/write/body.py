@@ -23,7 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.write_body import WriteLimits, decode_write
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
 
 TYPE_BY_COLUMN: Final[dict[str, str]] = {
     "topic": "string",

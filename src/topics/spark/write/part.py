@@ -18,7 +18,7 @@ import xxhash
 
 from topics.client import Client
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
 from topics.spark.write.body import BadRow, Chunk, ChunkCutter, ChunkLimits, first_null, record_texts, refused_row
 from topics.spark.write.options import WriteOptions
 
