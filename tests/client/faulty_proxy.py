@@ -32,9 +32,6 @@ def answer(status: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-NO_SUCH_ROUTE: Final = answer("404 Not Found", b'{"error":{"code":"not_found","message":"no such path"}}')
-
-
 class FaultyProxy:
     """`faults` are used up by the requests that come; bytes among them are given as the answer.
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.spark.world import Row
-from topics.spark.jobs.archive import Archiver, Config
+from topics.spark.jobs.archive import Archiver
 from topics.spark.jobs.job import Report
+from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.files import file_batches
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone, data_name
@@ -94,6 +95,6 @@ def lake_rows(address: str, topic: str = "t", *, epoch: int | None = None, at: i
     return sorted(rows)
 
 
-def archive_inline(config: Config, **given: Any) -> Report:
+def archive_inline(config: ArchiveOptions, **given: Any) -> Report:
     """A run whose tasks are done here, one after the other: all of the job but Spark."""
     return Archiver(replace(config, **given), lambda items, work: [work(item) for item in items], lambda: 1).run()

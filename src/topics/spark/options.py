@@ -18,6 +18,7 @@ from topics.limits import MIB
 from topics.spark.errors import BadOption
 from topics.spark.manifest import OFFSETS, SEQS, Numbering
 from topics.spark.option_values import (
+    ENDPOINT_VARIABLE,
     any_text,
     count,
     duration_ms,
@@ -44,8 +45,6 @@ STREAM_COLUMNS: Final = (
 )
 GAP_COLUMNS: Final = ("kind", "gap_to", "gap_reason")
 TABLES: Final = ("records", "segments", "topics", "gaps")
-
-ENDPOINT_VARIABLE: Final = "TOPICS_URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from topics.spark.jobs import archive
-from topics.spark.jobs.archive import Archiver, Config
+from topics.spark.jobs.archive import Archiver
 from topics.spark.jobs.archive_plan import Item
 from topics.spark.jobs.job import Progress
+from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.state import Part
 
 
@@ -33,7 +34,7 @@ def report(_: Progress) -> None:
     stop_at("wave")
 
 
-def run_on_spark(config: Config) -> None:
+def run_on_spark(config: ArchiveOptions) -> None:
     import topics.spark
 
     spark = topics.spark.session("archiver", master="local[2]", conf={"spark.driver.memory": "1g"})
@@ -44,7 +45,7 @@ def run_on_spark(config: Config) -> None:
 if __name__ == "__main__":
     endpoint, lake = sys.argv[1:3]
     if "--spark" in sys.argv:
-        run_on_spark(Config(endpoint=endpoint, lake=lake, file_records=100))
+        run_on_spark(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=100))
     else:
-        Archiver(Config(endpoint=endpoint, lake=lake, file_records=200), spread_out, lambda: 1, report).run()
+        Archiver(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=200), spread_out, lambda: 1, report).run()
         stop_at("done")

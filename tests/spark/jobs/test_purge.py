@@ -14,6 +14,7 @@ from topics.formats.frame_table import from_index
 from topics.formats.segment_rewrite import deleted_frames
 from topics.spark.jobs import purge, rewriting
 from topics.spark.jobs.job import EXIT_CONFLICT, EXIT_DATA_LOSS, Report
+from topics.spark.jobs.job_options import CompactOptions
 from topics.spark.jobs.rewriting import Outcome, SegmentTask, Unit
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def here(units: Sequence[Unit[SegmentTask]], work: Callable[[Unit[SegmentTask]],
 
 
 def run(there: World, **changes: Any) -> Report:
-    return purge.purge(purge.Config(endpoint=there.url, **changes), here, cores=1)
+    return purge.purge(CompactOptions(purge=True, endpoint=there.url, **changes), here, cores=1)
 
 
 def fill(there: World, topic: str = "a") -> None:
@@ -163,7 +164,8 @@ def test_files_of_another_store_are_not_touched(there: World) -> None:
     fill(there)
     delete(there, "a", "t1")
     tasks = [
-        task._replace(store_id="0" * 32) for task in rewriting.sealed_segments(purge.Config(endpoint=there.url), ())
+        task._replace(store_id="0" * 32)
+        for task in rewriting.sealed_segments(CompactOptions(purge=True, endpoint=there.url), ())
     ]
     with pytest.raises(ColdUnavailable, match="is not the server's data directory"):
         purge.purge_unit(0.3, tuple(tasks))
@@ -173,6 +175,6 @@ def test_it_runs_on_spark(spark: SparkSession, there: World) -> None:
     fill(there)
     delete(there, "a", "t1")
     before = there.rows("a")
-    report = purge.run(spark, purge.Config(endpoint=there.url))
+    report = purge.run(spark, CompactOptions(purge=True, endpoint=there.url))
     assert (report.exit_code, report.items_done) == (0, 3)
     assert there.rows("a") == before

@@ -16,6 +16,7 @@ from topics.formats.message import encode_message
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs import rebuild_index
 from topics.spark.jobs.job import EXIT_DATA_LOSS, Report
+from topics.spark.jobs.job_options import RebuildIndexOptions
 from topics.spark.jobs.rebuild_index import Task, index_of_messages
 from topics.spark.jobs.rewriting import Outcome, Unit
 
@@ -31,7 +32,7 @@ def here(units: Sequence[Unit[Task]], work: Callable[[Unit[Task]], list[Outcome]
 
 
 def run(**config: Any) -> Report:
-    return rebuild_index.rebuild(rebuild_index.Config(**config), here, cores=1)
+    return rebuild_index.rebuild(RebuildIndexOptions(**config), here, cores=1)
 
 
 def fill(there: World) -> None:
@@ -220,6 +221,6 @@ def test_damage_before_good_messages_is_named(may_be_torn: bool) -> None:
 def test_it_runs_on_spark(spark: SparkSession, stopped: Path) -> None:
     before = derived(stopped)
     spoil(stopped, list(before))
-    report = rebuild_index.run(spark, rebuild_index.Config(path=str(stopped)))
+    report = rebuild_index.run(spark, RebuildIndexOptions(path=str(stopped)))
     assert report.exit_code == 0
     assert derived(stopped) == before

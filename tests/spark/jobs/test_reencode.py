@@ -12,7 +12,8 @@ from topics.errors import InvalidRequest, StartRefused
 from topics.formats.message_cipher import Cipher
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.job import Report
-from topics.spark.jobs.reencode import Config, Reencoder, run
+from topics.spark.jobs.job_options import ReencodeOptions
+from topics.spark.jobs.reencode import Reencoder, run
 from topics.spark.jobs.reencode_segment import SegmentItem, SegmentRewritten
 from topics.storage.fs import RealFs
 from topics.streams.settings import StreamsSettings
@@ -33,7 +34,7 @@ def here(items: Sequence[SegmentItem], work: Work) -> list[SegmentRewritten]:
 
 
 def reencode(source: Path, target: Path, spread_out: Any = here, **given: Any) -> Report:
-    config = Config(source=str(source), target=str(target), **given)
+    config = ReencodeOptions(source=str(source), target=str(target), **given)
     return Reencoder(config, spread_out, lambda: 1).run()
 
 
@@ -278,7 +279,7 @@ def test_spark_does_it_without_a_key_in_any_plan(spark: "SparkSession", tmp_path
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     write(tmp_path / "old", 200)
-    config = Config(
+    config = ReencodeOptions(
         source=str(tmp_path / "old"), target=str(tmp_path / "new"), target_key_file=str(key_file), compression="zstd"
     )
     seen: list[Any] = []

@@ -12,7 +12,7 @@ remembers by name.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from re import fullmatch
 from typing import TYPE_CHECKING, Any, Final
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.clock import SystemClock
 from topics.errors import TopicNotFound
 from topics.spark.access import open_client
-from topics.spark.errors import BadOption, Conflict
-from topics.spark.jobs.archive_plan import FILE_BYTES, FILE_RECORDS, Bounds, Item, by_topic, plan_topic
+from topics.spark.errors import Conflict
+from topics.spark.jobs.archive_plan import Bounds, Item, by_topic, plan_topic
 from topics.spark.jobs.archive_task import archive_item
-from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.jobs.spread import core_count, spread
 from topics.spark.lake.files import LAKE_COLUMNS, put_gap
 from topics.spark.lake.lake import open_lake
@@ -38,31 +38,18 @@ from topics.spark.read.source import take_manifests
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Larger than for readers: a batch goes into a file, not through Spark.
-BATCH_RECORDS: Final = 65_536
+# Batches are larger than those of readers: they go into a file, not through Spark.
+_READ: Final[dict[str, Any]] = {
+    "columns": LAKE_COLUMNS,
+    "gaps": "rows",
+    "on_corrupt": "rows",
+    "batch_records": 65_536,
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """Which topics go into which lake. No topics and no pattern: all of them. `path`: a directory without a server."""
-
-    lake: str
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    path: str | None = None
-    # Asks the server to seal what it has first: else the newest records wait until their segment is full.
-    seal: bool = False
-    # Rows that were deleted since they were archived leave the lake, too.
-    apply_deletes: bool = False
-    file_bytes: int = FILE_BYTES
-    file_records: int = FILE_RECORDS
-    pin_ms: int = 600_000
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: ArchiveOptions, *, report: ReportProgress | None = None) -> Report:
     """Archives what is sealed now. Exit code 3 when seqs are missing, which `findings` name."""
-    return Archiver(config, partial(spread, spark), partial(core_count, spark), report).run()
+    return Archiver(options, partial(spread, spark), partial(core_count, spark), report).run()
 
 
 class Archiver:
@@ -70,17 +57,17 @@ class Archiver:
 
     def __init__(
         self,
-        config: Config,
+        options: ArchiveOptions,
         spread_out: Callable[[Sequence[Item], Callable[[Item], Part]], Sequence[Part]],
         count_cores: Callable[[], int],
         report: ReportProgress | None = None,
     ) -> None:
-        self._config = config
+        self._options = options
         self._spread_out = spread_out
         self._count_cores = count_cores
         self._report = report
-        self._options = _read_options(config)
-        self._lake = open_lake(config.lake)
+        self._read_options = _read_options(options)
+        self._lake = open_lake(options.lake)
         self._clock = SystemClock()
         self._found: dict[str, LakeFile] = {}
         self._topics: set[str] = set()
@@ -90,12 +77,12 @@ class Archiver:
     def run(self) -> Report:
         started_ms = self._clock.monotonic_ms()
         planned = 0
-        if self._config.seal and not self._config.dry_run:
+        if self._options.seal and not self._options.dry_run:
             self._seal()
         while True:
             items = self._plan()
             planned += len(items)
-            if self._config.dry_run or not items:
+            if self._options.dry_run or not items:
                 break
             self._given_up = 0
             number = self._lake.state.number
@@ -112,45 +99,43 @@ class Archiver:
         return self._summary(planned, seconds)
 
     def _seal(self) -> None:
-        if self._config.path is not None:
-            raise BadOption("archive: only a server can seal segments; leave out --seal, or --path")
-        with self._config.client() as client:
-            for name in self._config.topics or client.topic_names():
-                if self._config.pattern is None or fullmatch(self._config.pattern, name):
+        with self._options.client() as client:
+            for name in self._options.topics or client.topic_names():
+                if self._options.pattern is None or fullmatch(self._options.pattern, name):
                     client.seal(name)
 
     def _plan(self) -> list[Item]:
         """What is to be done now. Gaps that show already are committed on the way."""
-        bounds = Bounds(file_bytes=self._config.file_bytes, file_records=self._config.file_records)
+        bounds = Bounds(file_bytes=self._options.file_bytes, file_records=self._options.file_records)
         state = self._lake.refresh()
         items: list[Item] = []
         gaps: list[tuple[Gap, int]] = []
         for manifest in self._manifests():
             self._topics.add(manifest.topic)
-            topic_plan = plan_topic(manifest, state, bounds, apply_deletes=self._config.apply_deletes)
+            topic_plan = plan_topic(manifest, state, bounds, apply_deletes=self._options.apply_deletes)
             items += topic_plan.items
             gaps += topic_plan.gaps
-        if gaps and not self._config.dry_run:
+        if gaps and not self._options.dry_run:
             files = tuple(put_gap(self._lake.store, gap, epoch) for gap, epoch in gaps)
             self._commit([Part(adds=files)])
         return items
 
     def _manifests(self) -> list[Manifest]:
-        config = self._config
+        options = self._options
         # Pins come with each wave: those of the plan would be over before the last one.
-        manifests = take_manifests(replace(self._options, pin_ms=0))
-        if config.path is None:
+        manifests = take_manifests(replace(self._read_options, pin_ms=0))
+        if options.path is None:
             return manifests
         return [
             manifest
             for manifest in manifests
-            if (not config.topics or manifest.topic in config.topics)
-            and (config.pattern is None or fullmatch(config.pattern, manifest.topic))
+            if (not options.topics or manifest.topic in options.topics)
+            and (options.pattern is None or fullmatch(options.pattern, manifest.topic))
         ]
 
     def _wave(self, items: Sequence[Item]) -> WaveDone:
         self._pin(items)
-        work = partial(archive_item, address=self._lake.address, options=self._options)
+        work = partial(archive_item, address=self._lake.address, options=self._read_options)
         parts = [part for part in self._spread_out(items, work) if not part.is_empty]
         kept = self._commit(parts)
         self._given_up += len(parts) - len(kept)
@@ -158,11 +143,11 @@ class Archiver:
 
     def _pin(self, items: Sequence[Item]) -> None:
         """Their files stay where they are for a while. A topic that is gone is for the tasks to tell."""
-        if self._options.path is None:
-            with open_client(self._options) as client:
+        if self._read_options.path is None:
+            with open_client(self._read_options) as client:
                 for topic, (first_seq, last_seq) in by_topic(items):
                     with suppress(TopicNotFound):
-                        ask_manifest(client, topic, first_seq, last_seq, pin_ms=self._config.pin_ms)
+                        ask_manifest(client, topic, first_seq, last_seq, pin_ms=self._options.pin_ms)
 
     def _commit(self, parts: Sequence[Part]) -> Sequence[Part]:
         kept = self._lake.commit("archive", parts, now_ms=self._clock.now_ms())
@@ -186,7 +171,7 @@ class Archiver:
             bytes=sum(file.bytes for file in adds),
             seconds=seconds,
             items_done=len(self._committed),
-            items_skipped=planned if self._config.dry_run else 0,
+            items_skipped=planned if self._options.dry_run else 0,
             findings=tuple(findings),
             exit_code=EXIT_DATA_LOSS if findings or bad else EXIT_DONE,
             detail={
@@ -214,17 +199,7 @@ def _finding(file: LakeFile) -> dict[str, Any]:
     }
 
 
-def _read_options(config: Config) -> ReadOptions:
-    options = ReadOptions(columns=LAKE_COLUMNS, gaps="rows", on_corrupt="rows", batch_records=BATCH_RECORDS)
-    if config.path is not None:
-        return replace(options, path=config.path, tail="skip")
-    return replace(
-        options,
-        endpoint=config.address(),
-        token=config.token,
-        token_env=config.token_env,
-        token_file=config.token_file,
-        subscribe=config.topics,
-        subscribe_pattern=None if config.topics else config.pattern or ".*",
-        pin_ms=config.pin_ms,
-    )
+def _read_options(options: ArchiveOptions) -> ReadOptions:
+    if options.path is not None:
+        return ReadOptions(path=options.path, tail="skip", **_READ)
+    return options.read_options(options.topics, pattern=options.pattern, pin_ms=options.pin_ms, **_READ)

@@ -9,25 +9,22 @@ what a lake is for. Rows that somebody deleted do not.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from topics.limits import MIB
 from topics.spark.errors import Conflict
+from topics.spark.jobs.job_options import ARCHIVE_FILE_BYTES, ARCHIVE_FILE_RECORDS
 from topics.spark.lake.state import LakeFile, LakeState, SegmentDone
 from topics.spark.loss import Gap, eviction_reason
 from topics.spark.manifest import Manifest, Segment, SeqRange
 from topics.spark.read.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
-
-FILE_BYTES: Final = 64 * MIB
-FILE_RECORDS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How much one task reads, and so how large a file can be: before compression, and in records."""
 
-    file_bytes: int = FILE_BYTES
-    file_records: int = FILE_RECORDS
+    file_bytes: int = ARCHIVE_FILE_BYTES
+    file_records: int = ARCHIVE_FILE_RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,13 @@ def write_epochs(
             ((epoch, chunk),) = wave
             if before is not None:
                 before(chunk)
-            given = {**connection.options(), **options, "writeMode": "staged", "writerId": writer, "epoch": str(epoch)}
+            given = {
+                **connection.format_options(),
+                **options,
+                "writeMode": "staged",
+                "writerId": writer,
+                "epoch": str(epoch),
+            }
             if topic is not None:
                 given["topic"] = topic
             try:

@@ -5,14 +5,13 @@ until a vacuum, so who reads an older manifest goes on reading. Rows, and their 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from topics.clock import SystemClock
-from topics.limits import MIB
 from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import OptimizeOptions
 from topics.spark.jobs.spread import core_count, spread
 from topics.spark.lake.files import DayFiles, file_batches, store_at
 from topics.spark.lake.lake import open_lake
@@ -21,25 +20,13 @@ from topics.spark.lake.state import LakeFile, LakeState, Part
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TARGET_BYTES: Final = 256 * MIB
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Which files: of these topics, or all. Those of at least half the target are left as they are."""
-
-    lake: str
-    topics: tuple[str, ...] = ()
-    target_bytes: int = TARGET_BYTES
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: OptimizeOptions, *, report: ReportProgress | None = None) -> Report:
     """Merges what is small now. What another job changed meanwhile is left alone."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    lake = open_lake(config.lake)
-    groups = list(small_neighbours(lake.state, config.topics or None, config.target_bytes))
+    lake = open_lake(options.lake)
+    groups = list(small_neighbours(lake.state, options.topics or None, options.target_bytes))
     merged: list[Part] = []
 
     def wave(items: Sequence[tuple[LakeFile, ...]]) -> WaveDone:
@@ -48,7 +35,7 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
         merged.extend(kept)
         return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
 
-    if groups and not config.dry_run:
+    if groups and not options.dry_run:
         run_waves("optimize", groups, wave, cores=core_count(spark), weigh=_weight_bytes, report=report)
     return Report(
         job="optimize",

@@ -8,7 +8,6 @@ What counts is the share of deleted frames in the file itself. So a second run f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,8 @@ from topics.client import Client
 from topics.errors import BadFrame
 from topics.formats.frame_table import from_index
 from topics.formats.segment_rewrite import deleted_frames, index_of_frames, keep_frames
-from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import CompactOptions
 from topics.spark.jobs.rewriting import (
     Outcome,
     SegmentTask,
@@ -37,26 +36,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    # All of them by default.
-    topics: tuple[str, ...] = ()
-    # Segments with a smaller share of deleted records stay as they are.
-    min_deleted: float = 0.3
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: CompactOptions, *, report: ReportProgress | None = None) -> Report:
     """`records` were left out, `bytes` were freed. Exit code 4 when a segment changed or was busy, 3 for damage."""
-    return purge(config, partial(spread, spark), cores=core_count(spark), report=report)
+    return purge(options, partial(spread, spark), cores=core_count(spark), report=report)
 
 
 def purge(
-    config: Config, spread_units: Spread[SegmentTask], *, cores: int, report: ReportProgress | None = None
+    options: CompactOptions, spread_units: Spread[SegmentTask], *, cores: int, report: ReportProgress | None = None
 ) -> Report:
-    listed = sealed_segments(config, config.topics)
-    tasks = [task for task in listed if _may_be_worth_it(task, config.min_deleted)]
-    if config.dry_run:
+    listed = sealed_segments(options, options.topics)
+    tasks = [task for task in listed if _may_be_worth_it(task, options.min_deleted)]
+    if options.dry_run:
         return Report(
             job="purge",
             items_skipped=len(listed),
@@ -66,7 +56,7 @@ def purge(
 
     def wave(units: Sequence[Unit[SegmentTask]]) -> WaveDone:
         done = [
-            outcome for results in spread_units(units, partial(purge_unit, config.min_deleted)) for outcome in results
+            outcome for results in spread_units(units, partial(purge_unit, options.min_deleted)) for outcome in results
         ]
         outcomes.extend(done)
         return WaveDone(sum(outcome.records for outcome in done), sum(outcome.bytes for outcome in done))

@@ -10,7 +10,6 @@ files come to be whole under a temporary name. An archive has no lock; nobody sh
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,8 +26,8 @@ from topics.formats.segment_rewrite import index_of_frames, stored_checksums, ta
 from topics.formats.stream_layout import INDEX, LOCK_FILE, LOG, segment_path, segment_starts
 from topics.limits import U64_MAX
 from topics.spark.errors import BadOption, Conflict
-from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import RebuildIndexOptions
 from topics.spark.jobs.rewriting import (
     Outcome,
     SegmentTask,
@@ -50,17 +49,6 @@ from topics.storage.stores import SegmentStore, open_store, path_of_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """A server's topics, or what is at `path` (a data directory, or an archive in a folder or bucket), or streams."""
-
-    # Of the server; all of them by default.
-    topics: tuple[str, ...] = ()
-    path: str | None = None
-    streams: tuple[str, ...] = ()
-    dry_run: bool = False
 
 
 class FileTask(NamedTuple):
@@ -90,22 +78,24 @@ class MessageTask(NamedTuple):
 Task = SegmentTask | FileTask | MessageTask
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: RebuildIndexOptions, *, report: ReportProgress | None = None) -> Report:
     """`items_done` files got a new index. Exit code 3 when there is damage. Raises `Conflict` for what is served."""
-    return rebuild(config, partial(spread, spark), cores=core_count(spark), report=report)
+    return rebuild(options, partial(spread, spark), cores=core_count(spark), report=report)
 
 
-def rebuild(config: Config, spread_units: Spread[Task], *, cores: int, report: ReportProgress | None = None) -> Report:
+def rebuild(
+    options: RebuildIndexOptions, spread_units: Spread[Task], *, cores: int, report: ReportProgress | None = None
+) -> Report:
     outcomes: list[Outcome] = []
 
     def wave(units: Sequence[Unit[Task]]) -> WaveDone:
-        work = partial(rebuild_unit, is_dry=config.dry_run)
+        work = partial(rebuild_unit, is_dry=options.dry_run)
         done = [outcome for results in spread_units(units, work) for outcome in results]
         outcomes.extend(done)
         return WaveDone(sum(outcome.records for outcome in done), sum(outcome.bytes for outcome in done))
 
     with ExitStack() as locks:
-        tasks = [*_segment_tasks(config, locks), *_message_tasks(config, locks)]
+        tasks = [*_segment_tasks(options, locks), *_message_tasks(options, locks)]
         units = units_of(tasks, _size_of)
         done = run_waves("rebuild-index", units, wave, cores=cores, weigh=_unit_bytes, report=report)
     rebuilt = sum(outcome.status == "done" for outcome in outcomes)
@@ -114,8 +104,8 @@ def rebuild(config: Config, spread_units: Spread[Task], *, cores: int, report: R
         records=done.records,
         bytes=done.bytes,
         seconds=done.seconds,
-        items_done=0 if config.dry_run else rebuilt,
-        items_skipped=len(outcomes) - (0 if config.dry_run else rebuilt),
+        items_done=0 if options.dry_run else rebuilt,
+        items_skipped=len(outcomes) - (0 if options.dry_run else rebuilt),
         findings=tuple(outcome.finding() for outcome in outcomes if outcome.status not in {"done", "same"}),
         exit_code=exit_code_of(outcomes),
         detail={"wrong": [outcome.file for outcome in outcomes if outcome.status == "done"]},
@@ -133,15 +123,15 @@ def _unit_bytes(unit: Unit[Task]) -> int:
 # The work list.
 
 
-def _segment_tasks(config: Config, locks: ExitStack) -> list[Task]:
-    if config.path is None:
-        if config.streams and config.endpoint is None:
+def _segment_tasks(options: RebuildIndexOptions, locks: ExitStack) -> list[Task]:
+    if options.path is None:
+        if options.streams and options.endpoint is None:
             return []
-        return [*sealed_segments(config, config.topics)]
+        return [*sealed_segments(options, options.topics)]
     fs = RealFs()
-    root = path_of_address(config.path)
+    root = path_of_address(options.path)
     if root is None or not (fs.exists(layout.wal_directory(root)) or fs.exists(f"{root}/{layout.LOCK}")):
-        return [*_archived(open_store(config.path, fs))]
+        return [*_archived(open_store(options.path, fs))]
     _lock(fs, f"{root}/{layout.LOCK}", locks, "give its endpoint instead of `path`")
     return [*_noted(fs, root)]
 
@@ -189,9 +179,9 @@ def _archived(store: SegmentStore) -> Iterator[FileTask]:
         raise BadOption(f"there are no segments below {store.address}/topics")
 
 
-def _message_tasks(config: Config, locks: ExitStack) -> Iterator[MessageTask]:
+def _message_tasks(options: RebuildIndexOptions, locks: ExitStack) -> Iterator[MessageTask]:
     fs = RealFs()
-    for address in config.streams:
+    for address in options.streams:
         root = path_of_address(address)
         if root is None or not fs.exists(root):
             raise BadOption(f"{address}: there is no such directory of streams")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from os import environ
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -39,6 +39,7 @@ from topics.formats.stream_layout import (
 )
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import ReencodeOptions
 from topics.spark.jobs.reencode_segment import Encoding, SegmentItem, SegmentRewritten, reencode_segment
 from topics.spark.jobs.spread import core_count, spread
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
@@ -51,34 +52,10 @@ if TYPE_CHECKING:
 PLAN_FILE: Final = "_topics/reencode-plan.json"
 DONE_FILE: Final = "_topics/reencode.json"
 VERSION: Final = 1
-# Far below what positions can say, and above what an engine makes: a segment is cut only when it must be.
-SEGMENT_BYTES_MAX: Final = 2**31
 
 _OFFSET_FOLDERS: Final = ("consumers", "groups")
 # Encrypted with the new key: who has another one cannot go on with the job.
 _KEY_CHECK: Final = b"topics reencode"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What is not given stays as it is. The key of the source is that of the engine's settings, unless named.
-
-    `decrypt` makes a plain directory of an encrypted one; `force` allows compression in the flavour `iggy`, which
-    no other server can read.
-    """
-
-    source: str
-    target: str
-    source_key_env: str | None = None
-    source_key_file: str | None = None
-    target_key_env: str | None = None
-    target_key_file: str | None = None
-    decrypt: bool = False
-    compression: Literal["keep", "none", "gzip", "lz4", "zstd"] = "keep"
-    flavour: Literal["keep", "page", "iggy"] = "keep"
-    force: bool = False
-    segment_bytes_max: int = SEGMENT_BYTES_MAX
-    dry_run: bool = False
 
 
 class PlannedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +81,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[PlannedSegment, ...]
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: ReencodeOptions, *, report: ReportProgress | None = None) -> Report:
     """Raises `Conflict` when a directory is in use, or the target belongs to something else."""
-    return Reencoder(config, partial(spread, spark), partial(core_count, spark), report).run()
+    return Reencoder(options, partial(spread, spark), partial(core_count, spark), report).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,33 +97,31 @@ class _Ends:
     flavour: Flavour
 
 
-def _open_ends(fs: Fs, config: Config, keys: StreamKeys) -> _Ends:
-    source = _open_source(fs, config, keys)
-    source_key = None if source.cipher is None else KeyPlace(config.source_key_env, config.source_key_file)
+def _open_ends(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> _Ends:
+    source = _open_source(fs, options, keys)
+    source_key = None if source.cipher is None else KeyPlace(options.source_key_env, options.source_key_file)
     target_key = source_key
-    if config.target_key_env is not None or config.target_key_file is not None:
-        target_key = KeyPlace(config.target_key_env, config.target_key_file)
-        if config.decrypt:
-            raise BadOption("`decrypt` makes a plain directory, which has no key: leave one of them out")
-    elif config.decrypt:
+    if options.target_key_env is not None or options.target_key_file is not None:
+        target_key = KeyPlace(options.target_key_env, options.target_key_file)
+    elif options.decrypt:
         target_key = None
     return _Ends(
         source=source,
         source_key=source_key,
         target_key=target_key,
         target_cipher=None if target_key is None else find_cipher(fs, target_key, environ),
-        flavour=source.flavour if config.flavour == "keep" else Flavour(config.flavour),
+        flavour=source.flavour if options.flavour == "keep" else Flavour(options.flavour),
     )
 
 
-def _open_source(fs: Fs, config: Config, keys: StreamKeys) -> StreamDirectory:
+def _open_source(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> StreamDirectory:
     """With its key, if it is encrypted: one that nobody needs is not asked for."""
-    root = directory_path(config.source)
+    root = directory_path(options.source)
     plain = StreamDirectory(fs, root, keys, None)
     try:
         plain.state_entries()
     except StartRefused:
-        place = KeyPlace(config.source_key_env, config.source_key_file)
+        place = KeyPlace(options.source_key_env, options.source_key_file)
         keyed = StreamDirectory(fs, root, keys, find_cipher(fs, place, environ))
         keyed.state_entries()
         return keyed
@@ -158,30 +133,30 @@ class Reencoder:
 
     def __init__(
         self,
-        config: Config,
+        options: ReencodeOptions,
         spread_out: Callable[
             [Sequence[SegmentItem], Callable[[SegmentItem], SegmentRewritten]], Sequence[SegmentRewritten]
         ],
         count_cores: Callable[[], int],
         report: ReportProgress | None = None,
     ) -> None:
-        self._config = config
+        self._options = options
         self._spread_out = spread_out
         self._count_cores = count_cores
         self._report = report
         self._fs: Fs = RealFs()
         self._clock = SystemClock()
         self._keys = folder_names(environ)
-        self._source_root = directory_path(config.source)
-        self._target_root = directory_path(config.target)
+        self._source_root = directory_path(options.source)
+        self._target_root = directory_path(options.target)
         self._started_ms = self._clock.monotonic_ms()
         self._bytes_after = 0
 
     def run(self) -> Report:
         _check_apart(self._source_root, self._target_root)
         with _locked(self._fs, self._source_root, may_be_read_only=True):
-            ends = _open_ends(self._fs, self._config, self._keys)
-            if self._config.dry_run:
+            ends = _open_ends(self._fs, self._options, self._keys)
+            if self._options.dry_run:
                 return self._summary(self._plan(ends))
             self._fs.makedirs(self._target_root)
             with _locked(self._fs, self._target_root):
@@ -216,7 +191,7 @@ class Reencoder:
     # What there is, and what is to become of it.
 
     def _codec(self, segment: PlannedSegment) -> Codec:
-        wanted = self._config.compression
+        wanted = self._options.compression
         return Codec.from_name(segment.codec if wanted == "keep" else wanted)
 
     def _plan(self, ends: _Ends) -> Plan:
@@ -228,7 +203,7 @@ class Reencoder:
         for segment in segments:
             codec = self._codec(segment)
             codec.load()
-            if codec is not Codec.NONE and ends.flavour is Flavour.IGGY and not self._config.force:
+            if codec is not Codec.NONE and ends.flavour is Flavour.IGGY and not self._options.force:
                 raise InvalidRequest(
                     f"{segment.key} would be compressed, which no other server reads in the flavour `iggy`; "
                     "ask for compression none, or force it"
@@ -237,7 +212,7 @@ class Reencoder:
         return Plan(
             source=self._source_root,
             flavour=ends.flavour.value,
-            compression=self._config.compression,
+            compression=self._options.compression,
             encrypted=cipher is not None,
             key_check="" if cipher is None else cipher.encrypt(_KEY_CHECK).hex(),
             state_bytes=ends.source.state_log_bytes,
@@ -315,7 +290,7 @@ class Reencoder:
             index_bytes=segment.index_bytes,
             source=Encoding(order=before, codec=Codec.from_name(segment.codec), key=ends.source_key),
             target=Encoding(order=after, codec=self._codec(segment), key=ends.target_key),
-            segment_bytes_max=self._config.segment_bytes_max,
+            segment_bytes_max=self._options.segment_bytes_max,
         )
 
     # Everything else that is in a directory.

@@ -17,7 +17,6 @@ from topics.limits import MIB
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_CONFLICT, EXIT_DATA_LOSS, EXIT_DONE
 from topics.spark.manifest import Segment
-from topics.spark.options import ReadOptions
 from topics.spark.read.segment_files import tier_and_name
 from topics.spark.read.source import take_manifests
 from topics.storage import layout
@@ -79,18 +78,9 @@ def exit_code_of(outcomes: Iterable[Outcome]) -> int:
 def sealed_segments(connection: Connection, topics: tuple[str, ...]) -> list[SegmentTask]:
     """Those that the server would exchange, of these topics, or of all."""
     resolved = connection.resolved()
-    options = ReadOptions(
-        endpoint=resolved.endpoint,
-        token=resolved.token,
-        token_env=resolved.token_env,
-        token_file=resolved.token_file,
-        subscribe=topics,
-        subscribe_pattern=None if topics else ".*",
-        pin_ms=0,
-    )
     return [
         SegmentTask(manifest.topic, manifest.topic_id, manifest.epoch, manifest.store_id, segment, resolved)
-        for manifest in take_manifests(options)
+        for manifest in take_manifests(connection.read_options(topics, pin_ms=0))
         for segment in manifest.segments
         if segment.sealed and segment.tier == "hot" and segment.digest
     ]

@@ -10,7 +10,6 @@ them fast.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,8 +21,8 @@ from topics.formats.snapshot import SegmentState, TopicState
 from topics.formats.stream_layout import segment_starts
 from topics.limits import MIB
 from topics.spark.errors import BadOption
-from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FINDINGS, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import VerifyOptions
 from topics.spark.jobs.lake_check import LakeTask, check_lake_files
 from topics.spark.jobs.message_check import MessageTask, check_message_segments
 from topics.spark.jobs.segment_check import Checked, check_segments
@@ -31,7 +30,6 @@ from topics.spark.jobs.spread import core_count, spread
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeDamaged
 from topics.spark.manifest import Manifest, Segment
-from topics.spark.options import ReadOptions
 from topics.spark.read.segment_files import tier_and_name
 from topics.spark.read.source import take_manifests
 from topics.storage.fs import RealFs
@@ -53,25 +51,6 @@ REPORT_JSON: Final = "verify.json"
 REPORT_PARQUET: Final = "verify.parquet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """What to look at: a server's topics, or a data directory at `path`; and lakes and directories of streams."""
-
-    # All of them by default.
-    topics: tuple[str, ...] = ()
-    path: str | None = None
-    # The cold tier of the directory at `path`; a server says itself where its tier is.
-    cold: str | None = None
-    # Other places that may have copies of the same segments, such as backups.
-    copies: tuple[str, ...] = ()
-    lakes: tuple[str, ...] = ()
-    streams: tuple[str, ...] = ()
-    # A folder or bucket for `verify.json` and `verify.parquet`.
-    report: str | None = None
-    pin_ms: int = 3_600_000
-    dry_run: bool = False
-
-
 Task = SegmentTask | MessageTask | LakeTask
 
 
@@ -84,9 +63,9 @@ class Unit(NamedTuple):
     store_id: str = ""
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: VerifyOptions, *, report: ReportProgress | None = None) -> Report:
     """Exit code 2 when there are findings. Raises `ColdUnavailable` when the files cannot be seen by an executor."""
-    return _Run(spark, config, report).run()
+    return _Run(spark, options, report).run()
 
 
 def check_unit(unit: Unit) -> list[Checked]:
@@ -105,9 +84,9 @@ def check_unit(unit: Unit) -> list[Checked]:
 
 
 class _Run:
-    def __init__(self, spark: "SparkSession", config: Config, report: ReportProgress | None) -> None:
+    def __init__(self, spark: "SparkSession", options: VerifyOptions, report: ReportProgress | None) -> None:
         self._spark = spark
-        self._config = config
+        self._options = options
         self._report = report
         self._findings: list[Finding] = []
         self._notes = 0
@@ -119,7 +98,7 @@ class _Run:
         started_ms = self._clock.monotonic_ms()
         units = self._plan()
         records = size_bytes = 0
-        if not self._config.dry_run:
+        if not self._options.dry_run:
             done = run_waves(
                 "verify",
                 units,
@@ -137,28 +116,28 @@ class _Run:
             records=records,
             bytes=size_bytes,
             seconds=(self._clock.monotonic_ms() - started_ms) / 1000,
-            items_done=0 if self._config.dry_run else files,
-            items_skipped=files if self._config.dry_run else 0,
+            items_done=0 if self._options.dry_run else files,
+            items_skipped=files if self._options.dry_run else 0,
             findings=rows,
             exit_code=EXIT_FINDINGS if rows else EXIT_DONE,
             detail={"files": files, "notes": self._notes, "gone_meanwhile": self._missing},
         )
-        if self._config.report is not None and not self._config.dry_run:
-            _write_report(self._config.report, result, now_ms=self._clock.now_ms())
+        if self._options.report is not None and not self._options.dry_run:
+            _write_report(self._options.report, result, now_ms=self._clock.now_ms())
         return result
 
     # The work list.
 
     def _plan(self) -> list[Unit]:
-        config = self._config
+        options = self._options
         units: list[Unit] = []
-        if config.path is not None:
-            units += self._directory_units(config.path)
-        elif config.endpoint is not None or not (config.lakes or config.streams):
+        if options.path is not None:
+            units += self._directory_units(options.path)
+        elif options.endpoint is not None or not (options.lakes or options.streams):
             units += self._server_units()
-        for address in config.lakes:
+        for address in options.lakes:
             units += self._lake_units(address)
-        for path in config.streams:
+        for path in options.streams:
             units += _stream_units(path)
         return units
 
@@ -171,34 +150,24 @@ class _Run:
 
     def _server_units(self) -> Iterator[Unit]:
         listed: dict[str, list[SegmentTask]] = {}
-        for manifest in self._manifests(self._config.topics):
+        for manifest in self._manifests(self._options.topics):
             tasks = listed.setdefault(manifest.store_id, [])
             tasks += [_task_of(manifest, segment) for segment in manifest.segments]
         for store_id, tasks in listed.items():
             places = {task.address for task in tasks}
             yield from _segment_units(tasks, store_id)
             yield from _segment_units(_copies(tasks, places), store_id)
-            yield from _segment_units(_copies(tasks, set(self._config.copies)), "")
+            yield from _segment_units(_copies(tasks, set(self._options.copies)), "")
 
     def _manifests(self, topics: tuple[str, ...]) -> list[Manifest]:
-        config = self._config
-        options = ReadOptions(
-            endpoint=config.address(),
-            token=config.token,
-            token_env=config.token_env,
-            token_file=config.token_file,
-            subscribe=topics,
-            subscribe_pattern=None if topics else ".*",
-            pin_ms=config.pin_ms,
-        )
-        return take_manifests(options)
+        return take_manifests(self._options.read_options(topics, pin_ms=self._options.pin_ms))
 
     def _directory_units(self, address: str) -> Iterator[Unit]:
         root = path_of_address(address)
         if root is None:
             raise BadOption(f"{address} is no path: a data directory is looked at where it is mounted")
         fs = RealFs()
-        cold = None if self._config.cold is None else open_store(self._config.cold, fs)
+        cold = None if self._options.cold is None else open_store(self._options.cold, fs)
         left: list[SegmentTask] = []
         verifier = Verifier(fs, root, cold=cold, leave_segment=left.append)
         for finding in verifier.run():
@@ -207,10 +176,10 @@ class _Run:
         if verifier.totals.in_use:
             # Deletes go on meanwhile.
             left = [task._replace(numbers="older") for task in left]
-        topics = set(self._config.topics)
+        topics = set(self._options.topics)
         tasks = [task for task in left if not topics or task.topic.name in topics]
         yield from _segment_units(tasks, "")
-        places = {root, *self._config.copies} | ({cold.address} if cold is not None else set())
+        places = {root, *self._options.copies} | ({cold.address} if cold is not None else set())
         yield from _segment_units(_copies(tasks, places), "")
 
     def _lake_units(self, address: str) -> list[Unit]:
@@ -250,7 +219,7 @@ class _Run:
 
     def _settle(self, doubtful: Sequence[tuple[SegmentTask, Checked]]) -> None:
         """Reports what is still so. Beside a server a segment may be another one by now, which is looked at instead."""
-        for _ in range(CHANGES_MAX if self._config.path is None else 0):
+        for _ in range(CHANGES_MAX if self._options.path is None else 0):
             if not doubtful:
                 return
             now = self._now(sorted({task.topic.name for task, _ in doubtful}))
@@ -275,7 +244,7 @@ class _Run:
                 if checked.findings or checked.is_missing
             ]
         for task, checked in doubtful:
-            if checked.is_missing and self._config.path is not None:
+            if checked.is_missing and self._options.path is not None:
                 self._missing += 1
             else:
                 self._take(_or_missing(task.uri, checked, task))
