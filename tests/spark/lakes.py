@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from tests.spark.in_process import InProcess
 from tests.spark.world import Row
 from topics.spark.jobs.archive import Archiver
 from topics.spark.jobs.job import Report
@@ -97,4 +98,4 @@ def lake_rows(address: str, topic: str = "t", *, epoch: int | None = None, at: i
 
 def archive_inline(config: ArchiveOptions, **given: Any) -> Report:
     """A run whose tasks are done here, one after the other: all of the job but Spark."""
-    return Archiver(replace(config, **given), lambda items, work: [work(item) for item in items], lambda: 1).run()
+    return Archiver(replace(config, **given), InProcess()).run()

@@ -9,6 +9,7 @@ on when it is given a line. With `--spark` the tasks run there, and it only tell
 import sys
 from collections.abc import Callable, Sequence
 
+from tests.spark.in_process import InProcess
 from topics.spark.jobs import archive
 from topics.spark.jobs.archive import Archiver
 from topics.spark.jobs.archive_plan import Item
@@ -47,5 +48,5 @@ if __name__ == "__main__":
     if "--spark" in sys.argv:
         run_on_spark(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=100))
     else:
-        Archiver(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=200), spread_out, lambda: 1, report).run()
+        Archiver(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=200), InProcess(spread_out), report).run()
         stop_at("done")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FULL
+from tests.spark.in_process import InProcess
 from tests.spark.lakes import archive_inline, lake_rows
 from tests.spark.world import SEGMENT_EVENTS, World, world
 from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
@@ -321,7 +322,7 @@ def test_a_task_that_fails_anywhere_leaves_nothing_half_done_and_the_next_run_do
             return parts
 
         with pytest.raises(TaskFailed):
-            Archiver(ArchiveOptions(endpoint=place.url, lake=lake, file_records=200), spread_out, lambda: 1).run()
+            Archiver(ArchiveOptions(endpoint=place.url, lake=lake, file_records=200), InProcess(spread_out)).run()
         # Waves of four: what the first one did stays.
         assert len(lake_rows(lake)) == (800 if fail_at >= 4 else 0)
         archive_inline(config, lake=lake)
@@ -350,7 +351,7 @@ def test_an_archiver_that_another_one_overtakes_adds_nothing_twice(place: World,
                 archive_inline(config, lake=lake, file_records=other_records)
             return parts
 
-        Archiver(ArchiveOptions(endpoint=place.url, lake=lake, file_records=200), spread_out, lambda: 1).run()
+        Archiver(ArchiveOptions(endpoint=place.url, lake=lake, file_records=200), InProcess(spread_out)).run()
         assert lake_rows(lake) == expected
 
 
@@ -365,14 +366,12 @@ def test_two_archivers_that_take_turns_share_the_work(place: World, config: Arch
             has_run.append(True)
             # Segments 2 and 3 of six, of which the first lies in one file of ours, the second in the next.
             lake = open_lake(config.lake)
-            single = Archiver(
-                ArchiveOptions(endpoint=place.url, lake=config.lake, file_records=100), lambda *_: [], lambda: 1
-            )
+            single = Archiver(ArchiveOptions(endpoint=place.url, lake=config.lake, file_records=100), InProcess())
             own = [work(item) for item in single._plan()[1:3]]
             assert len(lake.commit("archive", own, now_ms=1)) == 2
         return parts
 
-    report = Archiver(config, spread_out, lambda: 1).run()
+    report = Archiver(config, InProcess(spread_out)).run()
     assert lake_rows(config.lake) == place.rows("t")
     assert report.records == 400
     assert open_lake(config.lake).state.totals.records == 600

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.in_process import InProcess
 from tests.spark.streams_world import KEY, OTHER_KEY, Row, open_world, payload, read, send, settings_of, write
 from topics.errors import InvalidRequest, StartRefused
 from topics.formats.message_cipher import Cipher
@@ -29,13 +30,9 @@ class Killed(Exception):
     pass
 
 
-def here(items: Sequence[SegmentItem], work: Work) -> list[SegmentRewritten]:
-    return [work(item) for item in items]
-
-
-def reencode(source: Path, target: Path, spread_out: Any = here, **given: Any) -> Report:
+def reencode(source: Path, target: Path, spread_out: Any = None, **given: Any) -> Report:
     config = ReencodeOptions(source=str(source), target=str(target), **given)
-    return Reencoder(config, spread_out, lambda: 1).run()
+    return Reencoder(config, InProcess(spread_out)).run()
 
 
 def verify(path: Path, key: str | None = None) -> int:
@@ -249,7 +246,7 @@ def test_a_plan_alone_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_key_and_no_encryption_are_not_asked_for_together(keys: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path / "old", 10)
-    with pytest.raises(BadOption, match="leave one of them out"):
+    with pytest.raises(BadOption, match="leave out one of the two"):
         reencode(tmp_path / "old", tmp_path / "new", decrypt=True, target_key_env="NEW")
     with pytest.raises(BadOption, match="there is no variable NOT_THERE"):
         reencode(tmp_path / "old", tmp_path / "new", target_key_env="NOT_THERE")

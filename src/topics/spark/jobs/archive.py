@@ -10,7 +10,7 @@ It is asked to keep the files of a wave where they are; what it has evicted all 
 remembers by name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,9 +23,9 @@ from topics.spark.access import open_client
 from topics.spark.errors import Conflict
 from topics.spark.jobs.archive_plan import Bounds, Item, by_topic, plan_topic
 from topics.spark.jobs.archive_task import archive_item
-from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import ArchiveOptions
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves
 from topics.spark.lake.files import LAKE_COLUMNS, put_gap
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile, Part
@@ -49,22 +49,15 @@ _READ: Final[dict[str, Any]] = {
 
 def run(spark: "SparkSession", options: ArchiveOptions, *, report: ReportProgress | None = None) -> Report:
     """Archives what is sealed now. Exit code 3 when seqs are missing, which `findings` name."""
-    return Archiver(options, partial(spread, spark), partial(core_count, spark), report).run()
+    return Archiver(options, SparkExecutors(spark), report).run()
 
 
 class Archiver:
-    """One run. Where its tasks run is for `spread_out` to say: it is given items and what to do with each."""
+    """One run."""
 
-    def __init__(
-        self,
-        options: ArchiveOptions,
-        spread_out: Callable[[Sequence[Item], Callable[[Item], Part]], Sequence[Part]],
-        count_cores: Callable[[], int],
-        report: ReportProgress | None = None,
-    ) -> None:
+    def __init__(self, options: ArchiveOptions, executors: Executors, report: ReportProgress | None = None) -> None:
         self._options = options
-        self._spread_out = spread_out
-        self._count_cores = count_cores
+        self._executors = executors
         self._report = report
         self._read_options = _read_options(options)
         self._lake = open_lake(options.lake)
@@ -86,8 +79,16 @@ class Archiver:
                 break
             self._given_up = 0
             number = self._lake.state.number
-            cores = self._count_cores()
-            run_waves("archive", items, self._wave, cores=cores, weigh=_weight_bytes, report=self._report)
+            spread_waves(
+                "archive",
+                items,
+                partial(archive_item, address=self._lake.address, options=self._read_options),
+                executors=self._executors,
+                prepare=self._pin,
+                collect=self._collect,
+                weigh=_weight_bytes,
+                report=self._report,
+            )
             if not self._given_up:
                 break
             if self._lake.state.number == number:
@@ -133,21 +134,20 @@ class Archiver:
             and (options.pattern is None or fullmatch(options.pattern, manifest.topic))
         ]
 
-    def _wave(self, items: Sequence[Item]) -> WaveDone:
-        self._pin(items)
-        work = partial(archive_item, address=self._lake.address, options=self._read_options)
-        parts = [part for part in self._spread_out(items, work) if not part.is_empty]
+    def _collect(self, _: Sequence[Item], found: Sequence[Part]) -> WaveDone:
+        parts = [part for part in found if not part.is_empty]
         kept = self._commit(parts)
         self._given_up += len(parts) - len(kept)
         return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
 
-    def _pin(self, items: Sequence[Item]) -> None:
+    def _pin(self, items: Sequence[Item]) -> Sequence[Item]:
         """Their files stay where they are for a while. A topic that is gone is for the tasks to tell."""
         if self._read_options.path is None:
             with open_client(self._read_options) as client:
                 for topic, (first_seq, last_seq) in by_topic(items):
                     with suppress(TopicNotFound):
                         ask_manifest(client, topic, first_seq, last_seq, pin_ms=self._options.pin_ms)
+        return items
 
     def _commit(self, parts: Sequence[Part]) -> Sequence[Part]:
         kept = self._lake.commit("archive", parts, now_ms=self._clock.now_ms())

@@ -10,9 +10,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from topics.clock import SystemClock
-from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import OptimizeOptions
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.lake.files import DayFiles, file_batches, store_at
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile, LakeState, Part
@@ -29,14 +29,21 @@ def run(spark: "SparkSession", options: OptimizeOptions, *, report: ReportProgre
     groups = list(small_neighbours(lake.state, options.topics or None, options.target_bytes))
     merged: list[Part] = []
 
-    def wave(items: Sequence[tuple[LakeFile, ...]]) -> WaveDone:
-        parts = spread(spark, items, partial(merge_files, address=lake.address))
+    def commit(_: Sequence[tuple[LakeFile, ...]], parts: Sequence[Part]) -> WaveDone:
         kept = lake.commit("optimize", parts, now_ms=clock.now_ms())
         merged.extend(kept)
         return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
 
-    if groups and not options.dry_run:
-        run_waves("optimize", groups, wave, cores=core_count(spark), weigh=_weight_bytes, report=report)
+    if not options.dry_run:
+        spread_waves(
+            "optimize",
+            groups,
+            partial(merge_files, address=lake.address),
+            executors=SparkExecutors(spark),
+            collect=commit,
+            weigh=_weight_bytes,
+            report=report,
+        )
     return Report(
         job="optimize",
         records=sum(part.records for part in merged),

@@ -9,10 +9,9 @@ engine on half of one. `_topics/reencode.json` comes last and says what was done
 """
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from os import environ
 from typing import TYPE_CHECKING, Final
 
@@ -38,10 +37,10 @@ from topics.formats.stream_layout import (
     segment_starts,
 )
 from topics.spark.errors import BadOption, Conflict
-from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import ReencodeOptions
 from topics.spark.jobs.reencode_segment import Encoding, SegmentItem, SegmentRewritten, reencode_segment
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
 from topics.stream_errors import StreamsError
@@ -83,7 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(spark: "SparkSession", options: ReencodeOptions, *, report: ReportProgress | None = None) -> Report:
     """Raises `Conflict` when a directory is in use, or the target belongs to something else."""
-    return Reencoder(options, partial(spread, spark), partial(core_count, spark), report).run()
+    return Reencoder(options, SparkExecutors(spark), report).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,20 +128,11 @@ def _open_source(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> StreamDi
 
 
 class Reencoder:
-    """One run. Where its tasks run is for `spread_out` to say."""
+    """One run."""
 
-    def __init__(
-        self,
-        options: ReencodeOptions,
-        spread_out: Callable[
-            [Sequence[SegmentItem], Callable[[SegmentItem], SegmentRewritten]], Sequence[SegmentRewritten]
-        ],
-        count_cores: Callable[[], int],
-        report: ReportProgress | None = None,
-    ) -> None:
+    def __init__(self, options: ReencodeOptions, executors: Executors, report: ReportProgress | None = None) -> None:
         self._options = options
-        self._spread_out = spread_out
-        self._count_cores = count_cores
+        self._executors = executors
         self._report = report
         self._fs: Fs = RealFs()
         self._clock = SystemClock()
@@ -171,9 +161,14 @@ class Reencoder:
         entries = ends.source.state_entries()
         self._make_folders(entries)
         items = [self._item(ends, segment) for segment in pending]
-        cores = self._count_cores() if items else 1
-        waves = run_waves(
-            "reencode", items, self._wave, cores=cores, weigh=lambda item: item.log_bytes, report=self._report
+        waves = spread_waves(
+            "reencode",
+            items,
+            reencode_segment,
+            executors=self._executors,
+            collect=self._collect,
+            weigh=lambda item: item.log_bytes,
+            report=self._report,
         )
         self._copy_offsets(entries)
         self._copy_side_files(ends)
@@ -181,8 +176,7 @@ class Reencoder:
         self._write_done(plan)
         return self._summary(plan, done=len(items), skipped=skipped, messages=waves.records)
 
-    def _wave(self, items: Sequence[SegmentItem]) -> WaveDone:
-        rewritten = self._spread_out(items, reencode_segment)
+    def _collect(self, _: Sequence[SegmentItem], rewritten: Sequence[SegmentRewritten]) -> WaveDone:
         self._bytes_after += sum(segment.bytes_after for segment in rewritten)
         return WaveDone(
             sum(segment.messages for segment in rewritten), sum(segment.bytes_before for segment in rewritten)

@@ -18,12 +18,12 @@ from topics.errors import TopicNotFound
 from topics.spark.errors import Conflict
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
-from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import RestoreOptions
 from topics.spark.jobs.marks import ORIGIN, marked, source_mark
-from topics.spark.jobs.restore_directory import ChunkToWrite, DirectoryBuilder, write_chunk
+from topics.spark.jobs.restore_directory import ChunkDone, ChunkToWrite, DirectoryBuilder, write_chunk
 from topics.spark.jobs.restore_source import SCHEMA, Chunk, LakeSource, PathSource, Source, reader_of
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.schemas import ddl
 
 if TYPE_CHECKING:
@@ -163,19 +163,23 @@ def _into_directory(
     try:
         left = [chunk for chunk in plan.chunks if builder.done(chunk) is None]
 
-        def write(wave: Sequence[Chunk]) -> WaveDone:
-            tasks = [
-                ChunkToWrite(
-                    builder.root, chunk, tuple(source.pieces(chunk)), options.segment_records, options.segment_bytes
-                )
-                for chunk in wave
-            ]
-            done = spread(spark, tasks, write_chunk)
+        def tasks_of(chunks: Sequence[Chunk]) -> list[ChunkToWrite]:
+            bounds = (options.segment_records, options.segment_bytes)
+            return [ChunkToWrite(builder.root, chunk, tuple(source.pieces(chunk)), *bounds) for chunk in chunks]
+
+        def collect(_: Sequence[Chunk], done: Sequence[ChunkDone]) -> WaveDone:
             data_bytes = sum(segment.data_bytes for each in done for segment in each.segments)
             return WaveDone(sum(each.records for each in done), data_bytes)
 
-        moved = run_waves(
-            "restore", left, write, cores=core_count(spark), weigh=lambda chunk: chunk.bytes, report=report
+        moved = spread_waves(
+            "restore",
+            left,
+            write_chunk,
+            executors=SparkExecutors(spark),
+            prepare=tasks_of,
+            collect=collect,
+            weigh=lambda chunk: chunk.bytes,
+            report=report,
         )
         builder.finish(
             plan.chunks,

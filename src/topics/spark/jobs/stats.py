@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from topics.clock import SystemClock
-from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import StatsOptions
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.jobs.stats_page import render_page
 from topics.spark.jobs.stats_summary import COLUMNS, JUMPS_KEPT, Labels, Summary, bucket_for, summarize
 from topics.spark.loss import find_gaps
@@ -82,15 +82,13 @@ def _summaries(
     summaries = {manifest.topic: Summary(bucket_ms) for manifest in manifests}
     work = partial(summarize, options=options, bucket_ms=bucket_ms)
 
-    def wave(parts: Sequence[Partition]) -> WaveDone:
-        found = spread(spark, parts, work)
+    def collect(of_wave: Sequence[Partition], found: Sequence[Summary]) -> WaveDone:
         # Partitions are in the order of their seqs.
-        for part, summary in zip(parts, found, strict=True):
-            summaries[part.topic].merge(summary)
+        for partition, summary in zip(of_wave, found, strict=True):
+            summaries[partition.topic].merge(summary)
         return WaveDone(sum(each.records for each in found), sum(each.bytes for each in found))
 
-    if partitions:
-        run_waves("stats", partitions, wave, cores=core_count(spark), report=report)
+    spread_waves("stats", partitions, work, executors=SparkExecutors(spark), collect=collect, report=report)
     return summaries
 
 
