@@ -10,7 +10,7 @@ from topics.spark.jobs.job import Report
 from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.files import file_batches
 from topics.spark.lake.lake import Lake, open_lake
-from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone, data_name
+from topics.spark.lake.state import LakeChange, LakeFile, LakeState, SegmentDone, data_name
 from topics.storage.shared_stores import SharedStore
 
 DATE = "2026-01-01"
@@ -49,20 +49,20 @@ def done(first_seq: int, last_seq: int, digest: str | None = None, *, topic: str
     )
 
 
-def archived(first_seq: int, last_seq: int) -> Part:
+def archived(first_seq: int, last_seq: int) -> LakeChange:
     """What an archiver would commit for one segment."""
-    return Part(adds=(lake_file(first_seq, last_seq),), segments=(done(first_seq, last_seq),))
+    return LakeChange(adds=(lake_file(first_seq, last_seq),), segments=(done(first_seq, last_seq),))
 
 
-def merged(*files: LakeFile) -> Part:
+def merged(*files: LakeFile) -> LakeChange:
     """What an optimizer would commit for these files."""
-    return Part(
+    return LakeChange(
         adds=(lake_file(files[0].first_seq, files[-1].last_seq, mark="m"),),
         removes=tuple(file.name for file in files),
     )
 
 
-def put_files(store: SharedStore, *parts: Part) -> None:
+def put_files(store: SharedStore, *parts: LakeChange) -> None:
     for part in parts:
         for file in part.adds:
             store.put(file.name, content_of(file.name))

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from tests.spark.in_process import InProcess
 from topics.spark.jobs import archive
 from topics.spark.jobs.archive import Archiver
-from topics.spark.jobs.archive_plan import Item
+from topics.spark.jobs.archive_plan import ArchiveItem
 from topics.spark.jobs.job import Progress
 from topics.spark.jobs.job_options import ArchiveOptions
-from topics.spark.lake.state import Part
+from topics.spark.lake.state import LakeChange
 
 
 def stop_at(place: str) -> None:
@@ -23,7 +23,7 @@ def stop_at(place: str) -> None:
     sys.stdin.readline()
 
 
-def spread_out(items: Sequence[Item], work: Callable[[Item], Part]) -> list[Part]:
+def spread_out(items: Sequence[ArchiveItem], work: Callable[[ArchiveItem], LakeChange]) -> list[LakeChange]:
     parts = []
     for item in items:
         parts.append(work(item))

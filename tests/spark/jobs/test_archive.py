@@ -18,11 +18,11 @@ from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, run
 from topics.formats.segment import HEADER_BYTES
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.archive import Archiver
-from topics.spark.jobs.archive_plan import Item
+from topics.spark.jobs.archive_plan import ArchiveItem
 from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE
 from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import Part
+from topics.spark.lake.state import LakeChange
 from topics.storage.shared_stores import SCRATCH
 
 
@@ -312,8 +312,11 @@ def test_a_task_that_fails_anywhere_leaves_nothing_half_done_and_the_next_run_do
         count = itertools.count()
 
         def spread_out(
-            items: Sequence[Item], work: Callable[[Item], Part], count: Iterator[int] = count, at: int = fail_at
-        ) -> list[Part]:
+            items: Sequence[ArchiveItem],
+            work: Callable[[ArchiveItem], LakeChange],
+            count: Iterator[int] = count,
+            at: int = fail_at,
+        ) -> list[LakeChange]:
             parts = []
             for item in items:
                 parts.append(work(item))
@@ -339,12 +342,12 @@ def test_an_archiver_that_another_one_overtakes_adds_nothing_twice(place: World,
         has_run: list[bool] = []
 
         def spread_out(
-            items: Sequence[Item],
-            work: Callable[[Item], Part],
+            items: Sequence[ArchiveItem],
+            work: Callable[[ArchiveItem], LakeChange],
             lake: str = lake,
             other_records: int = other_records,
             has_run: list[bool] = has_run,
-        ) -> list[Part]:
+        ) -> list[LakeChange]:
             parts = [work(item) for item in items]
             if not has_run:
                 has_run.append(True)
@@ -360,7 +363,7 @@ def test_two_archivers_that_take_turns_share_the_work(place: World, config: Arch
     fill(place, 6)
     has_run: list[bool] = []
 
-    def spread_out(items: Sequence[Item], work: Callable[[Item], Part]) -> list[Part]:
+    def spread_out(items: Sequence[ArchiveItem], work: Callable[[ArchiveItem], LakeChange]) -> list[LakeChange]:
         parts = [work(item) for item in items]
         if not has_run:
             has_run.append(True)

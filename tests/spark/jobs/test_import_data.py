@@ -10,7 +10,7 @@ import pytest
 from tests.spark.jobs.records import all_records
 from topics.client import Client
 from topics.spark.errors import BadOption
-from topics.spark.jobs.import_data import Chunk, SortKey, format_of, pack, parse_key, run
+from topics.spark.jobs.import_data import ImportChunk, SortKey, format_of, pack, parse_key, run
 from topics.spark.jobs.job import Progress
 from topics.spark.jobs.job_options import ImportOptions
 from topics.testing.server_process import ServerProcess
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 def test_files_are_packed_in_the_order_of_their_names_and_a_large_one_is_alone() -> None:
     files = [("c", 30), ("a", 40), ("b", 50), ("d", 500), ("e", 1)]
-    assert list(pack(files, 100)) == [Chunk(["a", "b"], 90), Chunk(["c"], 30), Chunk(["d"], 500), Chunk(["e"], 1)]
+    assert list(pack(files, 100)) == [
+        ImportChunk(["a", "b"], 90),
+        ImportChunk(["c"], 30),
+        ImportChunk(["d"], 500),
+        ImportChunk(["e"], 1),
+    ]
     assert list(pack([], 100)) == []
 
 

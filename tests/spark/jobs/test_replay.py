@@ -15,7 +15,7 @@ from topics.client import Client
 from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Progress, exit_code_of
 from topics.spark.jobs.job_options import ReplayOptions
-from topics.spark.jobs.replay import Chunk, pace, parse_speed, run
+from topics.spark.jobs.replay import ReplayChunk, pace, parse_speed, run
 from topics.spark.jobs.spread import TaskFailed
 from topics.testing.server_process import ServerProcess
 
@@ -46,12 +46,12 @@ def test_a_chunk_waits_until_it_is_as_far_behind_the_first_one_as_it_was_then() 
         now_s += seconds
 
     before = pace(2.0, lambda: now_s, wait)
-    before(Chunk(1, 10, ts=50_000))
+    before(ReplayChunk(1, 10, ts=50_000))
     assert waits == [], "the first one is at once"
-    before(Chunk(11, 20, ts=54_000))
+    before(ReplayChunk(11, 20, ts=54_000))
     assert waits == [2.0], "four seconds at twice the speed"
     now_s += 60
-    before(Chunk(21, 30, ts=58_000))
+    before(ReplayChunk(21, 30, ts=58_000))
     assert waits == [2.0], "who is late does not wait"
 
 

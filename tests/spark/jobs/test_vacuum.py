@@ -11,7 +11,7 @@ from topics.spark.errors import BadOption
 from topics.spark.jobs.job_options import VacuumOptions
 from topics.spark.jobs.vacuum import run
 from topics.spark.lake.lake import Lake, open_lake, read
-from topics.spark.lake.state import LakeDamaged, LakeFile, Part, gap_name
+from topics.spark.lake.state import GapFile, LakeChange, LakeDamaged, LakeFile, gap_name
 from topics.storage.shared_stores import SCRATCH
 
 NOW_MS = int(time() * 1000)
@@ -60,7 +60,7 @@ def test_a_file_that_was_removed_lately_stays_however_old_it_is(tmp_path: Path) 
     lake = open_lake(str(tmp_path / "lake"))
     put_files(lake.store, ONE, TWO)
     lake.commit("archive", [ONE, TWO], now_ms=LONG_AGO_MS)
-    lake.commit("archive", [Part(removes=(ONE.adds[0].name,))], now_ms=NOW_MS)
+    lake.commit("archive", [LakeChange(removes=(ONE.adds[0].name,))], now_ms=NOW_MS)
     make_old(lake)
     assert run(None, VacuumOptions(lake=lake.address)).items_done == 0
     assert len(data_names(lake)) == 2
@@ -79,7 +79,7 @@ def test_gaps_that_count_stay(tmp_path: Path) -> None:
     for name in names:
         lake.store.put(name, b"gap")
     gap = LakeFile(name=names[0], topic="a", epoch=1, first_seq=1, last_seq=1, records=1, bytes=3)
-    lake.commit("archive", [Part(adds=(gap,))], now_ms=LONG_AGO_MS)
+    lake.commit("archive", [LakeChange(gaps=(GapFile(gap, "ttl"),))], now_ms=LONG_AGO_MS)
     make_old(lake, *names)
     assert run(None, VacuumOptions(lake=lake.address)).items_done == 1
     assert lake.store.list("_topics/gaps/") == names[:1]

@@ -21,14 +21,14 @@ from topics.clock import SystemClock
 from topics.errors import TopicNotFound
 from topics.spark.access import open_client
 from topics.spark.errors import Conflict
-from topics.spark.jobs.archive_plan import Bounds, Item, by_topic, plan_topic
+from topics.spark.jobs.archive_plan import ArchiveItem, Bounds, by_topic, plan_topic
 from topics.spark.jobs.archive_task import archive_item
 from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves
 from topics.spark.lake.files import LAKE_COLUMNS, put_gap
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import LakeFile, Part
+from topics.spark.lake.state import GapFile, LakeChange
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
@@ -62,10 +62,11 @@ class Archiver:
         self._read_options = _read_options(options)
         self._lake = open_lake(options.lake)
         self._clock = SystemClock()
-        self._found: dict[str, LakeFile] = {}
+        # By the name of the file.
+        self._gaps: dict[str, GapFile] = {}
         self._topics: set[str] = set()
         self._given_up = 0
-        self._committed: list[Part] = []
+        self._committed: list[LakeChange] = []
 
     def run(self) -> Report:
         started_ms = self._clock.monotonic_ms()
@@ -93,7 +94,7 @@ class Archiver:
                 break
             if self._lake.state.number == number:
                 raise Conflict(
-                    f"{self._lake.address}: {self._given_up} parts do not fit, and nobody else changed the lake: "
+                    f"{self._lake.address}: {self._given_up} changes do not fit, and nobody else changed the lake: "
                     "it has files with the same seqs from segments that it does not name"
                 )
         seconds = (self._clock.monotonic_ms() - started_ms) / 1000
@@ -105,11 +106,11 @@ class Archiver:
                 if self._options.pattern is None or fullmatch(self._options.pattern, name):
                     client.seal(name)
 
-    def _plan(self) -> list[Item]:
+    def _plan(self) -> list[ArchiveItem]:
         """What is to be done now. Gaps that show already are committed on the way."""
         bounds = Bounds(file_bytes=self._options.file_bytes, file_records=self._options.file_records)
         state = self._lake.refresh()
-        items: list[Item] = []
+        items: list[ArchiveItem] = []
         gaps: list[tuple[Gap, int]] = []
         for manifest in self._manifests():
             self._topics.add(manifest.topic)
@@ -118,7 +119,7 @@ class Archiver:
             gaps += topic_plan.gaps
         if gaps and not self._options.dry_run:
             files = tuple(put_gap(self._lake.store, gap, epoch) for gap, epoch in gaps)
-            self._commit([Part(adds=files)])
+            self._commit([LakeChange(gaps=files)])
         return items
 
     def _manifests(self) -> list[Manifest]:
@@ -134,13 +135,13 @@ class Archiver:
             and (options.pattern is None or fullmatch(options.pattern, manifest.topic))
         ]
 
-    def _collect(self, _: Sequence[Item], found: Sequence[Part]) -> WaveDone:
-        parts = [part for part in found if not part.is_empty]
-        kept = self._commit(parts)
-        self._given_up += len(parts) - len(kept)
-        return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
+    def _collect(self, _: Sequence[ArchiveItem], found: Sequence[LakeChange]) -> WaveDone:
+        changes = [change for change in found if not change.is_empty]
+        kept = self._commit(changes)
+        self._given_up += len(changes) - len(kept)
+        return WaveDone(sum(change.records for change in kept), sum(change.bytes for change in kept))
 
-    def _pin(self, items: Sequence[Item]) -> Sequence[Item]:
+    def _pin(self, items: Sequence[ArchiveItem]) -> Sequence[ArchiveItem]:
         """Their files stay where they are for a while. A topic that is gone is for the tasks to tell."""
         if self._read_options.path is None:
             with open_client(self._read_options) as client:
@@ -149,14 +150,14 @@ class Archiver:
                         ask_manifest(client, topic, first_seq, last_seq, pin_ms=self._options.pin_ms)
         return items
 
-    def _commit(self, parts: Sequence[Part]) -> Sequence[Part]:
-        kept = self._lake.commit("archive", parts, now_ms=self._clock.now_ms())
+    def _commit(self, changes: Sequence[LakeChange]) -> Sequence[LakeChange]:
+        kept = self._lake.commit("archive", changes, now_ms=self._clock.now_ms())
         self._committed += kept
-        self._found.update((file.name, file) for part in kept for file in part.adds if file.is_gap)
+        self._gaps.update((gap.file.name, gap) for change in kept for gap in change.gaps)
         return kept
 
     def _summary(self, planned: int, seconds: float) -> Report:
-        adds = [file for part in self._committed for file in part.adds if not file.is_gap]
+        adds = [file for change in self._committed for file in change.adds]
         bad = [
             done
             for (topic, _), each in self._lake.state.segments.items()
@@ -164,7 +165,7 @@ class Archiver:
             for done in each
             if done.bad
         ]
-        findings = [_finding(file) for file in self._found.values()]
+        findings = [_finding(gap) for gap in self._gaps.values()]
         return Report(
             job="archive",
             records=sum(file.records for file in adds),
@@ -177,25 +178,25 @@ class Archiver:
             detail={
                 "lake": self._lake.address,
                 "manifest": self._lake.state.number,
-                "segments": sum(len(part.segments) for part in self._committed),
+                "segments": sum(len(change.segments) for change in self._committed),
                 "files": len(adds),
                 "damaged_segments": len(bad),
             },
         )
 
 
-def _weight_bytes(item: Item) -> int:
+def _weight_bytes(item: ArchiveItem) -> int:
     return item.weight_bytes
 
 
-def _finding(file: LakeFile) -> dict[str, Any]:
-    reason = file.name.rpartition("-")[2].removesuffix(".parquet")
+def _finding(gap: GapFile) -> dict[str, Any]:
+    file = gap.file
     return {
         "topic": file.topic,
         "epoch": file.epoch,
         "gap_from": file.first_seq,
         "gap_to": file.last_seq,
-        "reason": reason,
+        "reason": gap.reason,
     }
 
 

@@ -20,7 +20,7 @@ from topics.spark.jobs.spread import task_failure
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Chunk = TypeVar("Chunk")
+AnyChunk = TypeVar("AnyChunk")
 
 
 def require_staging(client: Client) -> None:
@@ -31,18 +31,18 @@ def require_staging(client: Client) -> None:
 
 def write_epochs(
     job: str,
-    chunks: Sequence[Chunk],
-    rows_of: "Callable[[Chunk], DataFrame]",
+    chunks: Sequence[AnyChunk],
+    rows_of: "Callable[[AnyChunk], DataFrame]",
     *,
     connection: Connection,
     writer: str,
     topic: str | None,
     options: Mapping[str, str],
-    weigh: Callable[[Chunk], int] | None = None,
-    before: Callable[[Chunk], None] | None = None,
+    weigh: Callable[[AnyChunk], int] | None = None,
+    before: Callable[[AnyChunk], None] | None = None,
     report: ReportProgress | None = None,
 ) -> Report:
-    """Writes what the ledger does not have yet. Chunk n is epoch n + 1; `topic` is None when a row says its own.
+    """Writes what the ledger does not have yet. AnyChunk n is epoch n + 1; `topic` is None when a row says its own.
 
     `before` is called in front of each chunk, and may wait.
     """
@@ -52,7 +52,7 @@ def write_epochs(
     with connection.client() as client:
         done = _epochs_done(client, writer, topic)
 
-        def write(wave: Sequence[tuple[int, Chunk]]) -> WaveDone:
+        def write(wave: Sequence[tuple[int, AnyChunk]]) -> WaveDone:
             ((epoch, chunk),) = wave
             if before is not None:
                 before(chunk)

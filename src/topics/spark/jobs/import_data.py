@@ -42,7 +42,7 @@ _DEFAULT_OPTIONS: Final[dict[str, dict[str, str]]] = {
 _LISTING_OPTIONS: Final = frozenset({"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"})
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class ImportChunk(msgspec.Struct, frozen=True):
     """Files, and the half-open range of the first key in them; all of them where there is none.
 
     Bounds are texts that Spark casts back. The chunk without a lower one has the nulls.
@@ -54,10 +54,10 @@ class Chunk(msgspec.Struct, frozen=True):
     high: str | None = None
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ImportPlan(msgspec.Struct, frozen=True):
     # As Spark writes it down: chunks that each infer their own could differ.
     row_schema: str
-    chunks: list[Chunk]
+    chunks: list[ImportChunk]
 
 
 def run(spark: "SparkSession", options: ImportOptions, *, report: ReportProgress | None = None) -> Report:
@@ -67,7 +67,7 @@ def run(spark: "SparkSession", options: ImportOptions, *, report: ReportProgress
     if options.dry_run:
         return _report_plan(source.plan())
     asked = _asked(options)
-    writer, plan = freeze(options.state, "import", options.id or default_id(asked), asked, Plan, source.plan)
+    writer, plan = freeze(options.state, "import", options.id or default_id(asked), asked, ImportPlan, source.plan)
     done = write_epochs(
         "import",
         plan.chunks,
@@ -92,24 +92,24 @@ def _asked(options: ImportOptions) -> dict[str, Any]:
     return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}}
 
 
-def _report_plan(plan: Plan) -> Report:
+def _report_plan(plan: ImportPlan) -> Report:
     files = {file for chunk in plan.chunks for file in chunk.files}
     detail = {"files": len(files), "epochs": len(plan.chunks), "input_bytes": sum(chunk.bytes for chunk in plan.chunks)}
     return Report(job="import", items_skipped=len(plan.chunks), detail=detail)
 
 
-def pack(files: Sequence[tuple[str, int]], chunk_bytes: int) -> Iterator[Chunk]:
+def pack(files: Sequence[tuple[str, int]], chunk_bytes: int) -> Iterator[ImportChunk]:
     """Files in the order of their names, about so many bytes together; a larger one is alone."""
     names: list[str] = []
     size = 0
     for name, file_bytes in sorted(files):
         if names and size + file_bytes > chunk_bytes:
-            yield Chunk(names, size)
+            yield ImportChunk(names, size)
             names, size = [], 0
         names.append(name)
         size += file_bytes
     if names:
-        yield Chunk(names, size)
+        yield ImportChunk(names, size)
 
 
 class SortKey(NamedTuple):
@@ -152,17 +152,17 @@ class _Source:
 
     # Once.
 
-    def plan(self) -> Plan:
+    def plan(self) -> ImportPlan:
         rows = self._load(list(self._options.paths))
         files = self._files()
         if not files:
             # Not made of files, such as a table of a database: all of it at once.
-            chunks = [Chunk([], 0)]
+            chunks = [ImportChunk([], 0)]
         elif self._keys:
             chunks = list(self._ranges(rows, files))
         else:
             chunks = list(pack(files, self._options.chunk_bytes))
-        return Plan(rows.schema.json(), chunks)
+        return ImportPlan(rows.schema.json(), chunks)
 
     def _files(self) -> list[tuple[str, int]]:
         """Names and sizes; nothing is read for it."""
@@ -177,7 +177,7 @@ class _Source:
         )
         return [(row["path"], row["length"]) for row in rows.collect()]
 
-    def _ranges(self, rows: "DataFrame", files: Sequence[tuple[str, int]]) -> Iterator[Chunk]:
+    def _ranges(self, rows: "DataFrame", files: Sequence[tuple[str, int]]) -> Iterator[ImportChunk]:
         """As many ranges of the first key as there are chunks' worth of bytes, about equally long."""
         from pyspark.sql import functions as f
 
@@ -200,7 +200,7 @@ class _Source:
             bounds = [row["low"] for row in found][1:]
         ranges = list(zip([None, *bounds], [*bounds, None], strict=True))
         for low, high in reversed(ranges) if key.is_descending else ranges:
-            yield Chunk(names, size // len(ranges), low, high)
+            yield ImportChunk(names, size // len(ranges), low, high)
 
     # For each chunk.
 
@@ -219,7 +219,7 @@ class _Source:
         path = self._options.paths[0]
         return path if "*" not in path else path.partition("*")[0].rpartition("/")[0]
 
-    def records(self, plan: Plan, chunk: Chunk) -> "DataFrame":
+    def records(self, plan: ImportPlan, chunk: ImportChunk) -> "DataFrame":
         """The chunk as the sink takes it."""
         from pyspark.sql import functions as f
 

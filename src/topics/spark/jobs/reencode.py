@@ -67,7 +67,7 @@ class PlannedSegment(msgspec.Struct, frozen=True, kw_only=True):
     codec: str
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReencodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a job that goes on compares itself with."""
 
     v: int = VERSION
@@ -188,7 +188,7 @@ class Reencoder:
         wanted = self._options.compression
         return Codec.from_name(segment.codec if wanted == "keep" else wanted)
 
-    def _plan(self, ends: _Ends) -> Plan:
+    def _plan(self, ends: _Ends) -> ReencodePlan:
         segments = tuple(
             self._planned(key, start)
             for key in self._partition_keys(ends.source.state_entries())
@@ -203,7 +203,7 @@ class Reencoder:
                     "ask for compression none, or force it"
                 )
         cipher = ends.target_cipher
-        return Plan(
+        return ReencodePlan(
             source=self._source_root,
             flavour=ends.flavour.value,
             compression=self._options.compression,
@@ -246,7 +246,7 @@ class Reencoder:
             codec=codec.value,
         )
 
-    def _agree(self, plan: Plan, ends: _Ends) -> Plan:
+    def _agree(self, plan: ReencodePlan, ends: _Ends) -> ReencodePlan:
         """The plan of the target: this one, written down now, or the same of an earlier run."""
         path = self._target(PLAN_FILE)
         if not self._fs.exists(path):
@@ -257,7 +257,7 @@ class Reencoder:
             write_atomic(self._fs, path, msgspec.json.encode(plan))
             return plan
         try:
-            earlier = msgspec.json.decode(read_file(self._fs, path), type=Plan)
+            earlier = msgspec.json.decode(read_file(self._fs, path), type=ReencodePlan)
         except ValueError as error:
             raise Conflict(f"{path} is of another version, or damaged: {error}; give a new directory") from error
         if msgspec.structs.replace(earlier, key_check="") != msgspec.structs.replace(plan, key_check=""):
@@ -327,7 +327,7 @@ class Reencoder:
         self._fs.makedirs(path.rpartition("/")[0])
         write_atomic(self._fs, path, b"".join(encode(entry, encrypt) for entry in plain))
 
-    def _write_done(self, plan: Plan) -> None:
+    def _write_done(self, plan: ReencodePlan) -> None:
         written = [
             {"key": key, "start_offset": start, "bytes": self._fs.size(segment_path(self._target(key), start, LOG))}
             for key in dict.fromkeys(segment.key for segment in plan.segments)
@@ -353,7 +353,7 @@ class Reencoder:
     def _target(self, key: str) -> str:
         return f"{self._target_root}/{key}"
 
-    def _summary(self, plan: Plan, *, done: int = 0, skipped: int = 0, messages: int = 0) -> Report:
+    def _summary(self, plan: ReencodePlan, *, done: int = 0, skipped: int = 0, messages: int = 0) -> Report:
         return Report(
             job="reencode",
             records=messages,

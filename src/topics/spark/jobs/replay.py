@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TICKS_MAX: Final = 100_000
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class ReplayChunk(msgspec.Struct, frozen=True):
     """Seqs, both included, about how many bytes they are, and when the first was written, if that matters."""
 
     first_seq: int
@@ -41,10 +41,10 @@ class Chunk(msgspec.Struct, frozen=True):
     ts: int = 0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReplayPlan(msgspec.Struct, frozen=True):
     # Of the source, so that another topic of the same name is not taken for it.
     instance: int
-    chunks: list[Chunk]
+    chunks: list[ReplayChunk]
 
 
 def parse_speed(text: str) -> float | None:
@@ -64,15 +64,15 @@ def run(spark: "SparkSession", options: ReplayOptions, *, report: ReportProgress
         require_staging(client)
         manifest = decode_manifest(client.manifest(options.source))
     if options.dry_run:
-        return _report_plan(options, Plan(manifest.instance, _cut(spark, options, manifest, speed)))
+        return _report_plan(options, ReplayPlan(manifest.instance, _cut(spark, options, manifest, speed)))
     asked = _asked(options)
     writer, plan = freeze(
         options.state,
         "replay",
         options.id or default_id(asked),
         asked,
-        Plan,
-        lambda: Plan(manifest.instance, _cut(spark, options, manifest, speed)),
+        ReplayPlan,
+        lambda: ReplayPlan(manifest.instance, _cut(spark, options, manifest, speed)),
     )
     if plan.instance != manifest.instance:
         raise BadOption(f'topic "{options.source}" was made anew since the replay began; begin another with --id')
@@ -104,7 +104,7 @@ def _asked(options: ReplayOptions) -> dict[str, object]:
     return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}}
 
 
-def _report_plan(options: ReplayOptions, plan: Plan) -> Report:
+def _report_plan(options: ReplayOptions, plan: ReplayPlan) -> Report:
     detail: dict[str, object] = {"source": options.source, "target": options.target, "epochs": len(plan.chunks)}
     if plan.chunks:
         detail["seqs"] = [plan.chunks[0].first_seq, plan.chunks[-1].last_seq]
@@ -114,7 +114,7 @@ def _report_plan(options: ReplayOptions, plan: Plan) -> Report:
 # Chunks.
 
 
-def _cut(spark: "SparkSession", options: ReplayOptions, manifest: Manifest, speed: float | None) -> list[Chunk]:
+def _cut(spark: "SparkSession", options: ReplayOptions, manifest: Manifest, speed: float | None) -> list[ReplayChunk]:
     first_seq = manifest.first_seq if options.from_seq is None else max(1, options.from_seq)
     last_seq = manifest.head_seq if options.to_seq is None else min(options.to_seq, manifest.head_seq)
     if options.as_of_ms is not None:
@@ -124,16 +124,18 @@ def _cut(spark: "SparkSession", options: ReplayOptions, manifest: Manifest, spee
     if first_seq > last_seq:
         return []
     if speed is not None:
-        return _cut_by_time(spark, options, manifest, Chunk(first_seq, last_seq), speed)
+        return _cut_by_time(spark, options, manifest, ReplayChunk(first_seq, last_seq), speed)
     limits = ReadOptions(partition_bytes=options.chunk_bytes, max_records_per_partition=options.chunk_records)
     cuts = choose_cuts(manifest, first_seq, last_seq, limits)
     starts = [first_seq, *(cut + 1 for cut in cuts)]
-    return [Chunk(start, cut, range_bytes(manifest, start, cut)) for start, cut in zip(starts, cuts, strict=False)]
+    return [
+        ReplayChunk(start, cut, range_bytes(manifest, start, cut)) for start, cut in zip(starts, cuts, strict=False)
+    ]
 
 
 def _cut_by_time(
-    spark: "SparkSession", options: ReplayOptions, manifest: Manifest, whole: Chunk, speed: float
-) -> list[Chunk]:
+    spark: "SparkSession", options: ReplayOptions, manifest: Manifest, whole: ReplayChunk, speed: float
+) -> list[ReplayChunk]:
     """One query over the times of the range; records of a tick stay together, however many they are."""
     from pyspark.sql import functions as f
 
@@ -152,16 +154,16 @@ def _cut_by_time(
     ends = [row["first_seq"] - 1 for row in rows[1:]] + [whole.last_seq]
     starts = [whole.first_seq, *(end + 1 for end in ends)]
     return [
-        Chunk(start, end, range_bytes(manifest, start, end), row["ts"])
+        ReplayChunk(start, end, range_bytes(manifest, start, end), row["ts"])
         for start, end, row in zip(starts, ends, rows, strict=False)
     ]
 
 
-def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], object]) -> Callable[[Chunk], None]:
+def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], object]) -> Callable[[ReplayChunk], None]:
     """Waits in front of each chunk until it is due; the first one is at once."""
     began: tuple[float, int] | None = None
 
-    def before(chunk: Chunk) -> None:
+    def before(chunk: ReplayChunk) -> None:
         nonlocal began
         if began is None:
             began = (now_s(), chunk.ts)
@@ -179,9 +181,9 @@ class _GapWatch:
     """Counts gaps while rows pass by, so that none that is skipped goes unnoticed."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Chunk, Observation]] = []
+        self._seen: list[tuple[ReplayChunk, Observation]] = []
 
-    def without_gaps(self, chunk: Chunk, rows: "DataFrame") -> "DataFrame":
+    def without_gaps(self, chunk: ReplayChunk, rows: "DataFrame") -> "DataFrame":
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -202,7 +204,9 @@ class _GapWatch:
                 yield {"problem": "gap", "chunk": [chunk.first_seq, chunk.last_seq], **values}
 
 
-def _read(spark: "SparkSession", options: ReplayOptions, chunk: Chunk, *, columns: str | None = None) -> "DataFrame":
+def _read(
+    spark: "SparkSession", options: ReplayOptions, chunk: ReplayChunk, *, columns: str | None = None
+) -> "DataFrame":
     from pyspark.sql.functions import col, lit, timestamp_millis
 
     read_options = {
@@ -225,7 +229,7 @@ def _offsets(topic: str, seq: int) -> str:
     return msgspec.json.encode({topic: seq}).decode()
 
 
-def _rows(spark: "SparkSession", options: ReplayOptions, chunk: Chunk, gaps: _GapWatch) -> "DataFrame":
+def _rows(spark: "SparkSession", options: ReplayOptions, chunk: ReplayChunk, gaps: _GapWatch) -> "DataFrame":
     from pyspark.sql.functions import col
 
     rows = _read(spark, options, chunk)

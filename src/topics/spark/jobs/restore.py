@@ -22,7 +22,7 @@ from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress, WaveDo
 from topics.spark.jobs.job_options import RestoreOptions
 from topics.spark.jobs.marks import ORIGIN, marked, source_mark
 from topics.spark.jobs.restore_directory import ChunkDone, ChunkToWrite, DirectoryBuilder, write_chunk
-from topics.spark.jobs.restore_source import SCHEMA, Chunk, LakeSource, PathSource, Source, reader_of
+from topics.spark.jobs.restore_source import SCHEMA, LakeSource, PathSource, RestoreChunk, Source, reader_of
 from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.schemas import ddl
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RestorePlan(msgspec.Struct, frozen=True):
     topic: str
     epoch: int
     first_seq: int
     last_seq: int
-    chunks: list[Chunk]
+    chunks: list[RestoreChunk]
 
 
 def run(spark: "SparkSession", options: RestoreOptions, *, report: ReportProgress | None = None) -> Report:
     source = _source(options)
     gaps = source.gaps()
 
-    def make() -> Plan:
+    def make() -> RestorePlan:
         chunks = source.chunks(options.chunk_bytes)
-        return Plan(source.topic, source.epoch, source.first_seq, source.last_seq, chunks)
+        return RestorePlan(source.topic, source.epoch, source.first_seq, source.last_seq, chunks)
 
     if options.dry_run:
         plan = make()
         done = Report(job="restore", items_skipped=len(plan.chunks))
     else:
         asked = _asked(options)
-        writer, plan = freeze(options.state, "restore", options.id or default_id(asked), asked, Plan, make)
+        writer, plan = freeze(options.state, "restore", options.id or default_id(asked), asked, RestorePlan, make)
         if options.target is not None:
             done = _into_topic(spark, options, source, plan, writer, options.target, report)
         else:
@@ -96,7 +96,7 @@ def _into_topic(
     spark: "SparkSession",
     options: RestoreOptions,
     source: Source,
-    plan: Plan,
+    plan: RestorePlan,
     writer: str,
     target: str,
     report: ReportProgress | None,
@@ -130,7 +130,7 @@ def _require_new(client: Client, target: str, writer: str) -> None:
         raise Conflict(f'topic "{target}" has records already; restore to a new topic, then move readers to it')
 
 
-def _rows(spark: "SparkSession", source: Source, chunk: Chunk) -> "DataFrame":
+def _rows(spark: "SparkSession", source: Source, chunk: RestoreChunk) -> "DataFrame":
     from pyspark.sql.functions import col
 
     pieces = source.pieces(chunk)
@@ -150,7 +150,7 @@ def _into_directory(
     spark: "SparkSession",
     options: RestoreOptions,
     source: Source,
-    plan: Plan,
+    plan: RestorePlan,
     writer: str,
     directory: str,
     report: ReportProgress | None,
@@ -163,11 +163,11 @@ def _into_directory(
     try:
         left = [chunk for chunk in plan.chunks if builder.done(chunk) is None]
 
-        def tasks_of(chunks: Sequence[Chunk]) -> list[ChunkToWrite]:
+        def tasks_of(chunks: Sequence[RestoreChunk]) -> list[ChunkToWrite]:
             bounds = (options.segment_records, options.segment_bytes)
             return [ChunkToWrite(builder.root, chunk, tuple(source.pieces(chunk)), *bounds) for chunk in chunks]
 
-        def collect(_: Sequence[Chunk], done: Sequence[ChunkDone]) -> WaveDone:
+        def collect(_: Sequence[RestoreChunk], done: Sequence[ChunkDone]) -> WaveDone:
             data_bytes = sum(segment.data_bytes for each in done for segment in each.segments)
             return WaveDone(sum(each.records for each in done), data_bytes)
 

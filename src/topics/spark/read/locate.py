@@ -46,7 +46,7 @@ def read_partitions(
     partitions: Iterable[Partition], options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The same of several, one behind the other."""
-    with _Task(options, schema) as task:
+    with _PartitionReader(options, schema) as task:
         for partition in partitions:
             yield from task.batches(partition)
 
@@ -58,7 +58,7 @@ class _Range(NamedTuple):
     last_seq: int
 
 
-class _Task:
+class _PartitionReader:
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema

@@ -10,7 +10,7 @@ from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
 from topics.spark.streams.files import SegmentExtents
-from topics.spark.streams.plan import partition_manifest
+from topics.spark.streams.partition_manifest import partition_manifest
 from topics.spark.streams.read import Place
 from topics.storage.fs import RealFs
 
