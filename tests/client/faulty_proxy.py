@@ -32,9 +32,6 @@ def answer(status: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-NO_SUCH_ROUTE: Final = answer("404 Not Found", b'{"error":{"code":"not_found","message":"no such path"}}')
-
-
 class FaultyProxy:
     """`faults` are used up by the requests that come; bytes among them are given as the answer.
 
@@ -160,9 +157,3 @@ def faulty_proxy(server_url: str) -> Iterator[FaultyProxy]:
         yield proxy
     finally:
         proxy.close()
-
-
-def without_files(asked: Asked) -> bytes | None:
-    """A route: the server is one from before manifests and frames."""
-    path = asked.target.partition("?")[0]
-    return NO_SUCH_ROUTE if path.endswith(("/manifest", "/frames")) else None

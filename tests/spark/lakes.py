@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+from tests.spark.in_process import InProcess
 from tests.spark.world import Row
-from topics.spark.jobs.archive import Archiver, Config
+from topics.spark.jobs.archive import Archiver
 from topics.spark.jobs.job import Report
+from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.files import file_batches
 from topics.spark.lake.lake import Lake, open_lake
-from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone, data_name
+from topics.spark.lake.state import LakeChange, LakeFile, LakeState, SegmentDone, data_name
 from topics.storage.shared_stores import SharedStore
 
 DATE = "2026-01-01"
@@ -47,20 +49,20 @@ def done(first_seq: int, last_seq: int, digest: str | None = None, *, topic: str
     )
 
 
-def archived(first_seq: int, last_seq: int) -> Part:
+def archived(first_seq: int, last_seq: int) -> LakeChange:
     """What an archiver would commit for one segment."""
-    return Part(adds=(lake_file(first_seq, last_seq),), segments=(done(first_seq, last_seq),))
+    return LakeChange(adds=(lake_file(first_seq, last_seq),), segments=(done(first_seq, last_seq),))
 
 
-def merged(*files: LakeFile) -> Part:
+def merged(*files: LakeFile) -> LakeChange:
     """What an optimizer would commit for these files."""
-    return Part(
+    return LakeChange(
         adds=(lake_file(files[0].first_seq, files[-1].last_seq, mark="m"),),
         removes=tuple(file.name for file in files),
     )
 
 
-def put_files(store: SharedStore, *parts: Part) -> None:
+def put_files(store: SharedStore, *parts: LakeChange) -> None:
     for part in parts:
         for file in part.adds:
             store.put(file.name, content_of(file.name))
@@ -94,6 +96,6 @@ def lake_rows(address: str, topic: str = "t", *, epoch: int | None = None, at: i
     return sorted(rows)
 
 
-def archive_inline(config: Config, **given: Any) -> Report:
+def archive_inline(config: ArchiveOptions, **given: Any) -> Report:
     """A run whose tasks are done here, one after the other: all of the job but Spark."""
-    return Archiver(replace(config, **given), lambda items, work: [work(item) for item in items], lambda: 1).run()
+    return Archiver(replace(config, **given), InProcess()).run()

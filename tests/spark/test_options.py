@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from topics.spark.options import OPTIONS, BadOption, Mode, ReadOptions, parse_options
+from topics.spark.errors import BadOption
+from topics.spark.options import OPTIONS, Mode, ReadOptions, parse_options
 
 
 def parse(mode: Mode = "batch", **given: str) -> ReadOptions:

@@ -5,7 +5,8 @@ import pytest
 
 from topics.formats import columnar, frame_table, segment
 from topics.formats.records import Record
-from topics.spark.options import BadOption, parse_options
+from topics.spark.errors import BadOption
+from topics.spark.options import parse_options
 from topics.spark.schemas import ddl, requested_schema, schema_of, with_schema
 
 

@@ -13,9 +13,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.world import SEGMENT_EVENTS, World, gaps, short, world
 from topics.errors import TopicNotFound
 from topics.spark import schemas
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.options import BadOption, parse_options
-from topics.spark.read.source import Part, TopicsStreamReader
+from topics.spark.options import parse_options
+from topics.spark.read.source import RecordsTask, TopicsStreamReader
 
 OffsetJson = dict[str, Any]
 
@@ -313,7 +314,7 @@ def test_small_partitions_share_tasks_in_the_same_way_whatever_retention_took(pl
 
         def tasks() -> list[list[str]]:
             parts = query.reader.partitions(start, end)
-            return [[each.topic for each in part.partitions] for part in parts if isinstance(part, Part)]
+            return [[each.topic for each in part.partitions] for part in parts if isinstance(part, RecordsTask)]
 
         assert tasks() == [["n0", "n1"], ["n2", "n3"], ["n4"]]
         place.client.put_topic("n1", {"cap_records": 5})

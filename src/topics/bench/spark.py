@@ -173,10 +173,11 @@ def _aggregate(spark: "SparkSession", endpoint: str, records: int, *, verify: bo
 
 def _archive(spark: "SparkSession", endpoint: str, directory: str, records: int) -> float:
     from topics.spark.jobs import archive
+    from topics.spark.jobs.job_options import ArchiveOptions
 
     def run(number: int) -> float:
         lake = f"{directory}/lake-{number}"
-        report = archive.run(spark, archive.Config(lake=lake, topics=(TOPIC,), endpoint=endpoint, seal=True))
+        report = archive.run(spark, ArchiveOptions(lake=lake, topics=(TOPIC,), endpoint=endpoint, seal=True))
         assert report.records == records, report
         return records / report.seconds
 
@@ -186,8 +187,9 @@ def _archive(spark: "SparkSession", endpoint: str, directory: str, records: int)
 def _verify(spark: "SparkSession", endpoint: str) -> float:
     """Bytes per second."""
     from topics.spark.jobs import verify
+    from topics.spark.jobs.job_options import VerifyOptions
 
-    report = verify.run(spark, verify.Config(endpoint=endpoint))
+    report = verify.run(spark, VerifyOptions(endpoint=endpoint))
     assert report.exit_code == 0, report
     return report.bytes / report.seconds
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from topics.cli import config, pipeline, serve
+from topics.cli import config, serve
 from topics.cli.output import Output, fail, message
+from topics.cli.pipeline.app import app as pipeline_app
 from topics.cli.setting_flags import SettingsCommand
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ Cold = Annotated[
 
 app.command(cls=SettingsCommand)(serve.serve)
 app.add_typer(config.app, name="config")
-app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(pipeline_app, name="pipeline")
 
 
 @app.callback(invoke_without_command=True)

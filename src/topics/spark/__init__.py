@@ -43,5 +43,6 @@ def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
 def doctor(spark: "SparkSession", endpoint: str | None = None) -> Any:
     """What works here and what does not: Java, Python and packages on driver and executor, the server."""
     from topics.spark.jobs import doctor as job
+    from topics.spark.jobs.job_options import DoctorOptions
 
-    return job.run(spark, job.Config(endpoint=endpoint))
+    return job.run(spark, DoctorOptions(endpoint=endpoint))

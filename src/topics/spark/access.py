@@ -4,7 +4,7 @@ import os
 from typing import Protocol
 
 from topics.client import Client
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
 from topics.storage.fs import RealFs, read_file
 
 

@@ -9,6 +9,9 @@ from typing import Final
 
 from topics.limits import KIB, MIB
 
+# The environment variable that names the server where no option does.
+ENDPOINT_VARIABLE: Final = "TOPICS_URL"
+
 
 def text_of(value: str) -> str:
     if not value:

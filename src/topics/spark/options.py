@@ -14,10 +14,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from topics.errors import InvalidRequest
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.manifest import OFFSETS, SEQS, Numbering
 from topics.spark.option_values import (
+    ENDPOINT_VARIABLE,
     any_text,
     count,
     duration_ms,
@@ -44,12 +45,6 @@ STREAM_COLUMNS: Final = (
 )
 GAP_COLUMNS: Final = ("kind", "gap_to", "gap_reason")
 TABLES: Final = ("records", "segments", "topics", "gaps")
-
-ENDPOINT_VARIABLE: Final = "TOPICS_URL"
-
-
-class BadOption(InvalidRequest):
-    """An option that is unknown, cannot be meant, or does not go with another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

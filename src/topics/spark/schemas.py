@@ -12,7 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from topics.formats import columnar, columnar_messages
 from topics.spark import options
-from topics.spark.options import BadOption, Format, ReadOptions
+from topics.spark.errors import BadOption
+from topics.spark.options import Format, ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -9,11 +9,13 @@ on when it is given a line. With `--spark` the tasks run there, and it only tell
 import sys
 from collections.abc import Callable, Sequence
 
+from tests.spark.in_process import InProcess
 from topics.spark.jobs import archive
-from topics.spark.jobs.archive import Archiver, Config
-from topics.spark.jobs.archive_plan import Item
+from topics.spark.jobs.archive import Archiver
+from topics.spark.jobs.archive_plan import ArchiveItem
 from topics.spark.jobs.job import Progress
-from topics.spark.lake.state import Part
+from topics.spark.jobs.job_options import ArchiveOptions
+from topics.spark.lake.state import LakeChange
 
 
 def stop_at(place: str) -> None:
@@ -21,7 +23,7 @@ def stop_at(place: str) -> None:
     sys.stdin.readline()
 
 
-def spread_out(items: Sequence[Item], work: Callable[[Item], Part]) -> list[Part]:
+def spread_out(items: Sequence[ArchiveItem], work: Callable[[ArchiveItem], LakeChange]) -> list[LakeChange]:
     parts = []
     for item in items:
         parts.append(work(item))
@@ -33,7 +35,7 @@ def report(_: Progress) -> None:
     stop_at("wave")
 
 
-def run_on_spark(config: Config) -> None:
+def run_on_spark(config: ArchiveOptions) -> None:
     import topics.spark
 
     spark = topics.spark.session("archiver", master="local[2]", conf={"spark.driver.memory": "1g"})
@@ -44,7 +46,7 @@ def run_on_spark(config: Config) -> None:
 if __name__ == "__main__":
     endpoint, lake = sys.argv[1:3]
     if "--spark" in sys.argv:
-        run_on_spark(Config(endpoint=endpoint, lake=lake, file_records=100))
+        run_on_spark(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=100))
     else:
-        Archiver(Config(endpoint=endpoint, lake=lake, file_records=200), spread_out, lambda: 1, report).run()
+        Archiver(ArchiveOptions(endpoint=endpoint, lake=lake, file_records=200), InProcess(spread_out), report).run()
         stop_at("done")

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FULL
+from tests.spark.in_process import InProcess
 from tests.spark.lakes import archive_inline, lake_rows
 from tests.spark.world import SEGMENT_EVENTS, World, world
 from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
 from topics.formats.segment import HEADER_BYTES
-from topics.spark.jobs.archive import Archiver, Config
-from topics.spark.jobs.archive_plan import Item
-from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Conflict
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.jobs.archive import Archiver
+from topics.spark.jobs.archive_plan import ArchiveItem
+from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE
+from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import Part
-from topics.spark.options import BadOption
+from topics.spark.lake.state import LakeChange
 from topics.storage.shared_stores import SCRATCH
 
 
@@ -32,8 +34,8 @@ def place(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def config(place: World, tmp_path: Path) -> Config:
-    return Config(endpoint=place.url, lake=str(tmp_path / "lake"), file_records=2 * SEGMENT_EVENTS, pin_ms=0)
+def config(place: World, tmp_path: Path) -> ArchiveOptions:
+    return ArchiveOptions(endpoint=place.url, lake=str(tmp_path / "lake"), file_records=2 * SEGMENT_EVENTS, pin_ms=0)
 
 
 def fill(place: World, segments: int) -> None:
@@ -44,7 +46,7 @@ def fill(place: World, segments: int) -> None:
 # --- what is in the lake ----------------------------------------------------------------------------------------
 
 
-def test_the_lake_has_what_a_diff_has_up_to_the_last_sealed_segment(place: World, config: Config) -> None:
+def test_the_lake_has_what_a_diff_has_up_to_the_last_sealed_segment(place: World, config: ArchiveOptions) -> None:
     fill(place, 5)
     place.fill("t", 30)
     report = archive_inline(config)
@@ -54,7 +56,7 @@ def test_the_lake_has_what_a_diff_has_up_to_the_last_sealed_segment(place: World
     assert report.detail["files"] == 3
 
 
-def test_a_second_run_does_nothing_and_a_later_one_only_what_is_new(place: World, config: Config) -> None:
+def test_a_second_run_does_nothing_and_a_later_one_only_what_is_new(place: World, config: ArchiveOptions) -> None:
     fill(place, 3)
     archive_inline(config)
     again = archive_inline(config)
@@ -65,7 +67,7 @@ def test_a_second_run_does_nothing_and_a_later_one_only_what_is_new(place: World
     assert lake_rows(config.lake) == place.rows("t", 500)
 
 
-def test_deleted_and_evicted_records_are_not_archived(place: World, config: Config) -> None:
+def test_deleted_and_evicted_records_are_not_archived(place: World, config: ArchiveOptions) -> None:
     fill(place, 4)
     place.delete("t", match="t1")
     place.client.put_topic("t", {"cap_records": 150})
@@ -80,7 +82,7 @@ def test_segments_of_the_cold_tier_are_archived(tmp_path: Path) -> None:
         fill(place, 4)
         place.relocate()
         assert {segment.tier for segment in place.manifest("t").segments} == {"cold", "hot"}
-        assert archive_inline(Config(endpoint=place.url, lake=str(tmp_path / "lake"))).records == 400
+        assert archive_inline(ArchiveOptions(endpoint=place.url, lake=str(tmp_path / "lake"))).records == 400
         assert lake_rows(str(tmp_path / "lake")) == place.rows("t", 400)
 
 
@@ -91,7 +93,7 @@ def test_a_directory_is_archived_without_a_server(tmp_path: Path) -> None:
         place.fill("other", SEGMENT_EVENTS)
         fill(place, 3)
         expected = place.rows("t")
-    config = Config(path=str(tmp_path / "data"), topics=("t",), lake=str(tmp_path / "lake"))
+    config = ArchiveOptions(path=str(tmp_path / "data"), topics=("t",), lake=str(tmp_path / "lake"))
     assert archive_inline(config).records == 300
     assert lake_rows(config.lake) == expected
     assert archive_inline(config).records == 0
@@ -101,7 +103,7 @@ def test_a_directory_is_archived_without_a_server(tmp_path: Path) -> None:
         archive_inline(config, seal=True)
 
 
-def test_topics_are_chosen_by_name_or_pattern(place: World, config: Config) -> None:
+def test_topics_are_chosen_by_name_or_pattern(place: World, config: ArchiveOptions) -> None:
     for name in ("a1", "a2", "b:c"):
         place.client.put_topic(name)
         place.fill(name, SEGMENT_EVENTS)
@@ -112,21 +114,21 @@ def test_topics_are_chosen_by_name_or_pattern(place: World, config: Config) -> N
     assert lake_rows(config.lake, "b:c") == place.rows("b:c")
 
 
-def test_a_dry_run_says_what_there_is_to_do_and_changes_nothing(place: World, config: Config) -> None:
+def test_a_dry_run_says_what_there_is_to_do_and_changes_nothing(place: World, config: ArchiveOptions) -> None:
     fill(place, 3)
     report = archive_inline(config, dry_run=True)
     assert (report.items_done, report.items_skipped) == (0, 2)
     assert not Path(config.lake).exists()
 
 
-def test_sealing_first_brings_the_newest_records_along(place: World, config: Config) -> None:
+def test_sealing_first_brings_the_newest_records_along(place: World, config: ArchiveOptions) -> None:
     place.fill("t", 250)
     assert archive_inline(config).records == 0
     assert archive_inline(config, seal=True).records == 250
     assert lake_rows(config.lake) == place.rows("t")
 
 
-def test_a_topic_that_was_made_anew_is_kept_apart_from_the_first(place: World, config: Config) -> None:
+def test_a_topic_that_was_made_anew_is_kept_apart_from_the_first(place: World, config: ArchiveOptions) -> None:
     fill(place, 1)
     archive_inline(config)
     first = place.rows("t")
@@ -142,7 +144,7 @@ def test_a_topic_that_was_made_anew_is_kept_apart_from_the_first(place: World, c
     assert archive_inline(config).exit_code == EXIT_DONE
 
 
-def test_another_server_does_not_get_into_the_lake(place: World, config: Config, tmp_path: Path) -> None:
+def test_another_server_does_not_get_into_the_lake(place: World, config: ArchiveOptions, tmp_path: Path) -> None:
     fill(place, 1)
     archive_inline(config)
     with world(tmp_path / "other") as other:
@@ -154,7 +156,7 @@ def test_another_server_does_not_get_into_the_lake(place: World, config: Config,
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_lake_can_be_a_bucket(place: World, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_can_be_a_bucket(place: World, config: ArchiveOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("obstore", reason="obstore (the extra `s3`) is not installed")
     with running_moto() as endpoint:
         assert request_plain(endpoint, "PUT", f"/{BUCKET}") == 200
@@ -169,7 +171,9 @@ def test_a_lake_can_be_a_bucket(place: World, config: Config, monkeypatch: pytes
 # --- segments that change afterwards ----------------------------------------------------------------------------
 
 
-def test_a_segment_that_was_purged_is_recognised_and_its_rows_leave_the_lake(place: World, config: Config) -> None:
+def test_a_segment_that_was_purged_is_recognised_and_its_rows_leave_the_lake(
+    place: World, config: ArchiveOptions
+) -> None:
     fill(place, 4)
     archive_inline(config)
     before = lake_rows(config.lake)
@@ -184,7 +188,7 @@ def test_a_segment_that_was_purged_is_recognised_and_its_rows_leave_the_lake(pla
     assert archive_inline(config).items_done == 0
 
 
-def test_a_purge_of_what_was_never_archived_changes_no_file(place: World, config: Config) -> None:
+def test_a_purge_of_what_was_never_archived_changes_no_file(place: World, config: ArchiveOptions) -> None:
     fill(place, 2)
     place.delete("t", match="t1")
     archive_inline(config)
@@ -198,7 +202,9 @@ def test_a_purge_of_what_was_never_archived_changes_no_file(place: World, config
 
 
 @pytest.mark.parametrize("is_flagged", [False, True])
-def test_deletes_reach_the_lake_when_they_are_to_be_applied(place: World, config: Config, is_flagged: bool) -> None:
+def test_deletes_reach_the_lake_when_they_are_to_be_applied(
+    place: World, config: ArchiveOptions, is_flagged: bool
+) -> None:
     """Whether they are in the files already, or only known to the server."""
     fill(place, 4)
     archive_inline(config)
@@ -212,7 +218,7 @@ def test_deletes_reach_the_lake_when_they_are_to_be_applied(place: World, config
     assert archive_inline(config, apply_deletes=True).items_done == 0
 
 
-def test_a_delete_below_a_seq_is_applied_and_an_eviction_is_not(place: World, config: Config) -> None:
+def test_a_delete_below_a_seq_is_applied_and_an_eviction_is_not(place: World, config: ArchiveOptions) -> None:
     fill(place, 4)
     rows = place.rows("t")
     archive_inline(config)
@@ -226,7 +232,7 @@ def test_a_delete_below_a_seq_is_applied_and_an_eviction_is_not(place: World, co
 # --- what is missing --------------------------------------------------------------------------------------------
 
 
-def test_what_was_evicted_before_it_was_archived_is_a_finding_once(place: World, config: Config) -> None:
+def test_what_was_evicted_before_it_was_archived_is_a_finding_once(place: World, config: ArchiveOptions) -> None:
     fill(place, 2)
     archive_inline(config)
     fill(place, 4)
@@ -259,7 +265,7 @@ def damage(file: Path, seq: int) -> Callable[[], None]:
     return flip
 
 
-def test_a_damaged_record_is_a_finding_until_it_can_be_read(place: World, config: Config) -> None:
+def test_a_damaged_record_is_a_finding_until_it_can_be_read(place: World, config: ArchiveOptions) -> None:
     fill(place, 3)
     rows = place.rows("t")
     repair = damage(place.files("t")[0], seq=10)
@@ -275,7 +281,7 @@ def test_a_damaged_record_is_a_finding_until_it_can_be_read(place: World, config
     assert archive_inline(config).items_done == 0
 
 
-def test_a_row_of_the_lake_stays_when_the_server_cannot_read_it_any_more(place: World, config: Config) -> None:
+def test_a_row_of_the_lake_stays_when_the_server_cannot_read_it_any_more(place: World, config: ArchiveOptions) -> None:
     fill(place, 2)
     rows = place.rows("t")
     archive_inline(config)
@@ -298,7 +304,7 @@ class TaskFailed(Exception):
 
 
 def test_a_task_that_fails_anywhere_leaves_nothing_half_done_and_the_next_run_does_the_rest(
-    place: World, config: Config
+    place: World, config: ArchiveOptions
 ) -> None:
     fill(place, 12)
     for fail_at in range(6):
@@ -306,8 +312,11 @@ def test_a_task_that_fails_anywhere_leaves_nothing_half_done_and_the_next_run_do
         count = itertools.count()
 
         def spread_out(
-            items: Sequence[Item], work: Callable[[Item], Part], count: Iterator[int] = count, at: int = fail_at
-        ) -> list[Part]:
+            items: Sequence[ArchiveItem],
+            work: Callable[[ArchiveItem], LakeChange],
+            count: Iterator[int] = count,
+            at: int = fail_at,
+        ) -> list[LakeChange]:
             parts = []
             for item in items:
                 parts.append(work(item))
@@ -316,14 +325,14 @@ def test_a_task_that_fails_anywhere_leaves_nothing_half_done_and_the_next_run_do
             return parts
 
         with pytest.raises(TaskFailed):
-            Archiver(Config(endpoint=place.url, lake=lake, file_records=200), spread_out, lambda: 1).run()
+            Archiver(ArchiveOptions(endpoint=place.url, lake=lake, file_records=200), InProcess(spread_out)).run()
         # Waves of four: what the first one did stays.
         assert len(lake_rows(lake)) == (800 if fail_at >= 4 else 0)
         archive_inline(config, lake=lake)
         assert lake_rows(lake) == place.rows("t")
 
 
-def test_an_archiver_that_another_one_overtakes_adds_nothing_twice(place: World, config: Config) -> None:
+def test_an_archiver_that_another_one_overtakes_adds_nothing_twice(place: World, config: ArchiveOptions) -> None:
     """The other one runs between the tasks of a wave and its commit, and cuts its files elsewhere."""
     for other_records in (100, 200, 300, 1200):
         lake = f"{config.lake}-{other_records}"
@@ -333,39 +342,39 @@ def test_an_archiver_that_another_one_overtakes_adds_nothing_twice(place: World,
         has_run: list[bool] = []
 
         def spread_out(
-            items: Sequence[Item],
-            work: Callable[[Item], Part],
+            items: Sequence[ArchiveItem],
+            work: Callable[[ArchiveItem], LakeChange],
             lake: str = lake,
             other_records: int = other_records,
             has_run: list[bool] = has_run,
-        ) -> list[Part]:
+        ) -> list[LakeChange]:
             parts = [work(item) for item in items]
             if not has_run:
                 has_run.append(True)
                 archive_inline(config, lake=lake, file_records=other_records)
             return parts
 
-        Archiver(Config(endpoint=place.url, lake=lake, file_records=200), spread_out, lambda: 1).run()
+        Archiver(ArchiveOptions(endpoint=place.url, lake=lake, file_records=200), InProcess(spread_out)).run()
         assert lake_rows(lake) == expected
 
 
-def test_two_archivers_that_take_turns_share_the_work(place: World, config: Config) -> None:
+def test_two_archivers_that_take_turns_share_the_work(place: World, config: ArchiveOptions) -> None:
     """The other one has done a part in the middle: its own segments are kept, the rest is planned again."""
     fill(place, 6)
     has_run: list[bool] = []
 
-    def spread_out(items: Sequence[Item], work: Callable[[Item], Part]) -> list[Part]:
+    def spread_out(items: Sequence[ArchiveItem], work: Callable[[ArchiveItem], LakeChange]) -> list[LakeChange]:
         parts = [work(item) for item in items]
         if not has_run:
             has_run.append(True)
             # Segments 2 and 3 of six, of which the first lies in one file of ours, the second in the next.
             lake = open_lake(config.lake)
-            single = Archiver(Config(endpoint=place.url, lake=config.lake, file_records=100), lambda *_: [], lambda: 1)
+            single = Archiver(ArchiveOptions(endpoint=place.url, lake=config.lake, file_records=100), InProcess())
             own = [work(item) for item in single._plan()[1:3]]
             assert len(lake.commit("archive", own, now_ms=1)) == 2
         return parts
 
-    report = Archiver(config, spread_out, lambda: 1).run()
+    report = Archiver(config, InProcess(spread_out)).run()
     assert lake_rows(config.lake) == place.rows("t")
     assert report.records == 400
     assert open_lake(config.lake).state.totals.records == 600
@@ -388,7 +397,7 @@ def killed_at(place: World, lake: str, stops: int) -> str:
 
 
 def test_an_archiver_that_is_killed_anywhere_leaves_every_record_once_after_another_run(
-    place: World, config: Config
+    place: World, config: ArchiveOptions
 ) -> None:
     """A wave has four tasks of 200 records: it is killed inside the first, behind it, and inside the second."""
     fill(place, 12)

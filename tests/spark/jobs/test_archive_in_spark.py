@@ -14,6 +14,7 @@ import pytest
 from tests.spark.lakes import lake_rows
 from tests.spark.world import SEGMENT_EVENTS, World, short, world
 from topics.spark.jobs import archive, optimize, vacuum
+from topics.spark.jobs.job_options import ArchiveOptions, OptimizeOptions, VacuumOptions
 from topics.spark.lake import lake
 from topics.spark.lake.files import LAKE_COLUMNS
 
@@ -34,7 +35,7 @@ def test_records_are_archived_queried_merged_and_the_old_files_removed(spark: "S
         for topic in ("t", "o:1"):
             place.client.put_topic(topic)
             fill(place, topic, 3)
-        config = archive.Config(lake=address, endpoint=place.url, file_records=SEGMENT_EVENTS)
+        config = ArchiveOptions(lake=address, endpoint=place.url, file_records=SEGMENT_EVENTS)
         seen: list[tuple[int, int]] = []
         report = archive.run(spark, config, report=lambda progress: seen.append((progress.done, progress.total)))
         assert (report.records, report.items_done, report.exit_code) == (600, 6, 0)
@@ -43,7 +44,7 @@ def test_records_are_archived_queried_merged_and_the_old_files_removed(spark: "S
 
     found = lake.read(spark, address, topics=["t"])
     assert short([row.asDict() for row in found.orderBy("seq").collect()]) == expected
-    assert optimize.run(spark, optimize.Config(lake=address)).detail["files_after"] == 2
+    assert optimize.run(spark, OptimizeOptions(lake=address)).detail["files_after"] == 2
     lake.read(spark, address).createOrReplaceTempView("merged")
     lake.read(spark, address, at=1).createOrReplaceTempView("before")
     query = "SELECT topic, count(*) AS n, max(seq) AS last FROM {} WHERE tag = 't1' AND seq > 150 GROUP BY topic"
@@ -52,7 +53,7 @@ def test_records_are_archived_queried_merged_and_the_old_files_removed(spark: "S
     wanted = [seq for seq, _, tag, _, _ in expected if tag == "t1" and seq > 150]
     assert {(row["n"], row["last"]) for row in counts[2:]} == {(len(wanted), wanted[-1])}
 
-    assert vacuum.run(spark, vacuum.Config(lake=address, older_than_ms=-60_000, alone=True)).items_done == 6
+    assert vacuum.run(spark, VacuumOptions(lake=address, older_than_ms=-60_000, alone=True)).items_done == 6
     assert lake.read(spark, address).count() == 600
     assert lake.read(spark, address, topics=["none"]).columns == list(LAKE_COLUMNS)
 

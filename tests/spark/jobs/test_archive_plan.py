@@ -5,8 +5,8 @@ import pytest
 
 from tests.spark.lakes import done, lake_file
 from tests.spark.manifests import make_manifest, make_segment
-from topics.spark.jobs.archive_plan import Bounds, Item, by_topic, plan_topic
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
+from topics.spark.jobs.archive_plan import ArchiveItem, Bounds, by_topic, plan_topic
 from topics.spark.lake.state import LakeFile, LakeManifest, LakeState, SegmentDone, gap_name
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest, Segment
@@ -33,7 +33,7 @@ def lake(*files: LakeFile, segments: tuple[SegmentDone, ...] = ()) -> LakeState:
     return state
 
 
-def ranges(items: list[Item]) -> list[tuple[int, int]]:
+def ranges(items: list[ArchiveItem]) -> list[tuple[int, int]]:
     return [(part.first_seq, part.last_seq) for item in items for part in item.partitions]
 
 

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from topics.client import Client
-from topics.spark.jobs.compact_latest import Config, run
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
+from topics.spark.jobs.compact_latest import run
+from topics.spark.jobs.job_options import CompactOptions
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_the_last_live_record_of_each_tag_is_what_a_window_query_gives(
         ]
         records[440]["meta"] = {"why": "it is late"}
         client.append("orders", json.dumps(records).encode())
-        config = Config(endpoint=server.url, topic="orders", into="topic:latest")
+        config = CompactOptions(endpoint=server.url, topics=("orders",), latest_by_tag=True, into="topic:latest")
         done = run(spark, config)
         again = run(spark, config)
         spark.read.format("topics").options(endpoint=server.url, subscribe="orders").load().createOrReplaceTempView(

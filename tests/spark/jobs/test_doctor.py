@@ -7,7 +7,8 @@ import pytest
 
 import topics.spark
 from topics.client import Client
-from topics.spark.jobs.doctor import Config, Interpreter, _compare, run
+from topics.spark.jobs.doctor import Interpreter, _compare, run
+from topics.spark.jobs.job_options import DoctorOptions
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -39,18 +40,18 @@ def test_all_is_well_beside_a_server_and_its_files_are_seen_by_executors(
 
 @pytest.mark.usefixtures("java")
 def test_a_server_that_is_not_there_is_bad_and_none_at_all_is_a_note() -> None:
-    report = run(None, Config(endpoint="http://127.0.0.1:9"))
+    report = run(None, DoctorOptions(endpoint="http://127.0.0.1:9"))
     assert report.exit_code == 1
     assert results(report)["server"] == "bad"
     assert report.findings[0]["name"] == "server"
-    alone = run(None, Config())
+    alone = run(None, DoctorOptions())
     assert alone.exit_code == 0
     assert results(alone)["server"] == "note"
 
 
 @pytest.mark.usefixtures("java")
 def test_a_server_without_segments_is_no_reason_to_worry(server: ServerProcess) -> None:
-    report = run(None, Config(endpoint=server.url))
+    report = run(None, DoctorOptions(endpoint=server.url))
     assert (report.exit_code, results(report)["server files"]) == (0, "note")
 
 
@@ -62,7 +63,7 @@ def test_files_of_another_store_are_read_over_http(server: ServerProcess) -> Non
     server.stop()
     server.start()
     (server.data_dir / "STORE").write_text(json.dumps({"format": 1, "store_id": "0" * 32}))
-    report = run(None, Config(endpoint=server.url, topic="orders"))
+    report = run(None, DoctorOptions(endpoint=server.url, topic="orders"))
     found = {check["name"]: check for check in report.detail["checks"]}["driver files"]
     assert report.exit_code == 0
     assert found["result"] == "note"

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from topics.errors import TopicsError
+from topics.spark.errors import Conflict
 from topics.spark.jobs.frozen import default_id, freeze
-from topics.spark.jobs.job import Conflict
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -9,9 +9,10 @@ import pytest
 
 from tests.spark.jobs.records import all_records
 from topics.client import Client
-from topics.spark.jobs.import_data import Chunk, Config, SortKey, format_of, pack, parse_key, run
+from topics.spark.errors import BadOption
+from topics.spark.jobs.import_data import ImportChunk, SortKey, format_of, pack, parse_key, run
 from topics.spark.jobs.job import Progress
-from topics.spark.options import BadOption
+from topics.spark.jobs.job_options import ImportOptions
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 def test_files_are_packed_in_the_order_of_their_names_and_a_large_one_is_alone() -> None:
     files = [("c", 30), ("a", 40), ("b", 50), ("d", 500), ("e", 1)]
-    assert list(pack(files, 100)) == [Chunk(["a", "b"], 90), Chunk(["c"], 30), Chunk(["d"], 500), Chunk(["e"], 1)]
+    assert list(pack(files, 100)) == [
+        ImportChunk(["a", "b"], 90),
+        ImportChunk(["c"], 30),
+        ImportChunk(["d"], 500),
+        ImportChunk(["e"], 1),
+    ]
     assert list(pack([], 100)) == []
 
 
@@ -52,13 +58,6 @@ def test_a_key_may_say_its_direction() -> None:
     assert parse_key("a + b asc") == SortKey("a + b", is_descending=False)
 
 
-def test_what_cannot_be_meant_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(BadOption, match="give a topic, or an expression for it"):
-        run(None, Config(paths=("a.json",)))  # type: ignore[arg-type]
-    with pytest.raises(BadOption, match="data or data_text, not both"):
-        run(None, Config(paths=("a.json",), topic="t", data="a", data_text="b"))  # type: ignore[arg-type]
-
-
 # With Spark.
 
 
@@ -74,7 +73,7 @@ def test_an_import_that_was_killed_goes_on_with_the_files_of_its_first_run(
     for part in range(3):
         rows = [{"n": 100 * part + each, "who": f"u{each % 3}", "at": 1_767_225_600_000 + each} for each in range(100)]
         write_lines(folder, f"part {part}.jsonl", list(rows))
-    config = Config(
+    config = ImportOptions(
         endpoint=server.url,
         paths=(str(folder),),
         format="json",
@@ -120,7 +119,7 @@ def test_an_order_is_kept_over_all_chunks_and_rows_may_name_their_topic(
         (tmp_path / f"{part}.csv").write_text("\n".join(["key,side", *lines]))
     report = run(
         spark,
-        Config(
+        ImportOptions(
             endpoint=server.url,
             paths=(str(tmp_path / "*.csv"),),
             topic_expression="concat('side-', side)",
@@ -143,7 +142,7 @@ def test_a_line_that_cannot_be_read_fails_the_import_instead_of_becoming_nulls(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.json").write_text('{"n":1}\n{"n":\n')
-    config = Config(
+    config = ImportOptions(
         endpoint=server.url,
         paths=(str(tmp_path / "bad.json"),),
         topic="orders",

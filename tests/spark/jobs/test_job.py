@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from topics.errors import TopicNotFound
-from topics.spark.jobs.job import Conflict, Interrupted, Progress, Report, WaveDone, exit_code_of, run_waves
+from topics.spark.errors import Conflict
+from topics.spark.jobs.job import Interrupted, Progress, Report, WaveDone, exit_code_of, run_waves
 from topics.spark.jobs.spread import TaskFailed, task_failure
 from topics.spark.loss import Gap, TopicsDataLoss
 

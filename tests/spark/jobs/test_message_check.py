@@ -5,7 +5,8 @@ from typing import Final
 import pytest
 
 from topics.formats.message_index import decode_entries
-from topics.spark.jobs.message_check import MessageTask, check_message_segment
+from topics.spark.jobs.message_check import check_message_segment
+from topics.spark.jobs.message_segments import MessageSegment
 from topics.streams.batch import NewMessage, encode_send
 from topics.streams.partitioning import PartitionId
 from topics.streams.settings import from_mapping
@@ -32,7 +33,7 @@ def disk(request: pytest.FixtureRequest) -> FakeDisk:
 
 
 def test_a_sound_segment_has_no_findings_and_is_counted(disk: FakeDisk) -> None:
-    task = MessageTask(PARTITION, 0, is_last=True)
+    task = MessageSegment(PARTITION, 0, is_last=True)
     checked = check_message_segment(task, disk)
     size = len(disk.read(task.log_path)) + len(disk.read(task.index_path))
     assert checked == ((), 5, size, False)
@@ -41,7 +42,7 @@ def test_a_sound_segment_has_no_findings_and_is_counted(disk: FakeDisk) -> None:
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("kind", ["log", "index"])
 def test_every_byte_that_changes_is_found_in_its_file(disk: FakeDisk, kind: str, is_last: bool) -> None:
-    task = MessageTask(PARTITION, 0, is_last)
+    task = MessageSegment(PARTITION, 0, is_last)
     path = task.log_path if kind == "log" else task.index_path
     content = disk.read(path)
     ends = decode_entries(disk.read(task.index_path))["position"].tolist()
@@ -57,7 +58,7 @@ def test_every_byte_that_changes_is_found_in_its_file(disk: FakeDisk, kind: str,
 
 
 def test_bytes_that_are_not_indexed_yet_are_no_finding_at_the_end_of_a_partition(disk: FakeDisk) -> None:
-    last, inner = MessageTask(PARTITION, 0, is_last=True), MessageTask(PARTITION, 0, is_last=False)
+    last, inner = MessageSegment(PARTITION, 0, is_last=True), MessageSegment(PARTITION, 0, is_last=False)
     index = disk.read(last.index_path)
     disk.replace(last.index_path, index[:-16])
     assert check_message_segment(last, disk).findings == ()
@@ -66,8 +67,8 @@ def test_bytes_that_are_not_indexed_yet_are_no_finding_at_the_end_of_a_partition
 
 
 def test_a_missing_index_is_a_finding_and_a_missing_log_is_told(disk: FakeDisk) -> None:
-    task = MessageTask(PARTITION, 0, is_last=False)
+    task = MessageSegment(PARTITION, 0, is_last=False)
     disk.unlink(task.index_path)
     (finding,) = check_message_segment(task, disk).findings
     assert (finding.file, finding.message) == (task.index_path, "the index is missing")
-    assert check_message_segment(MessageTask(PARTITION, 77, is_last=False), disk).is_missing
+    assert check_message_segment(MessageSegment(PARTITION, 77, is_last=False), disk).is_missing

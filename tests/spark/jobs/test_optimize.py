@@ -10,7 +10,7 @@ from tests.spark.lakes import done, lake_file, lake_rows
 from topics.spark.jobs.optimize import merge_files, small_neighbours
 from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, file_batches
 from topics.spark.lake.lake import Lake, open_lake
-from topics.spark.lake.state import LakeFile, LakeManifest, LakeState, Part
+from topics.spark.lake.state import LakeChange, LakeFile, LakeManifest, LakeState
 from topics.storage.shared_stores import SharedFolder
 
 
@@ -71,7 +71,7 @@ def put_small(lake: Lake, *groups: list[int]) -> list[LakeFile]:
         files = DayFiles("t", 1)
         files.write(rows(seqs))
         found += files.put(lake.store)
-    lake.commit("archive", [Part(adds=tuple(found))], now_ms=1)
+    lake.commit("archive", [LakeChange(adds=tuple(found))], now_ms=1)
     return found
 
 
@@ -93,7 +93,7 @@ def test_a_file_that_changed_meanwhile_is_left_to_whoever_changed_it(tmp_path: P
     lake = open_lake(str(tmp_path / "lake"))
     small = put_small(lake, [1, 2, 5], [7, 8])
     part = merge_files(small, address=lake.address)
-    lake.commit("archive", [Part(removes=(small[0].name,))], now_ms=2)
+    lake.commit("archive", [LakeChange(removes=(small[0].name,))], now_ms=2)
     assert open_lake(lake.address).commit("optimize", [part], now_ms=3) == ()
     assert [row[0] for row in lake_rows(lake.address)] == [7, 8]
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.in_process import InProcess
 from tests.spark.world import SEGMENT_EVENTS, World, world
 from topics.errors import ColdUnavailable
 from topics.formats.frame_table import from_index
 from topics.formats.segment_rewrite import deleted_frames
 from topics.spark.jobs import purge, rewriting
 from topics.spark.jobs.job import EXIT_CONFLICT, EXIT_DATA_LOSS, Report
-from topics.spark.jobs.rewriting import Outcome, SegmentTask, Unit
+from topics.spark.jobs.job_options import CompactOptions
+from topics.spark.jobs.rewriting import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +28,8 @@ def there(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def here(units: Sequence[Unit[SegmentTask]], work: Callable[[Unit[SegmentTask]], list[Outcome]]) -> list[list[Outcome]]:
-    """One after the other in this process, as `spread` does it on executors."""
-    return [work(unit) for unit in units]
-
-
 def run(there: World, **changes: Any) -> Report:
-    return purge.purge(purge.Config(endpoint=there.url, **changes), here, cores=1)
+    return purge.purge(CompactOptions(purge=True, endpoint=there.url, **changes), InProcess())
 
 
 def fill(there: World, topic: str = "a") -> None:
@@ -163,7 +160,8 @@ def test_files_of_another_store_are_not_touched(there: World) -> None:
     fill(there)
     delete(there, "a", "t1")
     tasks = [
-        task._replace(store_id="0" * 32) for task in rewriting.sealed_segments(purge.Config(endpoint=there.url), ())
+        task._replace(store_id="0" * 32)
+        for task in rewriting.sealed_segments(CompactOptions(purge=True, endpoint=there.url), ())
     ]
     with pytest.raises(ColdUnavailable, match="is not the server's data directory"):
         purge.purge_unit(0.3, tuple(tasks))
@@ -173,6 +171,6 @@ def test_it_runs_on_spark(spark: SparkSession, there: World) -> None:
     fill(there)
     delete(there, "a", "t1")
     before = there.rows("a")
-    report = purge.run(spark, purge.Config(endpoint=there.url))
+    report = purge.run(spark, CompactOptions(purge=True, endpoint=there.url))
     assert (report.exit_code, report.items_done) == (0, 3)
     assert there.rows("a") == before

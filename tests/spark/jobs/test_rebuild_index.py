@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.in_process import InProcess
 from tests.spark.streams_world import open_world, send
 from tests.spark.world import SEGMENT_EVENTS, World, world
 from topics.errors import BadFrame
 from topics.formats.message import encode_message
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs import rebuild_index
-from topics.spark.jobs.job import EXIT_DATA_LOSS, Conflict, Report
-from topics.spark.jobs.rebuild_index import Task, index_of_messages
-from topics.spark.jobs.rewriting import Outcome, Unit
-from topics.spark.options import BadOption
+from topics.spark.jobs.job import EXIT_DATA_LOSS, Report
+from topics.spark.jobs.job_options import RebuildIndexOptions
+from topics.spark.jobs.rebuild_index import index_of_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,13 +26,8 @@ if TYPE_CHECKING:
 Files = dict[str, bytes]
 
 
-def here(units: Sequence[Unit[Task]], work: Callable[[Unit[Task]], list[Outcome]]) -> list[list[Outcome]]:
-    """One after the other in this process, as `spread` does it on executors."""
-    return [work(unit) for unit in units]
-
-
 def run(**config: Any) -> Report:
-    return rebuild_index.rebuild(rebuild_index.Config(**config), here, cores=1)
+    return rebuild_index.rebuild(RebuildIndexOptions(**config), InProcess())
 
 
 def fill(there: World) -> None:
@@ -220,6 +216,6 @@ def test_damage_before_good_messages_is_named(may_be_torn: bool) -> None:
 def test_it_runs_on_spark(spark: SparkSession, stopped: Path) -> None:
     before = derived(stopped)
     spoil(stopped, list(before))
-    report = rebuild_index.run(spark, rebuild_index.Config(path=str(stopped)))
+    report = rebuild_index.run(spark, RebuildIndexOptions(path=str(stopped)))
     assert report.exit_code == 0
     assert derived(stopped) == before

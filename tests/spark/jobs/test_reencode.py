@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spark.in_process import InProcess
 from tests.spark.streams_world import KEY, OTHER_KEY, Row, open_world, payload, read, send, settings_of, write
 from topics.errors import InvalidRequest, StartRefused
 from topics.formats.message_cipher import Cipher
-from topics.spark.jobs.job import Conflict, Report
-from topics.spark.jobs.reencode import Config, Reencoder, run
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.jobs.job import Report
+from topics.spark.jobs.job_options import ReencodeOptions
+from topics.spark.jobs.reencode import Reencoder, run
 from topics.spark.jobs.reencode_segment import SegmentItem, SegmentRewritten
-from topics.spark.options import BadOption
 from topics.storage.fs import RealFs
 from topics.streams.settings import StreamsSettings
 from topics.streams.verify import StreamsVerifier
@@ -28,13 +30,9 @@ class Killed(Exception):
     pass
 
 
-def here(items: Sequence[SegmentItem], work: Work) -> list[SegmentRewritten]:
-    return [work(item) for item in items]
-
-
-def reencode(source: Path, target: Path, spread_out: Any = here, **given: Any) -> Report:
-    config = Config(source=str(source), target=str(target), **given)
-    return Reencoder(config, spread_out, lambda: 1).run()
+def reencode(source: Path, target: Path, spread_out: Any = None, **given: Any) -> Report:
+    config = ReencodeOptions(source=str(source), target=str(target), **given)
+    return Reencoder(config, InProcess(spread_out)).run()
 
 
 def verify(path: Path, key: str | None = None) -> int:
@@ -248,7 +246,7 @@ def test_a_plan_alone_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_key_and_no_encryption_are_not_asked_for_together(keys: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path / "old", 10)
-    with pytest.raises(BadOption, match="leave one of them out"):
+    with pytest.raises(BadOption, match="leave out one of the two"):
         reencode(tmp_path / "old", tmp_path / "new", decrypt=True, target_key_env="NEW")
     with pytest.raises(BadOption, match="there is no variable NOT_THERE"):
         reencode(tmp_path / "old", tmp_path / "new", target_key_env="NOT_THERE")
@@ -278,7 +276,7 @@ def test_spark_does_it_without_a_key_in_any_plan(spark: "SparkSession", tmp_path
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     write(tmp_path / "old", 200)
-    config = Config(
+    config = ReencodeOptions(
         source=str(tmp_path / "old"), target=str(tmp_path / "new"), target_key_file=str(key_file), compression="zstd"
     )
     seen: list[Any] = []

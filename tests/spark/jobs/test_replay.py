@@ -12,10 +12,11 @@ import pytest
 
 from tests.spark.jobs.records import all_records, fill
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Progress, exit_code_of
-from topics.spark.jobs.replay import Chunk, Config, pace, parse_speed, run
+from topics.spark.jobs.job_options import ReplayOptions
+from topics.spark.jobs.replay import ReplayChunk, pace, parse_speed, run
 from topics.spark.jobs.spread import TaskFailed
-from topics.spark.options import BadOption
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ def test_a_chunk_waits_until_it_is_as_far_behind_the_first_one_as_it_was_then() 
         now_s += seconds
 
     before = pace(2.0, lambda: now_s, wait)
-    before(Chunk(1, 10, ts=50_000))
+    before(ReplayChunk(1, 10, ts=50_000))
     assert waits == [], "the first one is at once"
-    before(Chunk(11, 20, ts=54_000))
+    before(ReplayChunk(11, 20, ts=54_000))
     assert waits == [2.0], "four seconds at twice the speed"
     now_s += 60
-    before(Chunk(21, 30, ts=58_000))
+    before(ReplayChunk(21, 30, ts=58_000))
     assert waits == [2.0], "who is late does not wait"
 
 
@@ -63,7 +64,7 @@ def test_a_copy_has_everything_in_order_and_names_its_source_and_a_rerun_adds_no
     with Client(server.url) as client:
         fill(client, "orders", 700)
         client.delete_below("orders", 11)
-        config = Config(
+        config = ReplayOptions(
             endpoint=server.url,
             source="orders",
             target="again",
@@ -100,7 +101,7 @@ def test_a_source_that_was_made_anew_meanwhile_is_not_the_one_that_the_replay_be
 ) -> None:
     with Client(server.url) as client:
         fill(client, "orders", 300)
-        config = Config(
+        config = ReplayOptions(
             endpoint=server.url,
             source="orders",
             target="again",
@@ -129,9 +130,9 @@ def test_records_that_are_gone_fail_the_replay_or_are_told(
         fill(client, "orders", 300, cap_records=100)
         asked = {"endpoint": server.url, "source": "orders", "create_topic": True, "state": str(tmp_path / "state")}
         with pytest.raises(TaskFailed, match='data loss: topic "orders": seqs 1-200 are evicted') as failed:
-            run(spark, Config(**asked, target="strict", from_seq=1))  # type: ignore[arg-type]
+            run(spark, ReplayOptions(**asked, target="strict", from_seq=1))  # type: ignore[arg-type]
         assert exit_code_of(failed.value) == 3
-        report = run(spark, Config(**asked, target="rest", from_seq=1, gaps="skip"))  # type: ignore[arg-type]
+        report = run(spark, ReplayOptions(**asked, target="rest", from_seq=1, skip_gaps=True))  # type: ignore[arg-type]
         assert report.exit_code == 3
         assert (report.findings[0]["first_seq"], report.findings[0]["last_seq"]) == (1, 200)
         assert [record["data"]["n"] for record in all_records(client, "rest")] == list(range(201, 301))
@@ -145,7 +146,7 @@ def test_at_a_speed_chunks_are_what_the_source_got_in_a_tick_and_as_of_leaves_ou
         moment = all_records(client, "orders")[-1]["ts"]
         while all_records(client, "orders")[-1]["ts"] <= moment:
             client.append("orders", b'[{"data":{"n":0}}]')
-        config = Config(
+        config = ReplayOptions(
             endpoint=server.url,
             source="orders",
             target="again",

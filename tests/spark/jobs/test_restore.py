@@ -8,10 +8,11 @@ import pytest
 
 from tests.spark.jobs.records import all_records, fill
 from topics.client import Client
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs import archive
-from topics.spark.jobs.job import Conflict, Progress
-from topics.spark.jobs.restore import Config, run
-from topics.spark.options import BadOption
+from topics.spark.jobs.job import Progress
+from topics.spark.jobs.job_options import ArchiveOptions, RestoreOptions
+from topics.spark.jobs.restore import run
 from topics.storage.fs import RealFs
 from topics.storage.inspect.verify import Verifier
 from topics.testing.server_process import ServerProcess
@@ -48,7 +49,7 @@ def test_a_directory_of_segments_is_served_as_it_was(
 ) -> None:
     originals = filled(server)
     restored = tmp_path / "restored"
-    config = Config(
+    config = RestoreOptions(
         path=str(server.data_dir),
         topic="orders",
         into_dir=str(restored),
@@ -73,7 +74,10 @@ def test_a_directory_of_segments_is_served_as_it_was(
         assert all_records(client, "orders") == originals
         assert client.append("orders", b'[{"data":1}]').first_seq == 651
     with pytest.raises(Conflict, match="is not empty"):
-        run(spark, Config(path=str(server.data_dir), topic="parcels", into_dir=str(restored), state=config.state))
+        run(
+            spark,
+            RestoreOptions(path=str(server.data_dir), topic="parcels", into_dir=str(restored), state=config.state),
+        )
 
 
 def test_a_topic_gets_everything_that_an_archive_of_segments_has(
@@ -82,7 +86,7 @@ def test_a_topic_gets_everything_that_an_archive_of_segments_has(
     originals = filled(server)
     shutil.copytree(server.data_dir / "topics", tmp_path / "archive" / "topics")
     server.start()
-    config = Config(
+    config = RestoreOptions(
         endpoint=server.url,
         path=str(tmp_path / "archive"),
         topic="orders",
@@ -101,7 +105,9 @@ def test_a_topic_gets_everything_that_an_archive_of_segments_has(
         with pytest.raises(Conflict, match='topic "parcels" has records already'):
             run(
                 spark,
-                Config(endpoint=server.url, path=config.path, topic="orders", target="parcels", state=config.state),
+                RestoreOptions(
+                    endpoint=server.url, path=config.path, topic="orders", target="parcels", state=config.state
+                ),
             )
 
 
@@ -110,11 +116,11 @@ def test_a_topic_gets_everything_that_a_lake_has_and_what_it_has_not_is_told(
 ) -> None:
     filled(server)
     lake = str(tmp_path / "lake")
-    assert archive.run(spark, archive.Config(lake=lake, path=str(server.data_dir))).exit_code == 0
+    assert archive.run(spark, ArchiveOptions(lake=lake, path=str(server.data_dir))).exit_code == 0
     server.start()
     with Client(server.url) as client:
         archived = all_records(client, "orders")
-        config = Config(
+        config = RestoreOptions(
             endpoint=server.url,
             lake=lake,
             topic="orders",
@@ -129,7 +135,9 @@ def test_a_topic_gets_everything_that_a_lake_has_and_what_it_has_not_is_told(
         assert last_seq >= 600, "all but the segment that was not full"
         beyond = run(
             spark,
-            Config(endpoint=server.url, lake=lake, topic="orders", target="more", to_seq=9999, state=config.state),
+            RestoreOptions(
+                endpoint=server.url, lake=lake, topic="orders", target="more", to_seq=9999, state=config.state
+            ),
         )
         assert beyond.exit_code == 3
         assert [(gap["problem"], gap["last_seq"]) for gap in beyond.findings] == [("not archived", 9999)]
@@ -140,12 +148,6 @@ def test_what_is_not_there_is_named(tmp_path: Path, server: ServerProcess) -> No
     filled(server)
     asked = {"path": str(server.data_dir), "into_dir": str(tmp_path / "x")}
     with pytest.raises(BadOption, match='has no topic "nothing"; it has orders, parcels'):
-        run(None, Config(**asked, topic="nothing"))  # type: ignore[arg-type]
+        run(None, RestoreOptions(**asked, topic="nothing"))  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="has several topics; name one of orders, parcels"):
-        run(None, Config(**asked))  # type: ignore[arg-type]
-    with pytest.raises(BadOption, match="give a topic to restore to, or a directory"):
-        run(None, Config(path="x"))  # type: ignore[arg-type]
-    with pytest.raises(BadOption, match="give a lake, or a path with segments"):
-        run(None, Config(target="x"))  # type: ignore[arg-type]
-    with pytest.raises(BadOption, match="name the topic of the lake"):
-        run(None, Config(lake=str(tmp_path), target="x"))  # type: ignore[arg-type]
+        run(None, RestoreOptions(**asked))  # type: ignore[arg-type]

@@ -9,8 +9,9 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.spark.jobs.records import all_records
 from topics.client import Client
-from topics.spark.jobs.run import Config, check_project, command_line, find_spec, run
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
+from topics.spark.jobs.job_options import RunOptions
+from topics.spark.jobs.run import check_project, command_line, find_spec, run
 from topics.storage.fs import RealFs
 from topics.testing.server_process import ServerProcess
 
@@ -43,14 +44,14 @@ def test_a_master_in_the_spec_is_refused(tmp_path: Path) -> None:
         "name: a\nstorage: file:///x\nconfiguration:\n  spark.master: local[2]\n"
     )
     with pytest.raises(BadOption, match="a pipeline has no master"):
-        run(None, Config(spec=str(tmp_path)))
+        run(None, RunOptions(spec=str(tmp_path)))
 
 
 def test_the_command_never_has_a_master_and_a_remote_comes_first() -> None:
-    command = command_line("/p/spark-pipeline.yml", Config(spec="/p", remote="sc://host:15002"), {"a": "b"})
+    command = command_line("/p/spark-pipeline.yml", RunOptions(spec="/p", remote="sc://host:15002"), {"a": "b"})
     assert command[1:] == ["run", "--remote", "sc://host:15002", "--conf", "a=b", "--spec", "/p/spark-pipeline.yml"]
     assert "--master" not in command
-    assert command_line("/p/s.yml", Config(spec="/p", dry_run=True), {})[1] == "dry-run"
+    assert command_line("/p/s.yml", RunOptions(spec="/p", dry_run=True), {})[1] == "dry-run"
 
 
 @pytest.mark.slow
@@ -69,7 +70,7 @@ def test_the_example_runs_and_a_second_run_adds_nothing_twice(
     with Client(server.url) as client:
         client.put_topic("orders")
         order(0, 150)
-        config = Config(spec=str(project), endpoint=server.url)
+        config = RunOptions(spec=str(project), endpoint=server.url)
         told: list[str] = []
         report = run(None, config, tell=told.append)
         assert sorted(told) == [

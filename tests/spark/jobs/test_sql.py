@@ -17,10 +17,10 @@ import pytest
 
 from topics.client import Client
 from topics.errors import TopicNotFound
-from topics.spark.jobs.job import Conflict
-from topics.spark.jobs.sql import Config, run
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.jobs.job_options import SqlOptions
+from topics.spark.jobs.sql import run
 from topics.spark.lake import lake
-from topics.spark.options import BadOption
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def expected(count: int) -> list[tuple[Any, Any]]:
     ],
 )
 def test_a_question_that_cannot_be_meant_is_refused(changes: dict[str, Any], message: str) -> None:
-    config = replace(Config(query="SELECT 1", inputs=(("a", "topic:x"),)), **changes)
+    config = replace(SqlOptions(query="SELECT 1", inputs=(("a", "topic:x"),)), **changes)
     with pytest.raises(BadOption, match=message):
         run(None, config)  # type: ignore[arg-type]
 
@@ -87,7 +87,7 @@ def test_a_question_that_cannot_be_meant_is_refused(changes: dict[str, Any], mes
 )
 def test_a_select_may_begin_in_several_ways(query: str) -> None:
     with pytest.raises(BadOption, match="several inputs"):
-        run(None, Config(query=query, inputs=(("a", "topic:x"), ("a", "topic:x"))))  # type: ignore[arg-type]
+        run(None, SqlOptions(query=query, inputs=(("a", "topic:x"), ("a", "topic:x"))))  # type: ignore[arg-type]
 
 
 # Batch.
@@ -101,7 +101,7 @@ def test_a_select_over_topic_lake_and_files_goes_where_it_should_and_once(
         fill(client, "orders", 500)
         names = tmp_path / "names.json"
         names.write_text("".join(f'{{"tag": "t{n}", "name": "name {n}"}}\n' for n in range(4)))
-        base = Config(endpoint=server.url, query=SELECT, inputs=(("orders", "topic:orders"),))
+        base = SqlOptions(endpoint=server.url, query=SELECT, inputs=(("orders", "topic:orders"),))
 
         into_topic = replace(base, into="topic:doubled", create_topic=True, writer_id="test-sql")
         assert run(spark, into_topic).records == 400
@@ -236,7 +236,7 @@ def test_a_stream_that_is_killed_every_few_seconds_writes_what_a_batch_writes(
         found = payloads(client, "doubled")
         run(
             spark,
-            Config(
+            SqlOptions(
                 endpoint=server.url,
                 query=SELECT,
                 inputs=(("orders", "topic:orders"),),

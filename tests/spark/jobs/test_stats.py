@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from topics.client import Client
-from topics.spark.jobs.stats import Config, run
+from topics.spark.jobs.job_options import StatsOptions
+from topics.spark.jobs.stats import run
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def test_totals_are_the_servers_counters(spark: "SparkSession", server: ServerPr
     server.start()
     with Client(server.url) as client:
         fill(client, "orders", 40)
-        found = run(spark, Config(endpoint=server.url, out=str(tmp_path / "out"), title="A <title>"))
+        found = run(spark, StatsOptions(endpoint=server.url, out=str(tmp_path / "out"), title="A <title>"))
         states = {name: client.topic(name) for name in ("orders", "capped", "empty")}
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
     counted = {topic["topic"]: (topic["records"], topic["bytes"], topic["head_seq"]) for topic in stats["topics"]}

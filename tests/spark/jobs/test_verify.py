@@ -11,7 +11,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from topics.client import Client
-from topics.spark.jobs.verify import Config, run
+from topics.spark.jobs.job_options import ArchiveOptions, VerifyOptions
+from topics.spark.jobs.verify import run
 from topics.spark.manifest import decode_manifest
 from topics.testing.server_process import ServerProcess
 
@@ -62,7 +63,7 @@ def found(findings: tuple[dict[str, Any], ...]) -> list[tuple[str, int | None]]:
 def test_beside_a_server_damage_in_any_tier_is_found_and_nothing_else(
     spark: "SparkSession", store: ServerProcess, tmp_path: Path
 ) -> None:
-    config = Config(endpoint=store.url, report=str(tmp_path / "report"))
+    config = VerifyOptions(endpoint=store.url, report=str(tmp_path / "report"))
     sound = run(spark, config)
     assert (sound.exit_code, sound.findings) == (0, ())
     assert (sound.records, sound.items_done) == (RECORDS, 4)
@@ -95,12 +96,12 @@ def test_a_directory_a_lake_and_streams_are_looked_at_without_a_server(
     from topics.spark.jobs import archive
 
     lake = tmp_path / "lake"
-    archive.run(spark, archive.Config(lake=str(lake), topics=("orders",), endpoint=store.url))
+    archive.run(spark, ArchiveOptions(lake=str(lake), topics=("orders",), endpoint=store.url))
     paths = segment_paths(store)
     assert store.stop() == 0
     streams = tmp_path / "streams"
     partition = make_streams(streams)
-    config = Config(path=str(store.data_dir), lakes=(str(lake),), streams=(str(streams),))
+    config = VerifyOptions(path=str(store.data_dir), lakes=(str(lake),), streams=(str(streams),))
     sound = run(spark, config)
     assert sound.findings == ()
     assert sound.records == RECORDS + 7 + 600 + 9

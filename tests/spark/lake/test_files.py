@@ -127,12 +127,13 @@ def test_a_mask_is_true_for_seqs_in_any_of_the_ranges(seqs: list[int], ranges: l
 
 def test_a_gap_is_a_file_of_one_row_under_a_name_that_says_it() -> None:
     place = store()
-    file = put_gap(place, Gap("a/b", 5, 9, "cap", 123), epoch=2)
+    file, reason = put_gap(place, Gap("a/b", 5, 9, "cap", 123), epoch=2)
+    assert reason == "cap"
     assert file.name == "_topics/gaps/topic=a%2Fb/2-5-9-cap.parquet"
     assert (file.first_seq, file.last_seq, file.is_gap) == (5, 9, True)
     table = pq.read_table(pa.BufferReader(place.read_range(file.name, 0, file.bytes)))
     assert table.to_pylist() == [{"topic": "a/b", "epoch": 2, "gap_from": 5, "gap_to": 9, "reason": "cap"}]
-    assert put_gap(place, Gap("a", 5, None, "recreated"), epoch=1).last_seq is None
+    assert put_gap(place, Gap("a", 5, None, "recreated"), epoch=1).file.last_seq is None
 
 
 def test_a_task_reads_the_files_at_its_places_in_the_list(tmp_path: Path) -> None:

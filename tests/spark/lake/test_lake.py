@@ -17,9 +17,9 @@ from tests.spark.lakes import archived, assert_whole, content_of, covered_seqs, 
 from tests.storage.test_shared_stores import RunAt
 from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
 from topics.errors import ColdUnavailable, FutureVersion, StorageFull
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.spark.lake.lake import Lake, manifest_name, open_lake
-from topics.spark.lake.state import GAPS, LakeDamaged, LakeFile, LakeState, Part, gap_name
+from topics.spark.lake.state import GAPS, GapFile, LakeChange, LakeDamaged, LakeFile, LakeState, gap_name
 from topics.storage.fs import RealFs
 from topics.storage.shared_stores import SharedFolder, SharedStore
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
@@ -37,7 +37,7 @@ def on_disk(disk: FakeDisk) -> Lake:
     return lake
 
 
-def put_and_commit(lake: Lake, *parts: Part) -> tuple[Part, ...]:
+def put_and_commit(lake: Lake, *parts: LakeChange) -> tuple[LakeChange, ...]:
     put_files(lake.store, *parts)
     return lake.commit("test", parts, now_ms=NOW_MS)
 
@@ -101,7 +101,7 @@ def test_gaps_are_named_once_however_often_they_are_met() -> None:
     name = gap_name("a", 1, 5, 9, "ttl")
     gap = LakeFile(name=name, topic="a", epoch=1, first_seq=5, last_seq=9, records=1, bytes=10)
     for _ in range(2):
-        assert lake.commit("archive", [Part(adds=(gap,))], now_ms=NOW_MS)
+        assert lake.commit("archive", [LakeChange(gaps=(GapFile(gap, "ttl"),))], now_ms=NOW_MS)
     assert lake.state.gaps == {name: gap}
     assert name.startswith(GAPS)
     assert lake.state.files == {}
@@ -110,7 +110,7 @@ def test_gaps_are_named_once_however_often_they_are_met() -> None:
 def test_a_segment_that_was_written_again_takes_the_place_of_the_first() -> None:
     lake = on_disk(FakeDisk())
     put_and_commit(lake, ONE, TWO)
-    again = Part(
+    again = LakeChange(
         adds=(lake_file(1, 10, mark="x"),),
         removes=(ONE.adds[0].name,),
         segments=(done(1, 10, "other"),),
@@ -139,7 +139,7 @@ def test_a_part_that_shares_only_some_segments_with_the_winner_is_given_up_as_a_
     disk = FakeDisk()
     winner, loser = on_disk(disk), on_disk(disk)
     put_and_commit(winner, TWO)
-    both = Part(adds=(lake_file(1, 20),), segments=(done(1, 10), done(11, 20)))
+    both = LakeChange(adds=(lake_file(1, 20),), segments=(done(1, 10), done(11, 20)))
     assert put_and_commit(loser, both) == ()
     assert put_and_commit(loser, ONE) == (ONE,)
 
@@ -150,7 +150,7 @@ def test_two_instances_of_a_topic_do_not_get_the_same_epoch() -> None:
     winner, loser = on_disk(disk), on_disk(disk)
     put_and_commit(winner, ONE)
     other = msgspec.structs.replace(done(11, 20), topic_id=8)
-    assert put_and_commit(loser, Part(adds=(lake_file(11, 20),), segments=(other,))) == ()
+    assert put_and_commit(loser, LakeChange(adds=(lake_file(11, 20),), segments=(other,))) == ()
 
 
 def test_two_optimizers_do_not_both_replace_the_same_files() -> None:
@@ -236,7 +236,7 @@ def test_whatever_two_writers_do_every_seq_is_there_once_and_all_see_the_same(
         elif what == "rewrite" and files:
             old = files[place % len(files)]
             new = lake_file(old.first_seq, old.last_seq or 0, mark=f"r{number}")
-            put_and_commit(lake, Part(adds=(new,), removes=(old.name,)))
+            put_and_commit(lake, LakeChange(adds=(new,), removes=(old.name,)))
         assert set(covered_seqs(on_disk(disk).state)) == expected
     final = on_disk(disk)
     assert covered_seqs(final.state) == sorted(expected)
@@ -347,7 +347,7 @@ def test_a_commit_that_would_break_the_chain_is_refused_before_anybody_sees_it()
     """Parts that overlap each other are our own bug; the lake must not pay for it."""
     disk = FakeDisk()
     lake = on_disk(disk)
-    both = [archived(1, 10), Part(adds=(lake_file(5, 15),), segments=(done(11, 15),))]
+    both = [archived(1, 10), LakeChange(adds=(lake_file(5, 15),), segments=(done(11, 15),))]
     with pytest.raises(LakeDamaged):
         lake.commit("test", both, now_ms=NOW_MS)
     assert on_disk(disk).state.number == 0
@@ -384,9 +384,9 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 def test_many_writers_at_once_lose_nothing_and_add_nothing_twice(opener: Opener) -> None:
     parts = [archived(place * 10 + 1, place * 10 + 10) for place in range(8)]
-    kept: list[Part] = []
+    kept: list[LakeChange] = []
 
-    def write(mine: list[Part]) -> None:
+    def write(mine: list[LakeChange]) -> None:
         lake = Lake(opener())
         for part in mine:
             kept.extend(put_and_commit(lake, part))

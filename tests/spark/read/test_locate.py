@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.faulty_proxy import DROP, faulty_proxy, without_files
+from tests.client.faulty_proxy import DROP, faulty_proxy
 from tests.spark.world import SEGMENT_EVENTS, Row, World, batch_options, gaps, plan, read, read_rows, short, world
 from topics.client import Client, Unreachable
 from topics.engine.pins import PINS_MAX
 from topics.errors import ColdUnavailable
 from topics.formats.segment import HEADER_BYTES
-from topics.spark import old_servers
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.options import BadOption
 from topics.spark.read.offline import TailMissing
 from topics.spark.read.plan import Partition
 from topics.testing.server_process import ServerProcess
@@ -314,27 +313,6 @@ def test_who_gets_no_pin_reads_without_one(place: World) -> None:
 
     place.server.call(take_all())
     assert short(read(place.options(subscribe="t", pinMs=60_000))) == place.rows("t")
-
-
-def test_a_server_from_before_manifests_is_read_by_diffs_with_one_warning(
-    place: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    place.fill("t", 1200)
-    place.client.put_topic("capped", {"cap_records": 40})
-    place.fill("capped", 100)
-    with faulty_proxy(place.url) as proxy:
-        proxy.route = without_files
-        for name in ("t", "capped"):
-            options = place.options(endpoint=proxy.url, subscribe=name, maxRecordsPerPartition=500)
-            assert short(read(options)) == place.rows(name)
-        options = place.options(endpoint=proxy.url, subscribe="capped", startingOffsets='{"capped":11}', gaps="rows")
-        rows = read(options)
-        assert gaps(rows) == [(11, 60, "cap")]
-        assert short(rows) == place.rows("capped")
-        with pytest.raises(TopicsDataLoss, match="seqs 11-60"):
-            plan(replace(options, gaps="fail"))
-    assert sum("before manifests" in record.message for record in caplog.records) == 1
-    assert old_servers.logger.name in {record.name for record in caplog.records}
 
 
 def test_filters_leave_out_before_anything_is_copied_the_same_on_every_way(place: World) -> None:

@@ -17,8 +17,9 @@ from topics.client import Client
 from topics.clock import SystemClock
 from topics.engine.starting.read_only_view import look
 from topics.errors import StartRefused
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read import offline
 from topics.spark.read.file_manifest import DamagedFiles
 from topics.spark.read.locate import read_partition

@@ -22,8 +22,8 @@ from tests.spark.streams_world import (
     write,
 )
 from topics.errors import StartRefused
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.options import BadOption
 from topics.spark.streams.directory import directory_path
 from topics.stream_errors import StreamsError
 from topics.streams import PollingStrategy, StreamsSettings

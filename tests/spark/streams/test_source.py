@@ -22,8 +22,8 @@ from tests.spark.streams_world import (
     stream_reader,
     write,
 )
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.options import BadOption
 from topics.spark.streams.source import StreamsStreamReader
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from topics.errors import BatchTooLarge
 from topics.protocol.write_body import WriteLimits, decode_write
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
 from topics.spark.write.body import (
     BadRow,
-    Chunk,
     ChunkCutter,
     ChunkLimits,
+    RowChunk,
     check_columns,
     record_texts,
     refused_row,
@@ -182,7 +182,7 @@ def test_chunks_keep_all_records_in_order_within_the_limits(
 ) -> None:
     cutter = ChunkCutter(ChunkLimits(records_max, bytes_max))
     values = [b"x" * size for batch in batches for size in batch]
-    chunks: list[Chunk] = []
+    chunks: list[RowChunk] = []
     row = 0
     for batch in batches:
         texts = pa.array([b"x" * size for size in batch], pa.large_binary())
@@ -206,7 +206,7 @@ def test_chunks_keep_all_records_in_order_within_the_limits(
 
 def test_the_row_that_a_server_refuses_is_found_by_its_rules() -> None:
     values = ["1", "2", "1e999", "4"]
-    chunk = Chunk(record_texts(rows_of(data=values), 0, 0), np.array([10, 20, 30, 40]))
+    chunk = RowChunk(record_texts(rows_of(data=values), 0, 0), np.array([10, 20, 30, 40]))
     with pytest.raises(Exception, match="overflows") as caught:
         decode_write(b'{"records":%b}' % chunk.records).batch(WriteLimits())
     found = refused_row(chunk, 7, caught.value)  # type: ignore[arg-type]
@@ -214,5 +214,5 @@ def test_the_row_that_a_server_refuses_is_found_by_its_rules() -> None:
 
 
 def test_a_refusal_without_a_row_names_all_of_them() -> None:
-    chunk = Chunk(record_texts(rows_of(data=["1", "2"]), 0, 0), np.array([10, 20]))
+    chunk = RowChunk(record_texts(rows_of(data=["1", "2"]), 0, 0), np.array([10, 20]))
     assert str(refused_row(chunk, 7, BatchTooLarge("no"))) == "partition 7, rows 10 to 20: no"

@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from topics.spark.options import BadOption, Mode
+from topics.spark.errors import BadOption
+from topics.spark.options import Mode
 from topics.spark.write.options import WRITE_OPTIONS, WriteOptions, parse_write_options
 
 ENDPOINT = {"endpoint": "http://h"}

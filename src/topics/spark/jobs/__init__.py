@@ -1,1 +1,1 @@
-"""Jobs on topics: each module has a `Config` and `run(spark, config) -> Report`, and is `topics pipeline JOB`."""
+"""Jobs on topics: each has a module with `run(spark, options) -> Report`, and its options in `job_options`."""

@@ -10,9 +10,9 @@ It is asked to keep the files of a wave where they are; what it has evicted all 
 remembers by name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from re import fullmatch
 from typing import TYPE_CHECKING, Any, Final
@@ -20,157 +20,144 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.clock import SystemClock
 from topics.errors import TopicNotFound
 from topics.spark.access import open_client
-from topics.spark.jobs.archive_plan import FILE_BYTES, FILE_RECORDS, Bounds, Item, by_topic, plan_topic
+from topics.spark.errors import Conflict
+from topics.spark.jobs.archive_plan import ArchiveItem, Bounds, by_topic, plan_topic
 from topics.spark.jobs.archive_task import archive_item
-from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Conflict, Report, ReportProgress, WaveDone, run_waves
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone
+from topics.spark.jobs.job_options import ArchiveOptions
+from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves
 from topics.spark.lake.files import LAKE_COLUMNS, put_gap
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import LakeFile, Part
+from topics.spark.lake.state import GapFile, LakeChange
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.locate import ask_manifest
 from topics.spark.read.source import take_manifests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Larger than for readers: a batch goes into a file, not through Spark.
-BATCH_RECORDS: Final = 65_536
+# Batches are larger than those of readers: they go into a file, not through Spark.
+_READ: Final[dict[str, Any]] = {
+    "columns": LAKE_COLUMNS,
+    "gaps": "rows",
+    "on_corrupt": "rows",
+    "batch_records": 65_536,
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """Which topics go into which lake. No topics and no pattern: all of them. `path`: a directory without a server."""
-
-    lake: str
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    path: str | None = None
-    # Asks the server to seal what it has first: else the newest records wait until their segment is full.
-    seal: bool = False
-    # Rows that were deleted since they were archived leave the lake, too.
-    apply_deletes: bool = False
-    file_bytes: int = FILE_BYTES
-    file_records: int = FILE_RECORDS
-    pin_ms: int = 600_000
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: ArchiveOptions, *, report: ReportProgress | None = None) -> Report:
     """Archives what is sealed now. Exit code 3 when seqs are missing, which `findings` name."""
-    return Archiver(config, partial(spread, spark), partial(core_count, spark), report).run()
+    return Archiver(options, SparkExecutors(spark), report).run()
 
 
 class Archiver:
-    """One run. Where its tasks run is for `spread_out` to say: it is given items and what to do with each."""
+    """One run."""
 
-    def __init__(
-        self,
-        config: Config,
-        spread_out: Callable[[Sequence[Item], Callable[[Item], Part]], Sequence[Part]],
-        count_cores: Callable[[], int],
-        report: ReportProgress | None = None,
-    ) -> None:
-        self._config = config
-        self._spread_out = spread_out
-        self._count_cores = count_cores
+    def __init__(self, options: ArchiveOptions, executors: Executors, report: ReportProgress | None = None) -> None:
+        self._options = options
+        self._executors = executors
         self._report = report
-        self._options = _read_options(config)
-        self._lake = open_lake(config.lake)
+        self._read_options = _read_options(options)
+        self._lake = open_lake(options.lake)
         self._clock = SystemClock()
-        self._found: dict[str, LakeFile] = {}
+        # By the name of the file.
+        self._gaps: dict[str, GapFile] = {}
         self._topics: set[str] = set()
         self._given_up = 0
-        self._committed: list[Part] = []
+        self._committed: list[LakeChange] = []
 
     def run(self) -> Report:
         started_ms = self._clock.monotonic_ms()
         planned = 0
-        if self._config.seal and not self._config.dry_run:
+        if self._options.seal and not self._options.dry_run:
             self._seal()
         while True:
             items = self._plan()
             planned += len(items)
-            if self._config.dry_run or not items:
+            if self._options.dry_run or not items:
                 break
             self._given_up = 0
             number = self._lake.state.number
-            cores = self._count_cores()
-            run_waves("archive", items, self._wave, cores=cores, weigh=_weight_bytes, report=self._report)
+            spread_waves(
+                "archive",
+                items,
+                partial(archive_item, address=self._lake.address, options=self._read_options),
+                executors=self._executors,
+                prepare=self._pin,
+                collect=self._collect,
+                weigh=_weight_bytes,
+                report=self._report,
+            )
             if not self._given_up:
                 break
             if self._lake.state.number == number:
                 raise Conflict(
-                    f"{self._lake.address}: {self._given_up} parts do not fit, and nobody else changed the lake: "
+                    f"{self._lake.address}: {self._given_up} changes do not fit, and nobody else changed the lake: "
                     "it has files with the same seqs from segments that it does not name"
                 )
         seconds = (self._clock.monotonic_ms() - started_ms) / 1000
         return self._summary(planned, seconds)
 
     def _seal(self) -> None:
-        if self._config.path is not None:
-            raise BadOption("archive: only a server can seal segments; leave out --seal, or --path")
-        with self._config.client() as client:
-            for name in self._config.topics or client.topic_names():
-                if self._config.pattern is None or fullmatch(self._config.pattern, name):
+        with self._options.client() as client:
+            for name in self._options.topics or client.topic_names():
+                if self._options.pattern is None or fullmatch(self._options.pattern, name):
                     client.seal(name)
 
-    def _plan(self) -> list[Item]:
+    def _plan(self) -> list[ArchiveItem]:
         """What is to be done now. Gaps that show already are committed on the way."""
-        bounds = Bounds(file_bytes=self._config.file_bytes, file_records=self._config.file_records)
+        bounds = Bounds(file_bytes=self._options.file_bytes, file_records=self._options.file_records)
         state = self._lake.refresh()
-        items: list[Item] = []
+        items: list[ArchiveItem] = []
         gaps: list[tuple[Gap, int]] = []
         for manifest in self._manifests():
             self._topics.add(manifest.topic)
-            topic_plan = plan_topic(manifest, state, bounds, apply_deletes=self._config.apply_deletes)
+            topic_plan = plan_topic(manifest, state, bounds, apply_deletes=self._options.apply_deletes)
             items += topic_plan.items
             gaps += topic_plan.gaps
-        if gaps and not self._config.dry_run:
+        if gaps and not self._options.dry_run:
             files = tuple(put_gap(self._lake.store, gap, epoch) for gap, epoch in gaps)
-            self._commit([Part(adds=files)])
+            self._commit([LakeChange(gaps=files)])
         return items
 
     def _manifests(self) -> list[Manifest]:
-        config = self._config
+        options = self._options
         # Pins come with each wave: those of the plan would be over before the last one.
-        manifests = take_manifests(replace(self._options, pin_ms=0))
-        if config.path is None:
+        manifests = take_manifests(replace(self._read_options, pin_ms=0))
+        if options.path is None:
             return manifests
         return [
             manifest
             for manifest in manifests
-            if (not config.topics or manifest.topic in config.topics)
-            and (config.pattern is None or fullmatch(config.pattern, manifest.topic))
+            if (not options.topics or manifest.topic in options.topics)
+            and (options.pattern is None or fullmatch(options.pattern, manifest.topic))
         ]
 
-    def _wave(self, items: Sequence[Item]) -> WaveDone:
-        self._pin(items)
-        work = partial(archive_item, address=self._lake.address, options=self._options)
-        parts = [part for part in self._spread_out(items, work) if not part.is_empty]
-        kept = self._commit(parts)
-        self._given_up += len(parts) - len(kept)
-        return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
+    def _collect(self, _: Sequence[ArchiveItem], found: Sequence[LakeChange]) -> WaveDone:
+        changes = [change for change in found if not change.is_empty]
+        kept = self._commit(changes)
+        self._given_up += len(changes) - len(kept)
+        return WaveDone(sum(change.records for change in kept), sum(change.bytes for change in kept))
 
-    def _pin(self, items: Sequence[Item]) -> None:
+    def _pin(self, items: Sequence[ArchiveItem]) -> Sequence[ArchiveItem]:
         """Their files stay where they are for a while. A topic that is gone is for the tasks to tell."""
-        if self._options.path is None:
-            with open_client(self._options) as client:
+        if self._read_options.path is None:
+            with open_client(self._read_options) as client:
                 for topic, (first_seq, last_seq) in by_topic(items):
                     with suppress(TopicNotFound):
-                        ask_manifest(client, topic, first_seq, last_seq, pin_ms=self._config.pin_ms)
+                        ask_manifest(client, topic, first_seq, last_seq, pin_ms=self._options.pin_ms)
+        return items
 
-    def _commit(self, parts: Sequence[Part]) -> Sequence[Part]:
-        kept = self._lake.commit("archive", parts, now_ms=self._clock.now_ms())
+    def _commit(self, changes: Sequence[LakeChange]) -> Sequence[LakeChange]:
+        kept = self._lake.commit("archive", changes, now_ms=self._clock.now_ms())
         self._committed += kept
-        self._found.update((file.name, file) for part in kept for file in part.adds if file.is_gap)
+        self._gaps.update((gap.file.name, gap) for change in kept for gap in change.gaps)
         return kept
 
     def _summary(self, planned: int, seconds: float) -> Report:
-        adds = [file for part in self._committed for file in part.adds if not file.is_gap]
+        adds = [file for change in self._committed for file in change.adds]
         bad = [
             done
             for (topic, _), each in self._lake.state.segments.items()
@@ -178,52 +165,42 @@ class Archiver:
             for done in each
             if done.bad
         ]
-        findings = [_finding(file) for file in self._found.values()]
+        findings = [_finding(gap) for gap in self._gaps.values()]
         return Report(
             job="archive",
             records=sum(file.records for file in adds),
             bytes=sum(file.bytes for file in adds),
             seconds=seconds,
             items_done=len(self._committed),
-            items_skipped=planned if self._config.dry_run else 0,
+            items_skipped=planned if self._options.dry_run else 0,
             findings=tuple(findings),
             exit_code=EXIT_DATA_LOSS if findings or bad else EXIT_DONE,
             detail={
                 "lake": self._lake.address,
                 "manifest": self._lake.state.number,
-                "segments": sum(len(part.segments) for part in self._committed),
+                "segments": sum(len(change.segments) for change in self._committed),
                 "files": len(adds),
                 "damaged_segments": len(bad),
             },
         )
 
 
-def _weight_bytes(item: Item) -> int:
+def _weight_bytes(item: ArchiveItem) -> int:
     return item.weight_bytes
 
 
-def _finding(file: LakeFile) -> dict[str, Any]:
-    reason = file.name.rpartition("-")[2].removesuffix(".parquet")
+def _finding(gap: GapFile) -> dict[str, Any]:
+    file = gap.file
     return {
         "topic": file.topic,
         "epoch": file.epoch,
         "gap_from": file.first_seq,
         "gap_to": file.last_seq,
-        "reason": reason,
+        "reason": gap.reason,
     }
 
 
-def _read_options(config: Config) -> ReadOptions:
-    options = ReadOptions(columns=LAKE_COLUMNS, gaps="rows", on_corrupt="rows", batch_records=BATCH_RECORDS)
-    if config.path is not None:
-        return replace(options, path=config.path, tail="skip")
-    return replace(
-        options,
-        endpoint=config.address(),
-        token=config.token,
-        token_env=config.token_env,
-        token_file=config.token_file,
-        subscribe=config.topics,
-        subscribe_pattern=None if config.topics else config.pattern or ".*",
-        pin_ms=config.pin_ms,
-    )
+def _read_options(options: ArchiveOptions) -> ReadOptions:
+    if options.path is not None:
+        return ReadOptions(path=options.path, tail="skip", **_READ)
+    return options.read_options(options.topics, pattern=options.pattern, pin_ms=options.pin_ms, **_READ)

@@ -9,32 +9,29 @@ what a lake is for. Rows that somebody deleted do not.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from topics.limits import MIB
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
+from topics.spark.jobs.job_options import ARCHIVE_FILE_BYTES, ARCHIVE_FILE_RECORDS
 from topics.spark.lake.state import LakeFile, LakeState, SegmentDone
 from topics.spark.loss import Gap, eviction_reason
 from topics.spark.manifest import Manifest, Segment, SeqRange
 from topics.spark.read.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
-
-FILE_BYTES: Final = 64 * MIB
-FILE_RECORDS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How much one task reads, and so how large a file can be: before compression, and in records."""
 
-    file_bytes: int = FILE_BYTES
-    file_records: int = FILE_RECORDS
+    file_bytes: int = ARCHIVE_FILE_BYTES
+    file_records: int = ARCHIVE_FILE_RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class ArchiveItem:
     """What one task does: reads `partitions`, takes the rows of `dropped` out of the files `replaces`, and writes both
     together. `segments` are done then, with the rows that will have been read. `epoch` is that of the lake, `expects`
-    is as in `lake.Part`.
+    is as in `LakeChange`.
     """
 
     topic: str
@@ -48,7 +45,7 @@ class Item:
 
 
 class TopicPlan(NamedTuple):
-    items: list[Item]
+    items: list[ArchiveItem]
     gaps: list[tuple[Gap, int]]  # With the epoch that each is of.
 
 
@@ -128,8 +125,8 @@ def _grouped(segments: Sequence[Segment], manifest: Manifest, bounds: Bounds) ->
         yield group
 
 
-def _fresh_item(manifest: Manifest, epoch: int, group: Sequence[Segment]) -> Item:
-    return Item(
+def _fresh_item(manifest: Manifest, epoch: int, group: Sequence[Segment]) -> ArchiveItem:
+    return ArchiveItem(
         topic=manifest.topic,
         epoch=epoch,
         partitions=_partitions(manifest, group),
@@ -169,7 +166,7 @@ class _Change(NamedTuple):
 
 def _rewrites(
     manifest: Manifest, epoch: int, state: LakeState, again: Sequence[Segment], deleted_to_seq: int
-) -> Iterator[Item]:
+) -> Iterator[ArchiveItem]:
     changes = [_Change((max(segment.first_seq, manifest.evict_floor), segment.last_seq), segment) for segment in again]
     if deleted_to_seq > 0:
         changes.append(_Change((0, deleted_to_seq), None))
@@ -182,7 +179,7 @@ def _rewrites(
             for segment in segments
             for done in state.segments_between(manifest.topic, epoch, segment.first_seq, segment.last_seq)
         ]
-        yield Item(
+        yield ArchiveItem(
             topic=manifest.topic,
             epoch=epoch,
             partitions=tuple(part for segment in segments for part in _partitions(manifest, [segment])),
@@ -249,7 +246,7 @@ def _uncovered(first_seq: int, last_seq: int, covered: Iterable[SeqRange]) -> It
         yield first_seq, last_seq
 
 
-def by_topic(items: Sequence[Item]) -> Iterator[tuple[str, SeqRange]]:
+def by_topic(items: Sequence[ArchiveItem]) -> Iterator[tuple[str, SeqRange]]:
     """The seqs that items of each topic read, from the first to the last."""
     ordered = sorted((item for item in items if item.partitions), key=lambda item: item.topic)
     for topic, group in groupby(ordered, key=lambda item: item.topic):

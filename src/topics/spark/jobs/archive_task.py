@@ -11,7 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from topics.formats.columnar import constant
 from topics.formats.frame_table import Mask
 from topics.spark import schemas
-from topics.spark.jobs.archive_plan import Item
+from topics.spark.jobs.archive_plan import ArchiveItem
 from topics.spark.lake.files import (
     LAKE_SCHEMA,
     DayFiles,
@@ -22,7 +22,7 @@ from topics.spark.lake.files import (
     seq_mask,
     store_at,
 )
-from topics.spark.lake.state import LakeFile, Part, SegmentDone
+from topics.spark.lake.state import LakeChange, LakeFile, SegmentDone
 from topics.spark.loss import Gap
 from topics.spark.manifest import SeqRange
 from topics.spark.options import ReadOptions
@@ -30,7 +30,7 @@ from topics.spark.read.locate import read_partition
 from topics.storage.shared_stores import SharedStore
 
 
-def archive_item(item: Item, *, address: str, options: ReadOptions) -> Part:
+def archive_item(item: ArchiveItem, *, address: str, options: ReadOptions) -> LakeChange:
     """Puts the files of an item into the lake, where nobody sees them yet, and says what to commit; perhaps nothing."""
     rows = _Rows(item, options)
     store = store_at(address)
@@ -49,9 +49,9 @@ def archive_item(item: Item, *, address: str, options: ReadOptions) -> Part:
         adds = ()
     segments = rows.segments()
     if not adds and not removes and item.expects == {segment.digest for segment in segments}:
-        return Part()
+        return LakeChange()
     gaps = tuple(put_gap(store, gap, item.epoch) for gap in rows.gaps)
-    return Part(adds=adds + gaps, removes=removes, segments=segments, expects=item.expects)
+    return LakeChange(adds=adds, gaps=gaps, removes=removes, segments=segments, expects=item.expects)
 
 
 def _without(files: Iterable[LakeFile], others: Iterable[LakeFile]) -> tuple[LakeFile, ...]:
@@ -62,7 +62,7 @@ def _without(files: Iterable[LakeFile], others: Iterable[LakeFile]) -> tuple[Lak
 class _Rows:
     """The rows of an item's segments. What they are and what is missing is known once they were all read."""
 
-    def __init__(self, item: Item, options: ReadOptions) -> None:
+    def __init__(self, item: ArchiveItem, options: ReadOptions) -> None:
         self.gaps: list[Gap] = []
         self._item = item
         self._options = options
@@ -105,7 +105,7 @@ class _Rows:
         return tuple(msgspec.structs.replace(segment, rows=rows, bad=bad) for segment, rows, bad in counted)
 
 
-def _merge(item: Item, rows: _Rows, files: DayFiles, store: SharedStore) -> bool:
+def _merge(item: ArchiveItem, rows: _Rows, files: DayFiles, store: SharedStore) -> bool:
     """Writes what stays of the old files together with the new rows; False when that is what there was.
 
     A row of the lake whose seq cannot be read any more stays: it may be the last one.

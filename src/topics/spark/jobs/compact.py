@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 from topics.spark.jobs import compact_latest, purge
 from topics.spark.jobs.job import Report, ReportProgress
+from topics.spark.jobs.job_options import CompactOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run(
-    spark: "SparkSession", config: compact_latest.Config | purge.Config, *, report: ReportProgress | None = None
-) -> Report:
-    if isinstance(config, purge.Config):
-        return purge.run(spark, config, report=report)
-    return compact_latest.run(spark, config, report=report)
+def run(spark: "SparkSession", options: CompactOptions, *, report: ReportProgress | None = None) -> Report:
+    if options.purge:
+        return purge.run(spark, options, report=report)
+    return compact_latest.run(spark, options, report=report)

@@ -4,63 +4,51 @@ The topic itself is only read. What is taken is one snapshot, and comes out in t
 its writer and epoch: repeated, it adds nothing.
 """
 
-from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from topics.spark.jobs.connection import Connection
+from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Progress, Report, ReportProgress
-from topics.spark.jobs.targets import LAKE, TOPIC, Mode, Target, parse_target, write_rows
-from topics.spark.options import BadOption
+from topics.spark.jobs.job_options import CompactOptions
+from topics.spark.jobs.targets import LAKE, TOPIC, Target, parse_target, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """`into` is topic:NAME, lake:ADDRESS or a format such as parquet:PATH."""
-
-    topic: str
-    into: str
-    # Records without a tag are nobody's latest: all of them stay, or none.
-    untagged: Literal["keep", "drop"] = "keep"
-    # By default the names of both ends.
-    writer_id: str | None = None
-    epoch: int = 0
-    create_topic: bool = True
-    # `overwrite` also takes away what the target had before.
-    mode: Mode = "errorifexists"
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: CompactOptions, *, report: ReportProgress | None = None) -> Report:
     """`records` are those that were written; with `dry_run` those that would be."""
     started_s = monotonic()
-    target = parse_target(config.into)
-    if target == Target(TOPIC, config.topic):
+    assert options.into is not None
+    (topic,) = options.topics
+    target = parse_target(options.into)
+    if target == Target(TOPIC, topic):
         raise BadOption("a topic cannot be compacted into itself: name another one")
-    rows = latest_by_tag(_read(spark, config), keeps_untagged=config.untagged == "keep")
-    if config.dry_run:
-        return _summary(config, rows.count(), is_written=False, started_s=started_s)
+    rows = latest_by_tag(_read(spark, options), keeps_untagged=options.untagged == "keep")
+    if options.dry_run:
+        return _summary(options, rows.count(), is_written=False, started_s=started_s)
     written = write_rows(
         _columns(rows, target),
         target,
-        connection=config,
-        writer=config.writer_id or f"compact:{config.topic}:{target.place}".replace("/", ":")[:128],
-        epoch=config.epoch,
-        creates=config.create_topic,
-        mode=config.mode,
+        connection=options,
+        writer=f"compact:{topic}:{target.place}".replace("/", ":")[:128],
+        epoch=options.epoch,
+        creates=True,
+        mode=options.mode,
     )
-    done = _summary(config, written or 0, is_written=written is not None, started_s=started_s)
+    done = _summary(options, written or 0, is_written=written is not None, started_s=started_s)
     if report is not None:
         report(_progress(done))
     return done
 
 
-def _read(spark: "SparkSession", config: Config) -> "DataFrame":
-    options = {**config.options(), "subscribe": config.topic, "columns": "topic,seq,ts,node,tag,data,meta,epoch"}
-    return spark.read.format("topics").options(**options).load()
+def _read(spark: "SparkSession", options: CompactOptions) -> "DataFrame":
+    read_options = {
+        **options.format_options(),
+        "subscribe": options.topics[0],
+        "columns": "topic,seq,ts,node,tag,data,meta,epoch",
+    }
+    return spark.read.format("topics").options(**read_options).load()
 
 
 def latest_by_tag(records: "DataFrame", *, keeps_untagged: bool) -> "DataFrame":
@@ -86,14 +74,14 @@ def _columns(rows: "DataFrame", target: Target) -> "DataFrame":
     return rows if target.kind == LAKE else rows.drop("epoch")
 
 
-def _summary(config: Config, records: int, *, is_written: bool, started_s: float) -> Report:
+def _summary(options: CompactOptions, records: int, *, is_written: bool, started_s: float) -> Report:
     return Report(
         job="compact",
         records=records,
         seconds=monotonic() - started_s,
         items_done=int(is_written),
         items_skipped=int(not is_written),
-        detail={"topic": config.topic, "into": config.into},
+        detail={"topic": options.topics[0], "into": options.into},
     )
 
 

@@ -1,11 +1,18 @@
-"""Which server a job talks to. The key itself is looked up where it is used, and is in no plan and no report."""
+"""Which server a job talks to. The key itself is looked up where it is used, and is in no plan and no report.
+
+The command line imports this module with the options of all jobs, so that the client is imported in the methods.
+"""
 
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from topics.client import Client
-from topics.spark.access import token_of
-from topics.spark.options import ENDPOINT_VARIABLE, BadOption
+from topics.spark.errors import BadOption
+from topics.spark.option_values import ENDPOINT_VARIABLE
+
+if TYPE_CHECKING:
+    from topics.client import Client
+    from topics.spark.options import ReadOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +37,7 @@ class Connection:
             endpoint=self.address(), token=self.token, token_env=self.token_env, token_file=self.token_file
         )
 
-    def options(self) -> dict[str, str]:
+    def format_options(self) -> dict[str, str]:
         """For the formats `topics` and `topics_streams`."""
         given = {
             "endpoint": self.address(),
@@ -40,5 +47,22 @@ class Connection:
         }
         return {name: value for name, value in given.items() if value is not None}
 
-    def client(self) -> Client:
+    def read_options(self, topics: tuple[str, ...], *, pattern: str | None = None, **others: Any) -> "ReadOptions":
+        """A read of these topics, or of all whose names match, or of all."""
+        from topics.spark.options import ReadOptions
+
+        return ReadOptions(
+            endpoint=self.address(),
+            token=self.token,
+            token_env=self.token_env,
+            token_file=self.token_file,
+            subscribe=topics,
+            subscribe_pattern=None if topics else pattern or ".*",
+            **others,
+        )
+
+    def client(self) -> "Client":
+        from topics.client import Client
+        from topics.spark.access import token_of
+
         return Client(self.address(), token=token_of(self.token, self.token_env, self.token_file))

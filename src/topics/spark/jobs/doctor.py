@@ -16,6 +16,7 @@ from topics.client import Client
 from topics.errors import TopicsError
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FAILED, Report
+from topics.spark.jobs.job_options import DoctorOptions
 from topics.spark.jobs.spread import spread
 from topics.spark.manifest import Manifest, decode_manifest
 from topics.spark.session import find_java, require_java, require_packages
@@ -31,13 +32,6 @@ PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "msgspec", "xxhash")
 FEATURES: Final = ("manifest", "frames", "stage", "replace")
 # Topics that are looked at until one has files.
 TOPICS_MAX: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """`topic` is the one whose files are looked for; by default the first that has any."""
-
-    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +51,10 @@ class Interpreter(NamedTuple):
     packages: dict[str, str | None]
 
 
-def run(spark: "SparkSession | None", config: Config) -> Report:
+def run(spark: "SparkSession | None", options: DoctorOptions) -> Report:
     """Without a session only what needs none is looked at."""
     started_s = monotonic()
-    checks = [*_driver_checks(), *_session_checks(spark), *_server_checks(spark, config)]
+    checks = [*_driver_checks(), *_session_checks(spark), *_server_checks(spark, options)]
     bad = [check for check in checks if check.result == "bad"]
     return Report(
         job="doctor",
@@ -144,9 +138,9 @@ def _compare(own: Interpreter, remote: Interpreter) -> Iterator[Check]:
 # The server.
 
 
-def _server_checks(spark: "SparkSession | None", config: Config) -> Iterator[Check]:
+def _server_checks(spark: "SparkSession | None", options: DoctorOptions) -> Iterator[Check]:
     try:
-        client = config.client()
+        client = options.client()
     except TopicsError as error:
         yield Check(name="server", result="note", found=error.message)
         return
@@ -164,12 +158,12 @@ def _server_checks(spark: "SparkSession | None", config: Config) -> Iterator[Che
             found=", ".join(health.features) + (f"; not there: {', '.join(missing)}" if missing else ""),
             fix="a newer server reads faster and takes staged writes" if missing else "",
         )
-        yield from _file_checks(spark, client, config)
+        yield from _file_checks(spark, client, options)
 
 
-def _file_checks(spark: "SparkSession | None", client: Client, config: Config) -> Iterator[Check]:
+def _file_checks(spark: "SparkSession | None", client: Client, options: DoctorOptions) -> Iterator[Check]:
     try:
-        manifest = _manifest_with_files(client, config.topic)
+        manifest = _manifest_with_files(client, options.topic)
     except TopicsError as error:
         yield Check(name="server files", result="bad", found=error.message)
         return
@@ -181,7 +175,7 @@ def _file_checks(spark: "SparkSession | None", client: Client, config: Config) -
     places: list[tuple[str, str | None]] = [("driver files", _look(_Place.of(manifest)))]
     if spark is not None:
         places.append(("executor files", spread(spark, [_Place.of(manifest)], _look)[0]))
-        yield _over_http(spark, config)
+        yield _over_http(spark, options)
     for name, problem in places:
         yield Check(
             name=name,
@@ -225,12 +219,12 @@ def _look(place: _Place) -> str | None:
     return f"{address} is not there" if found is None else f"{address} is another store, {found}"
 
 
-def _over_http(spark: "SparkSession", config: Config) -> Check:
-    (problem,) = spread(spark, [config.resolved()], _ask)
+def _over_http(spark: "SparkSession", options: DoctorOptions) -> Check:
+    (problem,) = spread(spark, [options.resolved()], _ask)
     return Check(
         name="executor http",
         result="bad" if problem else "ok",
-        found=problem or f"{config.address()} answers",
+        found=problem or f"{options.address()} answers",
         fix="executors must reach the server by this address, with the key where it is looked for" if problem else "",
     )
 

@@ -12,15 +12,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
 from topics.spark.jobs.spread import task_failure
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Chunk = TypeVar("Chunk")
+AnyChunk = TypeVar("AnyChunk")
 
 
 def require_staging(client: Client) -> None:
@@ -31,18 +31,18 @@ def require_staging(client: Client) -> None:
 
 def write_epochs(
     job: str,
-    chunks: Sequence[Chunk],
-    rows_of: "Callable[[Chunk], DataFrame]",
+    chunks: Sequence[AnyChunk],
+    rows_of: "Callable[[AnyChunk], DataFrame]",
     *,
     connection: Connection,
     writer: str,
     topic: str | None,
     options: Mapping[str, str],
-    weigh: Callable[[Chunk], int] | None = None,
-    before: Callable[[Chunk], None] | None = None,
+    weigh: Callable[[AnyChunk], int] | None = None,
+    before: Callable[[AnyChunk], None] | None = None,
     report: ReportProgress | None = None,
 ) -> Report:
-    """Writes what the ledger does not have yet. Chunk n is epoch n + 1; `topic` is None when a row says its own.
+    """Writes what the ledger does not have yet. AnyChunk n is epoch n + 1; `topic` is None when a row says its own.
 
     `before` is called in front of each chunk, and may wait.
     """
@@ -52,11 +52,17 @@ def write_epochs(
     with connection.client() as client:
         done = _epochs_done(client, writer, topic)
 
-        def write(wave: Sequence[tuple[int, Chunk]]) -> WaveDone:
+        def write(wave: Sequence[tuple[int, AnyChunk]]) -> WaveDone:
             ((epoch, chunk),) = wave
             if before is not None:
                 before(chunk)
-            given = {**connection.options(), **options, "writeMode": "staged", "writerId": writer, "epoch": str(epoch)}
+            given = {
+                **connection.format_options(),
+                **options,
+                "writeMode": "staged",
+                "writerId": writer,
+                "epoch": str(epoch),
+            }
             if topic is not None:
                 given["topic"] = topic
             try:

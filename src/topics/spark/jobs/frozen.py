@@ -13,7 +13,7 @@ import msgspec
 
 from topics.clock import SystemClock
 from topics.errors import FutureVersion, TopicsError
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import Conflict
 from topics.storage.fs import RealFs
 from topics.storage.shared_stores import open_shared_store
 
@@ -21,7 +21,7 @@ VERSION: Final = 1
 # Below the folder that a job is started in.
 STATE_DEFAULT: Final = ".topics-pipeline"
 
-Plan = TypeVar("Plan", bound=msgspec.Struct)
+FrozenPlan = TypeVar("FrozenPlan", bound=msgspec.Struct)
 
 
 class _Document(msgspec.Struct, kw_only=True):
@@ -41,8 +41,13 @@ def default_id(asked: Mapping[str, Any]) -> str:
 
 
 def freeze(
-    state: str | None, job: str, job_id: str, asked: Mapping[str, Any], kind: type[Plan], make: Callable[[], Plan]
-) -> tuple[str, Plan]:
+    state: str | None,
+    job: str,
+    job_id: str,
+    asked: Mapping[str, Any],
+    kind: type[FrozenPlan],
+    make: Callable[[], FrozenPlan],
+) -> tuple[str, FrozenPlan]:
     """The writer and the plan under this id, made now if there is none yet.
 
     Raises `Conflict` when the id stands for something else.

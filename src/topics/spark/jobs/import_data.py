@@ -9,18 +9,16 @@ The server gives every record its time. The original one, if an expression says 
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from topics.limits import MIB
-from topics.spark.jobs.connection import Connection
+from topics.spark.errors import BadOption
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
 from topics.spark.jobs.job import Report, ReportProgress
+from topics.spark.jobs.job_options import ImportOptions
 from topics.spark.jobs.marks import ORIGIN, marked
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,33 +42,7 @@ _DEFAULT_OPTIONS: Final[dict[str, dict[str, str]]] = {
 _LISTING_OPTIONS: Final = frozenset({"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """`data`, `data_text`, `tag`, `node`, `meta`, `time` and `topic_expression` are SQL expressions over the input.
-
-    By default `data` is the whole row. `data_text` becomes a JSON string, `data` is JSON or a structure.
-    """
-
-    paths: tuple[str, ...]
-    topic: str | None = None
-    topic_expression: str | None = None
-    format: str | None = None
-    options_of_format: dict[str, str] = field(default_factory=dict)
-    data: str | None = None
-    data_text: str | None = None
-    tag: str | None = None
-    node: str | None = None
-    meta: str | None = None
-    time: str | None = None
-    order_by: tuple[str, ...] = ()
-    chunk_bytes: int = 128 * MIB
-    create_topic: bool = False
-    id: str | None = None
-    state: str | None = None
-    dry_run: bool = False
-
-
-class Chunk(msgspec.Struct, frozen=True):
+class ImportChunk(msgspec.Struct, frozen=True):
     """Files, and the half-open range of the first key in them; all of them where there is none.
 
     Bounds are texts that Spark casts back. The chunk without a lower one has the nulls.
@@ -82,32 +54,28 @@ class Chunk(msgspec.Struct, frozen=True):
     high: str | None = None
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ImportPlan(msgspec.Struct, frozen=True):
     # As Spark writes it down: chunks that each infer their own could differ.
     row_schema: str
-    chunks: list[Chunk]
+    chunks: list[ImportChunk]
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
-    if (config.topic is None) == (config.topic_expression is None):
-        raise BadOption("give a topic, or an expression for it: it says where records go")
-    if config.data is not None and config.data_text is not None:
-        raise BadOption("give data or data_text, not both")
-    with config.client() as client:
+def run(spark: "SparkSession", options: ImportOptions, *, report: ReportProgress | None = None) -> Report:
+    with options.client() as client:
         require_staging(client)
-    source = _Source(spark, config)
-    if config.dry_run:
+    source = _Source(spark, options)
+    if options.dry_run:
         return _report_plan(source.plan())
-    asked = _asked(config)
-    writer, plan = freeze(config.state, "import", config.id or default_id(asked), asked, Plan, source.plan)
+    asked = _asked(options)
+    writer, plan = freeze(options.state, "import", options.id or default_id(asked), asked, ImportPlan, source.plan)
     done = write_epochs(
         "import",
         plan.chunks,
         lambda chunk: source.records(plan, chunk),
-        connection=config,
+        connection=options,
         writer=writer,
-        topic=config.topic,
-        options={"createTopic": "true"} if config.create_topic else {},
+        topic=options.topic,
+        options={"createTopic": "true"} if options.create_topic else {},
         weigh=lambda chunk: chunk.bytes,
         report=report,
     )
@@ -115,33 +83,33 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
     return done
 
 
-def _asked(config: Config) -> dict[str, Any]:
+def _asked(options: ImportOptions) -> dict[str, Any]:
     """What makes two imports the same one."""
     names = (
         *("paths", "topic", "topic_expression", "format", "options_of_format", "data", "data_text", "tag", "node"),
         *("meta", "time", "order_by", "chunk_bytes"),
     )
-    return {"endpoint": config.address(), **{name: getattr(config, name) for name in names}}
+    return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}}
 
 
-def _report_plan(plan: Plan) -> Report:
+def _report_plan(plan: ImportPlan) -> Report:
     files = {file for chunk in plan.chunks for file in chunk.files}
     detail = {"files": len(files), "epochs": len(plan.chunks), "input_bytes": sum(chunk.bytes for chunk in plan.chunks)}
     return Report(job="import", items_skipped=len(plan.chunks), detail=detail)
 
 
-def pack(files: Sequence[tuple[str, int]], chunk_bytes: int) -> Iterator[Chunk]:
+def pack(files: Sequence[tuple[str, int]], chunk_bytes: int) -> Iterator[ImportChunk]:
     """Files in the order of their names, about so many bytes together; a larger one is alone."""
     names: list[str] = []
     size = 0
     for name, file_bytes in sorted(files):
         if names and size + file_bytes > chunk_bytes:
-            yield Chunk(names, size)
+            yield ImportChunk(names, size)
             names, size = [], 0
         names.append(name)
         size += file_bytes
     if names:
-        yield Chunk(names, size)
+        yield ImportChunk(names, size)
 
 
 class SortKey(NamedTuple):
@@ -173,49 +141,49 @@ def format_of(paths: Sequence[str]) -> str:
 class _Source:
     """The input of one import."""
 
-    def __init__(self, spark: "SparkSession", config: Config) -> None:
+    def __init__(self, spark: "SparkSession", options: ImportOptions) -> None:
         self._spark = spark
-        self._config = config
-        self._format = config.format or format_of(config.paths)
+        self._options = options
+        self._format = options.format or format_of(options.paths)
         if self._format in {"jsonl", "ndjson"}:
             self._format = "json"
-        self._options = {**_DEFAULT_OPTIONS.get(self._format, {}), **config.options_of_format}
-        self._keys = [parse_key(text) for text in config.order_by]
+        self._format_options = {**_DEFAULT_OPTIONS.get(self._format, {}), **options.options_of_format}
+        self._keys = [parse_key(text) for text in options.order_by]
 
     # Once.
 
-    def plan(self) -> Plan:
-        rows = self._load(list(self._config.paths))
+    def plan(self) -> ImportPlan:
+        rows = self._load(list(self._options.paths))
         files = self._files()
         if not files:
             # Not made of files, such as a table of a database: all of it at once.
-            chunks = [Chunk([], 0)]
+            chunks = [ImportChunk([], 0)]
         elif self._keys:
             chunks = list(self._ranges(rows, files))
         else:
-            chunks = list(pack(files, self._config.chunk_bytes))
-        return Plan(rows.schema.json(), chunks)
+            chunks = list(pack(files, self._options.chunk_bytes))
+        return ImportPlan(rows.schema.json(), chunks)
 
     def _files(self) -> list[tuple[str, int]]:
         """Names and sizes; nothing is read for it."""
-        if not self._config.paths:
+        if not self._options.paths:
             return []
-        listing = {name: value for name, value in self._options.items() if name.lower() in _LISTING_OPTIONS}
+        listing = {name: value for name, value in self._format_options.items() if name.lower() in _LISTING_OPTIONS}
         rows = (
             self._spark.read.format("binaryFile")
             .options(**{"recursiveFileLookup": "true", **listing})
-            .load(list(self._config.paths))
+            .load(list(self._options.paths))
             .select("path", "length")
         )
         return [(row["path"], row["length"]) for row in rows.collect()]
 
-    def _ranges(self, rows: "DataFrame", files: Sequence[tuple[str, int]]) -> Iterator[Chunk]:
+    def _ranges(self, rows: "DataFrame", files: Sequence[tuple[str, int]]) -> Iterator[ImportChunk]:
         """As many ranges of the first key as there are chunks' worth of bytes, about equally long."""
         from pyspark.sql import functions as f
 
         key = self._keys[0]
         names, size = [name for name, _ in sorted(files)], sum(file_bytes for _, file_bytes in files)
-        count = -(-size // self._config.chunk_bytes)
+        count = -(-size // self._options.chunk_bytes)
         bounds: list[str] = []
         if count > 1:
             # Spark's own sampling finds the borders.
@@ -232,30 +200,30 @@ class _Source:
             bounds = [row["low"] for row in found][1:]
         ranges = list(zip([None, *bounds], [*bounds, None], strict=True))
         for low, high in reversed(ranges) if key.is_descending else ranges:
-            yield Chunk(names, size // len(ranges), low, high)
+            yield ImportChunk(names, size // len(ranges), low, high)
 
     # For each chunk.
 
     def _load(self, paths: list[str], schema: str | None = None) -> "DataFrame":
         from pyspark.sql.types import StructType
 
-        reader = self._spark.read.format(self._format).options(**self._options)
+        reader = self._spark.read.format(self._format).options(**self._format_options)
         if schema is not None:
             reader = reader.schema(StructType.fromJson(msgspec.json.decode(schema)))
-            if len(self._config.paths) == 1 and paths != list(self._config.paths):
+            if len(self._options.paths) == 1 and paths != list(self._options.paths):
                 # Folders may be columns: of all files below this one.
                 reader = reader.option("basePath", self._base_path())
         return reader.load(paths) if paths else reader.load()
 
     def _base_path(self) -> str:
-        path = self._config.paths[0]
+        path = self._options.paths[0]
         return path if "*" not in path else path.partition("*")[0].rpartition("/")[0]
 
-    def records(self, plan: Plan, chunk: Chunk) -> "DataFrame":
+    def records(self, plan: ImportPlan, chunk: ImportChunk) -> "DataFrame":
         """The chunk as the sink takes it."""
         from pyspark.sql import functions as f
 
-        paths = chunk.files or list(self._config.paths)
+        paths = chunk.files or list(self._options.paths)
         rows = self._load(paths, plan.row_schema if chunk.files else None)
         if self._keys:
             key = f.expr(self._keys[0].expression)
@@ -272,22 +240,22 @@ class _Source:
     def _columns(self, rows: "DataFrame") -> "Iterator[Column]":
         from pyspark.sql import functions as f
 
-        config = self._config
-        if config.data_text is not None:
-            yield f.expr(config.data_text).cast("string").alias("data_text")
-        elif config.data is not None:
-            yield _json_text(rows, f.expr(config.data)).alias("data")
+        options = self._options
+        if options.data_text is not None:
+            yield f.expr(options.data_text).cast("string").alias("data_text")
+        elif options.data is not None:
+            yield _json_text(rows, f.expr(options.data)).alias("data")
         else:
             yield f.to_json(f.struct("*")).alias("data")
-        for name, expression in (("topic", config.topic_expression), ("tag", config.tag), ("node", config.node)):
+        for name, expression in (("topic", options.topic_expression), ("tag", options.tag), ("node", options.node)):
             if expression is not None:
                 yield f.expr(expression).cast("string").alias(name)
-        meta = f.lit(None).cast("string") if config.meta is None else _json_text(rows, f.expr(config.meta))
-        if config.time is not None:
-            time = _milliseconds(rows, f.expr(config.time))
+        meta = f.lit(None).cast("string") if options.meta is None else _json_text(rows, f.expr(options.meta))
+        if options.time is not None:
+            time = _milliseconds(rows, f.expr(options.time))
             mark = f.concat(f.lit('{"ts":'), time.cast("string"), f.lit("}"))
             meta = f.when(time.isNull(), meta).otherwise(marked(meta, ORIGIN, mark))
-        if config.meta is not None or config.time is not None:
+        if options.meta is not None or options.time is not None:
             yield meta.alias("meta")
 
 

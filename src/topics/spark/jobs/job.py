@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from topics.errors import TopicsError
+from topics.spark.errors import Conflict
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -31,13 +32,6 @@ EXIT_CONFLICT: Final = 4
 TASKS_PER_CORE: Final = 4
 
 Item = TypeVar("Item")
-
-
-class Conflict(TopicsError):
-    """Somebody else changed what the job works on, so that it cannot go on. Nothing of theirs was undone."""
-
-    code = "conflict"
-    status = 409
 
 
 class Interrupted(TopicsError):

@@ -11,10 +11,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from topics.clock import SystemClock
-from topics.spark.jobs.job import Conflict
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import LakeFile, LakeState, Part, SegmentDone
-from topics.spark.options import BadOption
+from topics.spark.lake.state import LakeChange, LakeFile, LakeState, SegmentDone
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -47,7 +46,7 @@ def write_lake(rows: "DataFrame", address: str, *, writer: str, epoch: int) -> i
         digest=f"{writer}:{epoch}",
         rows=count,
     )
-    kept = lake.commit("sql", [Part(adds=tuple(files), segments=(done,))], now_ms=SystemClock().now_ms())
+    kept = lake.commit("sql", [LakeChange(adds=tuple(files), segments=(done,))], now_ms=SystemClock().now_ms())
     if kept:
         return count
     if _has_epoch(lake.state, writer, epoch):

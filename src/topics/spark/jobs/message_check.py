@@ -6,7 +6,7 @@ no finding.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from topics.formats import message
 from topics.formats.buffers import Buffer
 from topics.formats.columnar_messages import MessageTable, locate_messages, salvage_messages
 from topics.formats.message_index import ENTRY_BYTES, decode_entries, make_entries
-from topics.formats.stream_layout import INDEX, LOG, segment_path
+from topics.spark.jobs.message_segments import MessageSegment
 from topics.spark.jobs.segment_check import Checked
 from topics.storage.fs import Fs, RealFs
 from topics.storage.inspect.findings import Finding
@@ -24,36 +24,20 @@ NAMED_MAX: Final = 20
 _DERIVED: Final = "derived: the next start, or `topics pipeline rebuild-index`, makes it from the log"
 
 
-class MessageTask(NamedTuple):
-    """A segment of a partition. `directory` is the folder of the partition."""
-
-    directory: str
-    start_offset: int
-    is_last: bool
-
-    @property
-    def log_path(self) -> str:
-        return segment_path(self.directory, self.start_offset, LOG)
-
-    @property
-    def index_path(self) -> str:
-        return segment_path(self.directory, self.start_offset, INDEX)
-
-
-def check_message_segments(tasks: Sequence[MessageTask]) -> list[Checked]:
+def check_message_segments(segments: Sequence[MessageSegment]) -> list[Checked]:
     """What an executor does."""
-    return [check_message_segment(task) for task in tasks]
+    return [check_message_segment(segment) for segment in segments]
 
 
-def check_message_segment(task: MessageTask, fs: Fs | None = None) -> Checked:
+def check_message_segment(segment: MessageSegment, fs: Fs | None = None) -> Checked:
     """`records` are the messages that the index has: the next segment begins behind them."""
     fs = fs or RealFs()
     # The index first: what it names by then is in the log.
-    index = _read(fs, task.index_path)
-    log = _read(fs, task.log_path)
+    index = _read(fs, segment.index_path)
+    log = _read(fs, segment.log_path)
     if log is None:
         return Checked(is_missing=True)
-    findings = tuple(_findings(task, log, index))
+    findings = tuple(_findings(segment, log, index))
     count = len(index or b"") // ENTRY_BYTES
     return Checked(findings, count, len(log) + len(index or b""))
 
@@ -69,22 +53,22 @@ def _read(fs: Fs, path: str) -> bytes | None:
         file.close()
 
 
-def _findings(task: MessageTask, log: bytes, index: bytes | None) -> Iterator[Finding]:
+def _findings(segment: MessageSegment, log: bytes, index: bytes | None) -> Iterator[Finding]:
     if index is None:
-        yield _finding(task.index_path, "the index is missing", advice=_DERIVED)
+        yield _finding(segment.index_path, "the index is missing", advice=_DERIVED)
     indexed = index or b""
-    if task.is_last and index is not None:
+    if segment.is_last and index is not None:
         entries = decode_entries(indexed)
         end = int(entries["position"][-1]) if len(entries) else 0
         if end < len(log):
-            table = _verified(memoryview(log)[:end], indexed, task.start_offset)
+            table = _verified(memoryview(log)[:end], indexed, segment.start_offset)
             if table.index_problem is None and not table.bad:
                 return
-    table = _verified(log, index, task.start_offset)
+    table = _verified(log, index, segment.start_offset)
     for bad in table.bad:
-        yield _finding(task.log_path, bad.reason, offset=bad.offset, seq=bad.first_seq, last_seq=bad.last_seq)
+        yield _finding(segment.log_path, bad.reason, offset=bad.offset, seq=bad.first_seq, last_seq=bad.last_seq)
     if index is not None:
-        yield from _index_findings(task, table, indexed)
+        yield from _index_findings(segment, table, indexed)
 
 
 def _verified(log: Buffer, index: bytes | None, start_offset: int) -> MessageTable:
@@ -94,14 +78,14 @@ def _verified(log: Buffer, index: bytes | None, start_offset: int) -> MessageTab
     return salvage_messages(table) if bool(wrong.any()) else table
 
 
-def _index_findings(task: MessageTask, table: MessageTable, index: bytes) -> Iterator[Finding]:
+def _index_findings(segment: MessageSegment, table: MessageTable, index: bytes) -> Iterator[Finding]:
     """Entries that are not those of the messages which are there."""
-    path = task.index_path
+    path = segment.index_path
     entries = decode_entries(index)
     if len(index) % ENTRY_BYTES:
         text = f"{len(index) % ENTRY_BYTES} bytes behind the last whole entry"
         yield _finding(path, text, offset=len(index) - len(index) % ENTRY_BYTES, advice=_DERIVED)
-    places = (table.headers["offset"] - np.uint64(task.start_offset)).astype(np.int64)
+    places = (table.headers["offset"] - np.uint64(segment.start_offset)).astype(np.int64)
     indexed = places < len(entries)
     expected = make_entries(0, table.ends, table.headers["timestamp"])
     expected["offset"] = places
@@ -112,7 +96,7 @@ def _index_findings(task: MessageTask, table: MessageTable, index: bytes) -> Ite
             path,
             "the entry does not agree with its message",
             offset=place * ENTRY_BYTES,
-            seq=task.start_offset + place,
+            seq=segment.start_offset + place,
             expected=str(expected[indexed][row]),
             found=str(entries[place]),
             advice=_DERIVED,
@@ -122,15 +106,15 @@ def _index_findings(task: MessageTask, table: MessageTable, index: bytes) -> Ite
     if not bool(indexed.all()):
         first = int(places[~indexed][0])
         text = f"{int((~indexed).sum())} messages are not in the index"
-        yield _finding(path, text, offset=len(index), seq=task.start_offset + first, advice=_DERIVED)
+        yield _finding(path, text, offset=len(index), seq=segment.start_offset + first, advice=_DERIVED)
     known = np.zeros(len(entries), dtype=np.bool_)
     known[places[indexed]] = True
     for bad in table.bad:
-        known[bad.first_seq - task.start_offset : bad.last_seq - task.start_offset + 1] = True
+        known[bad.first_seq - segment.start_offset : bad.last_seq - segment.start_offset + 1] = True
     if not bool(known.all()):
         place = int((~known).argmax())
         text = f"{int((~known).sum())} entries for messages that are not there"
-        yield _finding(path, text, offset=place * ENTRY_BYTES, seq=task.start_offset + place, advice=_DERIVED)
+        yield _finding(path, text, offset=place * ENTRY_BYTES, seq=segment.start_offset + place, advice=_DERIVED)
 
 
 def _finding(

@@ -5,55 +5,49 @@ until a vacuum, so who reads an older manifest goes on reading. Rows, and their 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from topics.clock import SystemClock
-from topics.limits import MIB
-from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone
+from topics.spark.jobs.job_options import OptimizeOptions
+from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.lake.files import DayFiles, file_batches, store_at
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import LakeFile, LakeState, Part
+from topics.spark.lake.state import LakeChange, LakeFile, LakeState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TARGET_BYTES: Final = 256 * MIB
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Which files: of these topics, or all. Those of at least half the target are left as they are."""
-
-    lake: str
-    topics: tuple[str, ...] = ()
-    target_bytes: int = TARGET_BYTES
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: OptimizeOptions, *, report: ReportProgress | None = None) -> Report:
     """Merges what is small now. What another job changed meanwhile is left alone."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    lake = open_lake(config.lake)
-    groups = list(small_neighbours(lake.state, config.topics or None, config.target_bytes))
-    merged: list[Part] = []
+    lake = open_lake(options.lake)
+    groups = list(small_neighbours(lake.state, options.topics or None, options.target_bytes))
+    merged: list[LakeChange] = []
 
-    def wave(items: Sequence[tuple[LakeFile, ...]]) -> WaveDone:
-        parts = spread(spark, items, partial(merge_files, address=lake.address))
-        kept = lake.commit("optimize", parts, now_ms=clock.now_ms())
+    def commit(_: Sequence[tuple[LakeFile, ...]], changes: Sequence[LakeChange]) -> WaveDone:
+        kept = lake.commit("optimize", changes, now_ms=clock.now_ms())
         merged.extend(kept)
-        return WaveDone(sum(part.records for part in kept), sum(part.bytes for part in kept))
+        return WaveDone(sum(change.records for change in kept), sum(change.bytes for change in kept))
 
-    if groups and not config.dry_run:
-        run_waves("optimize", groups, wave, cores=core_count(spark), weigh=_weight_bytes, report=report)
+    if not options.dry_run:
+        spread_waves(
+            "optimize",
+            groups,
+            partial(merge_files, address=lake.address),
+            executors=SparkExecutors(spark),
+            collect=commit,
+            weigh=_weight_bytes,
+            report=report,
+        )
     return Report(
         job="optimize",
-        records=sum(part.records for part in merged),
-        bytes=sum(part.bytes for part in merged),
+        records=sum(change.records for change in merged),
+        bytes=sum(change.bytes for change in merged),
         seconds=(clock.monotonic_ms() - started_ms) / 1000,
         items_done=len(merged),
         items_skipped=len(groups) - len(merged),
@@ -62,7 +56,7 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
             "lake": lake.address,
             "manifest": lake.state.number,
             "files_before": sum(len(group) for group in groups),
-            "files_after": sum(len(part.adds) for part in merged),
+            "files_after": sum(len(change.adds) for change in merged),
         },
     )
 
@@ -100,7 +94,7 @@ def _are_neighbours(state: LakeState, file: LakeFile, after: LakeFile) -> bool:
     return state.is_covered(file.topic, file.epoch, file.last_seq + 1, after.first_seq - 1)
 
 
-def merge_files(files: Sequence[LakeFile], *, address: str) -> Part:
+def merge_files(files: Sequence[LakeFile], *, address: str) -> LakeChange:
     """What a task does: one file with the rows of all, put where nobody sees it yet."""
     store = store_at(address)
     merged = DayFiles(files[0].topic, files[0].epoch)
@@ -109,4 +103,4 @@ def merge_files(files: Sequence[LakeFile], *, address: str) -> Part:
             merged.write(batch)
     adds = merged.put(store)
     assert sum(file.records for file in adds) == sum(file.records for file in files), "no row is lost on the way"
-    return Part(adds=adds, removes=tuple(file.name for file in files))
+    return LakeChange(adds=adds, removes=tuple(file.name for file in files))

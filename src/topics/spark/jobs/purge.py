@@ -7,8 +7,6 @@ a segment stays, deleted or not. Readers see no difference: the same records, th
 What counts is the share of deleted frames in the file itself. So a second run finds nothing to do.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,104 +14,65 @@ from topics.client import Client
 from topics.errors import BadFrame
 from topics.formats.frame_table import from_index
 from topics.formats.segment_rewrite import deleted_frames, index_of_frames, keep_frames
-from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import Report, ReportProgress
+from topics.spark.jobs.job_options import CompactOptions
 from topics.spark.jobs.rewriting import (
     Outcome,
-    SegmentTask,
-    Spread,
-    Unit,
+    ServedSegment,
     exchange,
-    exit_code_of,
     read_if_there,
     read_segment,
+    rewrite,
     sealed_segments,
-    units_of,
 )
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import Executors, SparkExecutors
 from topics.storage.fs import RealFs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    # All of them by default.
-    topics: tuple[str, ...] = ()
-    # Segments with a smaller share of deleted records stay as they are.
-    min_deleted: float = 0.3
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: CompactOptions, *, report: ReportProgress | None = None) -> Report:
     """`records` were left out, `bytes` were freed. Exit code 4 when a segment changed or was busy, 3 for damage."""
-    return purge(config, partial(spread, spark), cores=core_count(spark), report=report)
+    return purge(options, SparkExecutors(spark), report=report)
 
 
-def purge(
-    config: Config, spread_units: Spread[SegmentTask], *, cores: int, report: ReportProgress | None = None
-) -> Report:
-    listed = sealed_segments(config, config.topics)
-    tasks = [task for task in listed if _may_be_worth_it(task, config.min_deleted)]
-    if config.dry_run:
+def purge(options: CompactOptions, executors: Executors, *, report: ReportProgress | None = None) -> Report:
+    listed = sealed_segments(options, options.topics)
+    segments = [segment for segment in listed if _may_be_worth_it(segment, options.min_deleted)]
+    if options.dry_run:
         return Report(
             job="purge",
             items_skipped=len(listed),
-            detail={"candidates": [task.path("data") for task in tasks]},
+            detail={"candidates": [segment.path("data") for segment in segments]},
         )
-    outcomes: list[Outcome] = []
-
-    def wave(units: Sequence[Unit[SegmentTask]]) -> WaveDone:
-        done = [
-            outcome for results in spread_units(units, partial(purge_unit, config.min_deleted)) for outcome in results
-        ]
-        outcomes.extend(done)
-        return WaveDone(sum(outcome.records for outcome in done), sum(outcome.bytes for outcome in done))
-
-    done = run_waves("purge", units_of(tasks, _size_of), wave, cores=cores, weigh=_unit_bytes, report=report)
-    replaced = sum(outcome.status == "done" for outcome in outcomes)
-    return Report(
-        job="purge",
-        records=done.records,
-        bytes=done.bytes,
-        seconds=done.seconds,
-        items_done=replaced,
-        items_skipped=len(listed) - replaced,
-        findings=tuple(outcome.finding() for outcome in outcomes if outcome.status not in {"done", "same"}),
-        exit_code=exit_code_of(outcomes),
-    )
+    work = partial(purge_unit, options.min_deleted)
+    rewritten = rewrite("purge", segments, work, executors=executors, report=report)
+    replaced = len(rewritten.written)
+    return rewritten.report("purge", items_done=replaced, items_skipped=len(listed) - replaced)
 
 
-def _may_be_worth_it(task: SegmentTask, min_deleted: float) -> bool:
+def _may_be_worth_it(served: ServedSegment, min_deleted: float) -> bool:
     """By the manifest, whose live records do not tell deleted ones from seqs that have no frame any more."""
-    segment = task.segment
+    segment = served.segment
     return segment.live < segment.records and segment.records - segment.live >= min_deleted * segment.records
-
-
-def _size_of(task: SegmentTask) -> int:
-    return task.segment.data_len
-
-
-def _unit_bytes(unit: Unit[SegmentTask]) -> int:
-    return sum(map(_size_of, unit))
 
 
 # On an executor.
 
 
-def purge_unit(min_deleted: float, unit: Unit[SegmentTask]) -> list[Outcome]:
+def purge_unit(min_deleted: float, unit: tuple[ServedSegment, ...]) -> list[Outcome]:
     with unit[0].connection.client() as client:
-        return [_purge_segment(client, task, min_deleted) for task in unit]
+        return [_purge_segment(client, served, min_deleted) for served in unit]
 
 
-def _purge_segment(client: Client, task: SegmentTask, min_deleted: float) -> Outcome:
+def _purge_segment(client: Client, served: ServedSegment, min_deleted: float) -> Outcome:
     fs = RealFs()
-    path, segment = task.path("data"), task.segment
-    data = read_segment(fs, task)
+    path, segment = served.path("data"), served.segment
+    data = read_segment(fs, served)
     if data is None:
         return Outcome("changed", path, message="the file is another one by now")
-    idx = read_if_there(fs, task.path("idx"))
+    idx = read_if_there(fs, served.path("idx"))
     table = from_index(data, idx, segment.first_seq, last_seq=segment.last_seq)
     if table.bad:
         return Outcome("damaged", path, message=f"seq {table.bad[0].first_seq}: {table.bad[0].reason}")
@@ -126,4 +85,4 @@ def _purge_segment(client: Client, task: SegmentTask, min_deleted: float) -> Out
         new_idx = index_of_frames(kept, segment.first_seq, segment.last_seq)
     except BadFrame as error:
         return Outcome("damaged", path, message=error.message)
-    return exchange(client, task, "purge", bytes(kept.data), new_idx)
+    return exchange(client, served, "purge", bytes(kept.data), new_idx)

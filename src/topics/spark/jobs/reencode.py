@@ -9,12 +9,11 @@ engine on half of one. `_topics/reencode.json` comes last and says what was done
 """
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from os import environ
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -37,10 +36,11 @@ from topics.formats.stream_layout import (
     segment_path,
     segment_starts,
 )
-from topics.spark.jobs.job import Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.jobs.job import Report, ReportProgress, WaveDone
+from topics.spark.jobs.job_options import ReencodeOptions
 from topics.spark.jobs.reencode_segment import Encoding, SegmentItem, SegmentRewritten, reencode_segment
-from topics.spark.jobs.spread import core_count, spread
-from topics.spark.options import BadOption
+from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
 from topics.stream_errors import StreamsError
@@ -51,34 +51,10 @@ if TYPE_CHECKING:
 PLAN_FILE: Final = "_topics/reencode-plan.json"
 DONE_FILE: Final = "_topics/reencode.json"
 VERSION: Final = 1
-# Far below what positions can say, and above what an engine makes: a segment is cut only when it must be.
-SEGMENT_BYTES_MAX: Final = 2**31
 
 _OFFSET_FOLDERS: Final = ("consumers", "groups")
 # Encrypted with the new key: who has another one cannot go on with the job.
 _KEY_CHECK: Final = b"topics reencode"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What is not given stays as it is. The key of the source is that of the engine's settings, unless named.
-
-    `decrypt` makes a plain directory of an encrypted one; `force` allows compression in the flavour `iggy`, which
-    no other server can read.
-    """
-
-    source: str
-    target: str
-    source_key_env: str | None = None
-    source_key_file: str | None = None
-    target_key_env: str | None = None
-    target_key_file: str | None = None
-    decrypt: bool = False
-    compression: Literal["keep", "none", "gzip", "lz4", "zstd"] = "keep"
-    flavour: Literal["keep", "page", "iggy"] = "keep"
-    force: bool = False
-    segment_bytes_max: int = SEGMENT_BYTES_MAX
-    dry_run: bool = False
 
 
 class PlannedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +67,7 @@ class PlannedSegment(msgspec.Struct, frozen=True, kw_only=True):
     codec: str
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReencodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a job that goes on compares itself with."""
 
     v: int = VERSION
@@ -104,9 +80,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[PlannedSegment, ...]
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: ReencodeOptions, *, report: ReportProgress | None = None) -> Report:
     """Raises `Conflict` when a directory is in use, or the target belongs to something else."""
-    return Reencoder(config, partial(spread, spark), partial(core_count, spark), report).run()
+    return Reencoder(options, SparkExecutors(spark), report).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,33 +96,31 @@ class _Ends:
     flavour: Flavour
 
 
-def _open_ends(fs: Fs, config: Config, keys: StreamKeys) -> _Ends:
-    source = _open_source(fs, config, keys)
-    source_key = None if source.cipher is None else KeyPlace(config.source_key_env, config.source_key_file)
+def _open_ends(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> _Ends:
+    source = _open_source(fs, options, keys)
+    source_key = None if source.cipher is None else KeyPlace(options.source_key_env, options.source_key_file)
     target_key = source_key
-    if config.target_key_env is not None or config.target_key_file is not None:
-        target_key = KeyPlace(config.target_key_env, config.target_key_file)
-        if config.decrypt:
-            raise BadOption("`decrypt` makes a plain directory, which has no key: leave one of them out")
-    elif config.decrypt:
+    if options.target_key_env is not None or options.target_key_file is not None:
+        target_key = KeyPlace(options.target_key_env, options.target_key_file)
+    elif options.decrypt:
         target_key = None
     return _Ends(
         source=source,
         source_key=source_key,
         target_key=target_key,
         target_cipher=None if target_key is None else find_cipher(fs, target_key, environ),
-        flavour=source.flavour if config.flavour == "keep" else Flavour(config.flavour),
+        flavour=source.flavour if options.flavour == "keep" else Flavour(options.flavour),
     )
 
 
-def _open_source(fs: Fs, config: Config, keys: StreamKeys) -> StreamDirectory:
+def _open_source(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> StreamDirectory:
     """With its key, if it is encrypted: one that nobody needs is not asked for."""
-    root = directory_path(config.source)
+    root = directory_path(options.source)
     plain = StreamDirectory(fs, root, keys, None)
     try:
         plain.state_entries()
     except StartRefused:
-        place = KeyPlace(config.source_key_env, config.source_key_file)
+        place = KeyPlace(options.source_key_env, options.source_key_file)
         keyed = StreamDirectory(fs, root, keys, find_cipher(fs, place, environ))
         keyed.state_entries()
         return keyed
@@ -154,34 +128,25 @@ def _open_source(fs: Fs, config: Config, keys: StreamKeys) -> StreamDirectory:
 
 
 class Reencoder:
-    """One run. Where its tasks run is for `spread_out` to say."""
+    """One run."""
 
-    def __init__(
-        self,
-        config: Config,
-        spread_out: Callable[
-            [Sequence[SegmentItem], Callable[[SegmentItem], SegmentRewritten]], Sequence[SegmentRewritten]
-        ],
-        count_cores: Callable[[], int],
-        report: ReportProgress | None = None,
-    ) -> None:
-        self._config = config
-        self._spread_out = spread_out
-        self._count_cores = count_cores
+    def __init__(self, options: ReencodeOptions, executors: Executors, report: ReportProgress | None = None) -> None:
+        self._options = options
+        self._executors = executors
         self._report = report
         self._fs: Fs = RealFs()
         self._clock = SystemClock()
         self._keys = folder_names(environ)
-        self._source_root = directory_path(config.source)
-        self._target_root = directory_path(config.target)
+        self._source_root = directory_path(options.source)
+        self._target_root = directory_path(options.target)
         self._started_ms = self._clock.monotonic_ms()
         self._bytes_after = 0
 
     def run(self) -> Report:
         _check_apart(self._source_root, self._target_root)
         with _locked(self._fs, self._source_root, may_be_read_only=True):
-            ends = _open_ends(self._fs, self._config, self._keys)
-            if self._config.dry_run:
+            ends = _open_ends(self._fs, self._options, self._keys)
+            if self._options.dry_run:
                 return self._summary(self._plan(ends))
             self._fs.makedirs(self._target_root)
             with _locked(self._fs, self._target_root):
@@ -196,9 +161,14 @@ class Reencoder:
         entries = ends.source.state_entries()
         self._make_folders(entries)
         items = [self._item(ends, segment) for segment in pending]
-        cores = self._count_cores() if items else 1
-        waves = run_waves(
-            "reencode", items, self._wave, cores=cores, weigh=lambda item: item.log_bytes, report=self._report
+        waves = spread_waves(
+            "reencode",
+            items,
+            reencode_segment,
+            executors=self._executors,
+            collect=self._collect,
+            weigh=lambda item: item.log_bytes,
+            report=self._report,
         )
         self._copy_offsets(entries)
         self._copy_side_files(ends)
@@ -206,8 +176,7 @@ class Reencoder:
         self._write_done(plan)
         return self._summary(plan, done=len(items), skipped=skipped, messages=waves.records)
 
-    def _wave(self, items: Sequence[SegmentItem]) -> WaveDone:
-        rewritten = self._spread_out(items, reencode_segment)
+    def _collect(self, _: Sequence[SegmentItem], rewritten: Sequence[SegmentRewritten]) -> WaveDone:
         self._bytes_after += sum(segment.bytes_after for segment in rewritten)
         return WaveDone(
             sum(segment.messages for segment in rewritten), sum(segment.bytes_before for segment in rewritten)
@@ -216,10 +185,10 @@ class Reencoder:
     # What there is, and what is to become of it.
 
     def _codec(self, segment: PlannedSegment) -> Codec:
-        wanted = self._config.compression
+        wanted = self._options.compression
         return Codec.from_name(segment.codec if wanted == "keep" else wanted)
 
-    def _plan(self, ends: _Ends) -> Plan:
+    def _plan(self, ends: _Ends) -> ReencodePlan:
         segments = tuple(
             self._planned(key, start)
             for key in self._partition_keys(ends.source.state_entries())
@@ -228,16 +197,16 @@ class Reencoder:
         for segment in segments:
             codec = self._codec(segment)
             codec.load()
-            if codec is not Codec.NONE and ends.flavour is Flavour.IGGY and not self._config.force:
+            if codec is not Codec.NONE and ends.flavour is Flavour.IGGY and not self._options.force:
                 raise InvalidRequest(
                     f"{segment.key} would be compressed, which no other server reads in the flavour `iggy`; "
                     "ask for compression none, or force it"
                 )
         cipher = ends.target_cipher
-        return Plan(
+        return ReencodePlan(
             source=self._source_root,
             flavour=ends.flavour.value,
-            compression=self._config.compression,
+            compression=self._options.compression,
             encrypted=cipher is not None,
             key_check="" if cipher is None else cipher.encrypt(_KEY_CHECK).hex(),
             state_bytes=ends.source.state_log_bytes,
@@ -277,7 +246,7 @@ class Reencoder:
             codec=codec.value,
         )
 
-    def _agree(self, plan: Plan, ends: _Ends) -> Plan:
+    def _agree(self, plan: ReencodePlan, ends: _Ends) -> ReencodePlan:
         """The plan of the target: this one, written down now, or the same of an earlier run."""
         path = self._target(PLAN_FILE)
         if not self._fs.exists(path):
@@ -288,7 +257,7 @@ class Reencoder:
             write_atomic(self._fs, path, msgspec.json.encode(plan))
             return plan
         try:
-            earlier = msgspec.json.decode(read_file(self._fs, path), type=Plan)
+            earlier = msgspec.json.decode(read_file(self._fs, path), type=ReencodePlan)
         except ValueError as error:
             raise Conflict(f"{path} is of another version, or damaged: {error}; give a new directory") from error
         if msgspec.structs.replace(earlier, key_check="") != msgspec.structs.replace(plan, key_check=""):
@@ -315,7 +284,7 @@ class Reencoder:
             index_bytes=segment.index_bytes,
             source=Encoding(order=before, codec=Codec.from_name(segment.codec), key=ends.source_key),
             target=Encoding(order=after, codec=self._codec(segment), key=ends.target_key),
-            segment_bytes_max=self._config.segment_bytes_max,
+            segment_bytes_max=self._options.segment_bytes_max,
         )
 
     # Everything else that is in a directory.
@@ -358,7 +327,7 @@ class Reencoder:
         self._fs.makedirs(path.rpartition("/")[0])
         write_atomic(self._fs, path, b"".join(encode(entry, encrypt) for entry in plain))
 
-    def _write_done(self, plan: Plan) -> None:
+    def _write_done(self, plan: ReencodePlan) -> None:
         written = [
             {"key": key, "start_offset": start, "bytes": self._fs.size(segment_path(self._target(key), start, LOG))}
             for key in dict.fromkeys(segment.key for segment in plan.segments)
@@ -384,7 +353,7 @@ class Reencoder:
     def _target(self, key: str) -> str:
         return f"{self._target_root}/{key}"
 
-    def _summary(self, plan: Plan, *, done: int = 0, skipped: int = 0, messages: int = 0) -> Report:
+    def _summary(self, plan: ReencodePlan, *, done: int = 0, skipped: int = 0, messages: int = 0) -> Report:
         return Report(
             job="reencode",
             records=messages,

@@ -207,7 +207,7 @@ class _Bodies:
 # Writing.
 
 
-class _Part:
+class _NewSegment:
     """One new segment, under temporary names."""
 
     def __init__(self, fs: Fs, directory: str, start_offset: int, token: str) -> None:
@@ -256,31 +256,31 @@ class _Written:
         self._item = item
         self._token = secrets.token_hex(4)
         self._next_offset = item.start_offset
-        self._parts = [self._new_part()]
+        self._segments = [self._new_segment()]
         self._is_published = False
 
     @property
     def total_bytes(self) -> int:
-        return sum(part.position for part in self._parts)
+        return sum(segment.position for segment in self._segments)
 
-    def _new_part(self) -> _Part:
-        return _Part(self._fs, self._item.target_directory, self._next_offset, self._token)
+    def _new_segment(self) -> _NewSegment:
+        return _NewSegment(self._fs, self._item.target_directory, self._next_offset, self._token)
 
     def append(self, data: Buffer, ends: Positions, headers: Headers) -> None:
-        part = self._parts[-1]
+        segment = self._segments[-1]
         limit = min(self._item.segment_bytes_max, POSITION_MAX)
-        if part.count and part.position + len(data) > limit:
-            part = self._new_part()
-            self._parts.append(part)
-        part.append(data, ends, headers)
+        if segment.count and segment.position + len(data) > limit:
+            segment = self._new_segment()
+            self._segments.append(segment)
+        segment.append(data, ends, headers)
         self._next_offset += len(ends)
 
     def finish(self) -> None:
-        for part in reversed(self._parts):
-            part.publish(self._item.target.codec)
+        for segment in reversed(self._segments):
+            segment.publish(self._item.target.codec)
         self._is_published = True
 
     def discard(self) -> None:
         if not self._is_published:
-            for part in self._parts:
-                part.discard()
+            for segment in self._segments:
+                segment.discard()

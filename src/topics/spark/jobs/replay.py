@@ -8,21 +8,21 @@ speed. A replay that was stopped goes on with the next chunk at once, and keeps 
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from topics.limits import MIB
-from topics.spark.jobs.connection import Connection
+from topics.spark.errors import BadOption
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
 from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress
+from topics.spark.jobs.job_options import ReplayOptions
 from topics.spark.jobs.marks import REPLAY, marked, source_mark
 from topics.spark.manifest import Manifest, decode_manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.plan import choose_cuts, range_bytes
 
 if TYPE_CHECKING:
@@ -32,30 +32,7 @@ if TYPE_CHECKING:
 TICKS_MAX: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """Seqs are inclusive; by default all that the source has when the replay is first run.
-
-    `as_of_ms` leaves out what the source got later. `gaps` is `fail`, or `skip` to go on behind records that are gone.
-    """
-
-    source: str
-    target: str
-    from_seq: int | None = None
-    to_seq: int | None = None
-    as_of_ms: int | None = None
-    speed: str = "max"
-    tick_ms: int = 1000
-    chunk_records: int = 100_000
-    chunk_bytes: int = 64 * MIB
-    gaps: str = "fail"
-    create_topic: bool = False
-    id: str | None = None
-    state: str | None = None
-    dry_run: bool = False
-
-
-class Chunk(msgspec.Struct, frozen=True):
+class ReplayChunk(msgspec.Struct, frozen=True):
     """Seqs, both included, about how many bytes they are, and when the first was written, if that matters."""
 
     first_seq: int
@@ -64,10 +41,10 @@ class Chunk(msgspec.Struct, frozen=True):
     ts: int = 0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReplayPlan(msgspec.Struct, frozen=True):
     # Of the source, so that another topic of the same name is not taken for it.
     instance: int
-    chunks: list[Chunk]
+    chunks: list[ReplayChunk]
 
 
 def parse_speed(text: str) -> float | None:
@@ -80,36 +57,34 @@ def parse_speed(text: str) -> float | None:
     return float(match[1])
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: ReplayOptions, *, report: ReportProgress | None = None) -> Report:
     """Raises `TopicsDataLoss` for records that are gone, unless they may be skipped: then they are findings."""
-    speed = parse_speed(config.speed)
-    if config.gaps not in {"fail", "skip"}:
-        raise BadOption(f"gaps are {config.gaps!r}; they can be fail or skip")
-    with config.client() as client:
+    speed = parse_speed(options.speed)
+    with options.client() as client:
         require_staging(client)
-        manifest = decode_manifest(client.manifest(config.source))
-    if config.dry_run:
-        return _report_plan(config, Plan(manifest.instance, _cut(spark, config, manifest, speed)))
-    asked = _asked(config)
+        manifest = decode_manifest(client.manifest(options.source))
+    if options.dry_run:
+        return _report_plan(options, ReplayPlan(manifest.instance, _cut(spark, options, manifest, speed)))
+    asked = _asked(options)
     writer, plan = freeze(
-        config.state,
+        options.state,
         "replay",
-        config.id or default_id(asked),
+        options.id or default_id(asked),
         asked,
-        Plan,
-        lambda: Plan(manifest.instance, _cut(spark, config, manifest, speed)),
+        ReplayPlan,
+        lambda: ReplayPlan(manifest.instance, _cut(spark, options, manifest, speed)),
     )
     if plan.instance != manifest.instance:
-        raise BadOption(f'topic "{config.source}" was made anew since the replay began; begin another with --id')
+        raise BadOption(f'topic "{options.source}" was made anew since the replay began; begin another with --id')
     gaps = _GapWatch()
     done = write_epochs(
         "replay",
         plan.chunks,
-        lambda chunk: _rows(spark, config, chunk, gaps),
-        connection=config,
+        lambda chunk: _rows(spark, options, chunk, gaps),
+        connection=options,
         writer=writer,
-        topic=config.target,
-        options={"createTopic": "true"} if config.create_topic else {},
+        topic=options.target,
+        options={"createTopic": "true"} if options.create_topic else {},
         weigh=lambda chunk: chunk.bytes,
         before=None if speed is None else pace(speed, monotonic, Event().wait),
         report=report,
@@ -119,18 +94,18 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
         done,
         findings=findings,
         exit_code=EXIT_DATA_LOSS if findings else done.exit_code,
-        detail={**_report_plan(config, plan).detail, **done.detail},
+        detail={**_report_plan(options, plan).detail, **done.detail},
     )
 
 
-def _asked(config: Config) -> dict[str, object]:
+def _asked(options: ReplayOptions) -> dict[str, object]:
     """What makes two replays the same one."""
     names = ("source", "target", "from_seq", "to_seq", "as_of_ms", "speed", "tick_ms", "chunk_records", "chunk_bytes")
-    return {"endpoint": config.address(), **{name: getattr(config, name) for name in names}}
+    return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}}
 
 
-def _report_plan(config: Config, plan: Plan) -> Report:
-    detail: dict[str, object] = {"source": config.source, "target": config.target, "epochs": len(plan.chunks)}
+def _report_plan(options: ReplayOptions, plan: ReplayPlan) -> Report:
+    detail: dict[str, object] = {"source": options.source, "target": options.target, "epochs": len(plan.chunks)}
     if plan.chunks:
         detail["seqs"] = [plan.chunks[0].first_seq, plan.chunks[-1].last_seq]
     return Report(job="replay", items_skipped=len(plan.chunks), detail=detail)
@@ -139,30 +114,34 @@ def _report_plan(config: Config, plan: Plan) -> Report:
 # Chunks.
 
 
-def _cut(spark: "SparkSession", config: Config, manifest: Manifest, speed: float | None) -> list[Chunk]:
-    first_seq = manifest.first_seq if config.from_seq is None else max(1, config.from_seq)
-    last_seq = manifest.head_seq if config.to_seq is None else min(config.to_seq, manifest.head_seq)
-    if config.as_of_ms is not None:
+def _cut(spark: "SparkSession", options: ReplayOptions, manifest: Manifest, speed: float | None) -> list[ReplayChunk]:
+    first_seq = manifest.first_seq if options.from_seq is None else max(1, options.from_seq)
+    last_seq = manifest.head_seq if options.to_seq is None else min(options.to_seq, manifest.head_seq)
+    if options.as_of_ms is not None:
         # Times never go back in a topic, so nothing behind a segment that begins later is wanted.
-        later = [segment.first_seq for segment in manifest.segments if segment.min_ts > config.as_of_ms]
+        later = [segment.first_seq for segment in manifest.segments if segment.min_ts > options.as_of_ms]
         last_seq = min([last_seq, *(seq - 1 for seq in later[:1])])
     if first_seq > last_seq:
         return []
     if speed is not None:
-        return _cut_by_time(spark, config, manifest, Chunk(first_seq, last_seq), speed)
-    limits = ReadOptions(partition_bytes=config.chunk_bytes, max_records_per_partition=config.chunk_records)
+        return _cut_by_time(spark, options, manifest, ReplayChunk(first_seq, last_seq), speed)
+    limits = ReadOptions(partition_bytes=options.chunk_bytes, max_records_per_partition=options.chunk_records)
     cuts = choose_cuts(manifest, first_seq, last_seq, limits)
     starts = [first_seq, *(cut + 1 for cut in cuts)]
-    return [Chunk(start, cut, range_bytes(manifest, start, cut)) for start, cut in zip(starts, cuts, strict=False)]
+    return [
+        ReplayChunk(start, cut, range_bytes(manifest, start, cut)) for start, cut in zip(starts, cuts, strict=False)
+    ]
 
 
-def _cut_by_time(spark: "SparkSession", config: Config, manifest: Manifest, whole: Chunk, speed: float) -> list[Chunk]:
+def _cut_by_time(
+    spark: "SparkSession", options: ReplayOptions, manifest: Manifest, whole: ReplayChunk, speed: float
+) -> list[ReplayChunk]:
     """One query over the times of the range; records of a tick stay together, however many they are."""
     from pyspark.sql import functions as f
 
-    tick_ms = max(1, round(config.tick_ms * speed))
+    tick_ms = max(1, round(options.tick_ms * speed))
     rows = (
-        _read(spark, config, whole, columns="seq,ts")
+        _read(spark, options, whole, columns="seq,ts")
         .groupBy(f.floor(f.unix_millis(f.col("ts")) / tick_ms).alias("tick"))
         .agg(f.min("seq").alias("first_seq"), f.unix_millis(f.min("ts")).alias("ts"))
         .orderBy("first_seq")
@@ -175,16 +154,16 @@ def _cut_by_time(spark: "SparkSession", config: Config, manifest: Manifest, whol
     ends = [row["first_seq"] - 1 for row in rows[1:]] + [whole.last_seq]
     starts = [whole.first_seq, *(end + 1 for end in ends)]
     return [
-        Chunk(start, end, range_bytes(manifest, start, end), row["ts"])
+        ReplayChunk(start, end, range_bytes(manifest, start, end), row["ts"])
         for start, end, row in zip(starts, ends, rows, strict=False)
     ]
 
 
-def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], object]) -> Callable[[Chunk], None]:
+def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], object]) -> Callable[[ReplayChunk], None]:
     """Waits in front of each chunk until it is due; the first one is at once."""
     began: tuple[float, int] | None = None
 
-    def before(chunk: Chunk) -> None:
+    def before(chunk: ReplayChunk) -> None:
         nonlocal began
         if began is None:
             began = (now_s(), chunk.ts)
@@ -202,9 +181,9 @@ class _GapWatch:
     """Counts gaps while rows pass by, so that none that is skipped goes unnoticed."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Chunk, Observation]] = []
+        self._seen: list[tuple[ReplayChunk, Observation]] = []
 
-    def without_gaps(self, chunk: Chunk, rows: "DataFrame") -> "DataFrame":
+    def without_gaps(self, chunk: ReplayChunk, rows: "DataFrame") -> "DataFrame":
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -225,34 +204,36 @@ class _GapWatch:
                 yield {"problem": "gap", "chunk": [chunk.first_seq, chunk.last_seq], **values}
 
 
-def _read(spark: "SparkSession", config: Config, chunk: Chunk, *, columns: str | None = None) -> "DataFrame":
+def _read(
+    spark: "SparkSession", options: ReplayOptions, chunk: ReplayChunk, *, columns: str | None = None
+) -> "DataFrame":
     from pyspark.sql.functions import col, lit, timestamp_millis
 
-    options = {
-        **config.options(),
-        "subscribe": config.source,
-        "startingOffsets": _offsets(config.source, chunk.first_seq),
-        "endingOffsets": _offsets(config.source, chunk.last_seq),
-        "gaps": "fail" if config.gaps == "fail" else "rows",
+    read_options = {
+        **options.format_options(),
+        "subscribe": options.source,
+        "startingOffsets": _offsets(options.source, chunk.first_seq),
+        "endingOffsets": _offsets(options.source, chunk.last_seq),
+        "gaps": "rows" if options.skip_gaps else "fail",
     }
     if columns is not None:
-        options["columns"] = columns
-    rows = spark.read.format("topics").options(**options).load()
-    if config.as_of_ms is None:
+        read_options["columns"] = columns
+    rows = spark.read.format("topics").options(**read_options).load()
+    if options.as_of_ms is None:
         return rows
-    is_wanted = col("ts") <= timestamp_millis(lit(config.as_of_ms))
-    return rows.where(is_wanted | (col("kind") == "gap") if config.gaps == "skip" else is_wanted)
+    is_wanted = col("ts") <= timestamp_millis(lit(options.as_of_ms))
+    return rows.where(is_wanted | (col("kind") == "gap") if options.skip_gaps else is_wanted)
 
 
 def _offsets(topic: str, seq: int) -> str:
     return msgspec.json.encode({topic: seq}).decode()
 
 
-def _rows(spark: "SparkSession", config: Config, chunk: Chunk, gaps: _GapWatch) -> "DataFrame":
+def _rows(spark: "SparkSession", options: ReplayOptions, chunk: ReplayChunk, gaps: _GapWatch) -> "DataFrame":
     from pyspark.sql.functions import col
 
-    rows = _read(spark, config, chunk)
-    if config.gaps == "skip":
+    rows = _read(spark, options, chunk)
+    if options.skip_gaps:
         rows = gaps.without_gaps(chunk, rows)
-    mark = source_mark(col("seq"), col("ts"), config.source)
+    mark = source_mark(col("seq"), col("ts"), options.source)
     return rows.select("data", "tag", "node", marked(col("meta"), REPLAY, mark).alias("meta"))

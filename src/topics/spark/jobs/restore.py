@@ -7,7 +7,7 @@ times, for a server to be started with.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -15,81 +15,54 @@ import msgspec
 
 from topics.client import Client
 from topics.errors import TopicNotFound
-from topics.limits import MIB, SEGMENT_BYTES_MAX, SEGMENT_EVENTS_MAX
-from topics.spark.jobs.connection import Connection
+from topics.spark.errors import Conflict
 from topics.spark.jobs.epochs import require_staging, write_epochs
 from topics.spark.jobs.frozen import default_id, freeze
-from topics.spark.jobs.job import EXIT_DATA_LOSS, Conflict, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job import EXIT_DATA_LOSS, Report, ReportProgress, WaveDone
+from topics.spark.jobs.job_options import RestoreOptions
 from topics.spark.jobs.marks import ORIGIN, marked, source_mark
-from topics.spark.jobs.restore_directory import ChunkToWrite, DirectoryBuilder, write_chunk
-from topics.spark.jobs.restore_source import SCHEMA, Chunk, LakeSource, PathSource, Source, reader_of
-from topics.spark.jobs.spread import core_count, spread
-from topics.spark.options import BadOption
+from topics.spark.jobs.restore_directory import ChunkDone, ChunkToWrite, DirectoryBuilder, write_chunk
+from topics.spark.jobs.restore_source import SCHEMA, LakeSource, PathSource, RestoreChunk, Source, reader_of
+from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.schemas import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """From `lake` or `path`, to `target` or `into_dir`. Seqs are inclusive; by default all that there is.
-
-    `topic` may be left out where there is only one. `epoch` is an instance of the topic in a lake; by default the last.
-    """
-
-    lake: str | None = None
-    path: str | None = None
-    topic: str | None = None
-    epoch: int | None = None
-    from_seq: int | None = None
-    to_seq: int | None = None
-    target: str | None = None
-    into_dir: str | None = None
-    topic_config: dict[str, Any] = field(default_factory=dict)
-    chunk_bytes: int = 64 * MIB
-    segment_records: int = SEGMENT_EVENTS_MAX
-    segment_bytes: int = SEGMENT_BYTES_MAX
-    id: str | None = None
-    state: str | None = None
-    dry_run: bool = False
-
-
-class Plan(msgspec.Struct, frozen=True):
+class RestorePlan(msgspec.Struct, frozen=True):
     topic: str
     epoch: int
     first_seq: int
     last_seq: int
-    chunks: list[Chunk]
+    chunks: list[RestoreChunk]
 
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
-    if (config.target is None) == (config.into_dir is None):
-        raise BadOption("give a topic to restore to, or a directory to restore into")
-    source = _source(config)
+def run(spark: "SparkSession", options: RestoreOptions, *, report: ReportProgress | None = None) -> Report:
+    source = _source(options)
     gaps = source.gaps()
 
-    def make() -> Plan:
-        chunks = source.chunks(config.chunk_bytes)
-        return Plan(source.topic, source.epoch, source.first_seq, source.last_seq, chunks)
+    def make() -> RestorePlan:
+        chunks = source.chunks(options.chunk_bytes)
+        return RestorePlan(source.topic, source.epoch, source.first_seq, source.last_seq, chunks)
 
-    if config.dry_run:
+    if options.dry_run:
         plan = make()
         done = Report(job="restore", items_skipped=len(plan.chunks))
     else:
-        asked = _asked(config)
-        writer, plan = freeze(config.state, "restore", config.id or default_id(asked), asked, Plan, make)
-        if config.target is not None:
-            done = _into_topic(spark, config, source, plan, writer, config.target, report)
+        asked = _asked(options)
+        writer, plan = freeze(options.state, "restore", options.id or default_id(asked), asked, RestorePlan, make)
+        if options.target is not None:
+            done = _into_topic(spark, options, source, plan, writer, options.target, report)
         else:
-            assert config.into_dir is not None
-            done = _into_directory(spark, config, source, plan, writer, os.path.abspath(config.into_dir), report)
+            assert options.into_dir is not None
+            done = _into_directory(spark, options, source, plan, writer, os.path.abspath(options.into_dir), report)
     detail = {
         "topic": plan.topic,
         "epoch": plan.epoch,
         "seqs": [plan.first_seq, plan.last_seq],
         "chunks": len(plan.chunks),
-        "to": config.target if config.target is not None else config.into_dir,
+        "to": options.target if options.target is not None else options.into_dir,
     }
     return replace(
         done,
@@ -99,22 +72,21 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
     )
 
 
-def _source(config: Config) -> Source:
-    if (config.lake is None) == (config.path is None):
-        raise BadOption("give a lake, or a path with segments: it says what to restore from")
-    if config.path is not None:
-        return PathSource(config.path, config.topic, from_seq=config.from_seq, to_seq=config.to_seq)
-    assert config.lake is not None
-    if config.topic is None:
-        raise BadOption("name the topic of the lake that is to be restored")
-    return LakeSource(config.lake, config.topic, epoch=config.epoch, from_seq=config.from_seq, to_seq=config.to_seq)
+def _source(options: RestoreOptions) -> Source:
+    if options.path is not None:
+        return PathSource(options.path, options.topic, from_seq=options.from_seq, to_seq=options.to_seq)
+    assert options.lake is not None
+    assert options.topic is not None
+    return LakeSource(
+        options.lake, options.topic, epoch=options.epoch, from_seq=options.from_seq, to_seq=options.to_seq
+    )
 
 
-def _asked(config: Config) -> dict[str, Any]:
+def _asked(options: RestoreOptions) -> dict[str, Any]:
     """What makes two restores the same one."""
     names = ("lake", "path", "topic", "epoch", "from_seq", "to_seq", "target", "into_dir", "chunk_bytes")
-    server = {"endpoint": config.address()} if config.target is not None else {}
-    return {**server, **{name: getattr(config, name) for name in names}}
+    server = {"endpoint": options.address()} if options.target is not None else {}
+    return {**server, **{name: getattr(options, name) for name in names}}
 
 
 # Into a topic.
@@ -122,27 +94,27 @@ def _asked(config: Config) -> dict[str, Any]:
 
 def _into_topic(
     spark: "SparkSession",
-    config: Config,
+    options: RestoreOptions,
     source: Source,
-    plan: Plan,
+    plan: RestorePlan,
     writer: str,
     target: str,
     report: ReportProgress | None,
 ) -> Report:
-    with config.client() as client:
+    with options.client() as client:
         require_staging(client)
         _require_new(client, target, writer)
-    options = {"createTopic": "true"}
-    if config.topic_config:
-        options["topicConfig"] = msgspec.json.encode(config.topic_config).decode()
+    write_options = {"createTopic": "true"}
+    if options.topic_config:
+        write_options["topicConfig"] = msgspec.json.encode(options.topic_config).decode()
     return write_epochs(
         "restore",
         plan.chunks,
         lambda chunk: _rows(spark, source, chunk),
-        connection=config,
+        connection=options,
         writer=writer,
         topic=target,
-        options=options,
+        options=write_options,
         weigh=lambda chunk: chunk.bytes,
         report=report,
     )
@@ -158,7 +130,7 @@ def _require_new(client: Client, target: str, writer: str) -> None:
         raise Conflict(f'topic "{target}" has records already; restore to a new topic, then move readers to it')
 
 
-def _rows(spark: "SparkSession", source: Source, chunk: Chunk) -> "DataFrame":
+def _rows(spark: "SparkSession", source: Source, chunk: RestoreChunk) -> "DataFrame":
     from pyspark.sql.functions import col
 
     pieces = source.pieces(chunk)
@@ -176,9 +148,9 @@ def _rows(spark: "SparkSession", source: Source, chunk: Chunk) -> "DataFrame":
 
 def _into_directory(
     spark: "SparkSession",
-    config: Config,
+    options: RestoreOptions,
     source: Source,
-    plan: Plan,
+    plan: RestorePlan,
     writer: str,
     directory: str,
     report: ReportProgress | None,
@@ -191,26 +163,30 @@ def _into_directory(
     try:
         left = [chunk for chunk in plan.chunks if builder.done(chunk) is None]
 
-        def write(wave: Sequence[Chunk]) -> WaveDone:
-            tasks = [
-                ChunkToWrite(
-                    builder.root, chunk, tuple(source.pieces(chunk)), config.segment_records, config.segment_bytes
-                )
-                for chunk in wave
-            ]
-            done = spread(spark, tasks, write_chunk)
+        def tasks_of(chunks: Sequence[RestoreChunk]) -> list[ChunkToWrite]:
+            bounds = (options.segment_records, options.segment_bytes)
+            return [ChunkToWrite(builder.root, chunk, tuple(source.pieces(chunk)), *bounds) for chunk in chunks]
+
+        def collect(_: Sequence[RestoreChunk], done: Sequence[ChunkDone]) -> WaveDone:
             data_bytes = sum(segment.data_bytes for each in done for segment in each.segments)
             return WaveDone(sum(each.records for each in done), data_bytes)
 
-        moved = run_waves(
-            "restore", left, write, cores=core_count(spark), weigh=lambda chunk: chunk.bytes, report=report
+        moved = spread_waves(
+            "restore",
+            left,
+            write_chunk,
+            executors=SparkExecutors(spark),
+            prepare=tasks_of,
+            collect=collect,
+            weigh=lambda chunk: chunk.bytes,
+            report=report,
         )
         builder.finish(
             plan.chunks,
             name=plan.topic,
             epoch=plan.epoch,
             first_seq=plan.first_seq,
-            config=config.topic_config,
+            config=options.topic_config,
             writer=writer,
         )
     finally:

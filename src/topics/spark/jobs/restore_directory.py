@@ -19,8 +19,8 @@ from topics.formats import envelope
 from topics.formats.records import RecordBatch
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition, encode_topic
 from topics.formats.wal_frame import encode_appends
-from topics.spark.jobs.job import Conflict
-from topics.spark.jobs.restore_source import Chunk, Piece
+from topics.spark.errors import Conflict
+from topics.spark.jobs.restore_source import Piece, RestoreChunk
 from topics.storage import layout
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
 from topics.storage.removal import remove_tree
@@ -45,7 +45,7 @@ class ChunkToWrite:
     """What a task gets."""
 
     root: str
-    chunk: Chunk
+    chunk: RestoreChunk
     pieces: tuple[Piece, ...]
     events_max: int
     bytes_max: int
@@ -73,7 +73,7 @@ def write_chunk(task: ChunkToWrite) -> ChunkDone:
     return done
 
 
-def _clear(fs: Fs, directory: str, chunk: Chunk) -> None:
+def _clear(fs: Fs, directory: str, chunk: RestoreChunk) -> None:
     if not fs.exists(directory):
         return
     for name in fs.listdir(directory):
@@ -97,7 +97,7 @@ def _bodies(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield encode_appends(TOPIC_ID, seq, ts, record, durable=True)[1][0]
 
 
-def _note_path(root: str, chunk: Chunk) -> str:
+def _note_path(root: str, chunk: RestoreChunk) -> str:
     return f"{root}/{_NOTES}/{chunk.first_seq}-{chunk.last_seq}.json"
 
 
@@ -142,14 +142,21 @@ class DirectoryBuilder:
         if self._lock is not None:
             self._lock.release()
 
-    def done(self, chunk: Chunk) -> ChunkDone | None:
+    def done(self, chunk: RestoreChunk) -> ChunkDone | None:
         path = _note_path(self.root, chunk)
         if not self._fs.exists(path):
             return None
         return msgspec.json.decode(read_file(self._fs, path), type=ChunkDone)
 
     def finish(
-        self, chunks: Sequence[Chunk], *, name: str, epoch: int, first_seq: int, config: dict[str, Any], writer: str
+        self,
+        chunks: Sequence[RestoreChunk],
+        *,
+        name: str,
+        epoch: int,
+        first_seq: int,
+        config: dict[str, Any],
+        writer: str,
     ) -> None:
         """Describes the topic, and gives the folder its name."""
         fs = self._fs

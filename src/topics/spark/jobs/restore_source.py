@@ -14,12 +14,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.formats.columnar import COLUMNS, schema
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.lake.files import file_batches, store_at
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile
 from topics.spark.loss import find_gaps
 from topics.spark.manifest import Manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.locate import read_partition
 from topics.spark.read.offline import take_manifests
 from topics.spark.read.plan import Partition, choose_cuts, cut_partitions, range_bytes
@@ -28,7 +29,7 @@ SCHEMA: Final = schema(COLUMNS)
 PIECE_BYTES: Final = 16 * MIB
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class RestoreChunk(msgspec.Struct, frozen=True):
     """Seqs, both included, and about how many bytes they are."""
 
     first_seq: int
@@ -49,25 +50,25 @@ class Source(Protocol):
     first_seq: int
     last_seq: int
 
-    def chunks(self, chunk_bytes: int) -> list[Chunk]: ...
+    def chunks(self, chunk_bytes: int) -> list[RestoreChunk]: ...
 
-    def pieces(self, chunk: Chunk) -> Sequence[Piece]: ...
+    def pieces(self, chunk: RestoreChunk) -> Sequence[Piece]: ...
 
     def gaps(self) -> list[dict[str, object]]:
         """What is known to be missing in the range."""
         ...
 
 
-def _chunked(spans: Sequence[Chunk], chunk_bytes: int, last_seq: int) -> list[Chunk]:
+def _chunked(spans: Sequence[RestoreChunk], chunk_bytes: int, last_seq: int) -> list[RestoreChunk]:
     """Neighbours together up to so many bytes, without seqs between two chunks."""
-    chunks: list[Chunk] = []
+    chunks: list[RestoreChunk] = []
     for span in spans:
         if chunks and chunks[-1].bytes + span.bytes <= chunk_bytes:
-            chunks[-1] = Chunk(chunks[-1].first_seq, span.last_seq, chunks[-1].bytes + span.bytes)
+            chunks[-1] = RestoreChunk(chunks[-1].first_seq, span.last_seq, chunks[-1].bytes + span.bytes)
         else:
             chunks.append(span)
     ends = [chunk.first_seq - 1 for chunk in chunks[1:]] + [last_seq]
-    return [Chunk(chunk.first_seq, end, chunk.bytes) for chunk, end in zip(chunks, ends, strict=True)]
+    return [RestoreChunk(chunk.first_seq, end, chunk.bytes) for chunk, end in zip(chunks, ends, strict=True)]
 
 
 # A lake.
@@ -133,9 +134,9 @@ class LakeSource:
             end_seq = max(end_seq, file.last_seq or 0)
         return groups
 
-    def chunks(self, chunk_bytes: int) -> list[Chunk]:
+    def chunks(self, chunk_bytes: int) -> list[RestoreChunk]:
         spans = [
-            Chunk(
+            RestoreChunk(
                 max(group[0].first_seq, self.first_seq),
                 min(max(file.last_seq or 0 for file in group), self.last_seq),
                 sum(file.bytes for file in group),
@@ -144,7 +145,7 @@ class LakeSource:
         ]
         return _chunked(spans, chunk_bytes, self.last_seq)
 
-    def pieces(self, chunk: Chunk) -> Sequence[Piece]:
+    def pieces(self, chunk: RestoreChunk) -> Sequence[Piece]:
         return [
             _LakePiece(self._address, tuple(file.name for file in group), chunk.first_seq, chunk.last_seq)
             for group in self._groups(chunk.first_seq, chunk.last_seq)
@@ -198,18 +199,19 @@ class PathSource:
     def _range(self) -> tuple[int, int]:
         return max(self.first_seq, self._manifest.first_seq), min(self.last_seq, self._manifest.head_seq)
 
-    def chunks(self, chunk_bytes: int) -> list[Chunk]:
+    def chunks(self, chunk_bytes: int) -> list[RestoreChunk]:
         first_seq, last_seq = self._range
         cuts = self._cuts(first_seq, last_seq, chunk_bytes)
         starts = [first_seq, *(cut + 1 for cut in cuts)]
         return [
-            Chunk(start, cut, range_bytes(self._manifest, start, cut)) for start, cut in zip(starts, cuts, strict=False)
+            RestoreChunk(start, cut, range_bytes(self._manifest, start, cut))
+            for start, cut in zip(starts, cuts, strict=False)
         ]
 
     def _cuts(self, first_seq: int, last_seq: int, size_bytes: int) -> list[int]:
         return choose_cuts(self._manifest, first_seq, last_seq, replace(self._options, partition_bytes=size_bytes))
 
-    def pieces(self, chunk: Chunk) -> Sequence[Piece]:
+    def pieces(self, chunk: RestoreChunk) -> Sequence[Piece]:
         cuts = self._cuts(chunk.first_seq, chunk.last_seq, PIECE_BYTES)
         partitions = cut_partitions(self._manifest, chunk.first_seq, cuts)
         return [_PathPiece(partition, self._options) for partition in partitions]

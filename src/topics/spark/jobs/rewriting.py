@@ -1,41 +1,48 @@
-"""What the jobs share that write segments again: which ones, their bytes, and the exchange through the server.
+"""The frame of jobs that write files of segments again: which segments, their bytes, the exchange, the report.
 
-A pair of files is laid into the folder `staging` of the data directory, synced, under a name that its content gives;
-then the server is asked to exchange it (`POST /v0/admin/segments/replace`). It looks at every frame itself, and keeps
-deletes that came meanwhile. So a job that is killed leaves at most files that nobody uses, and a second run lays the
-same ones again. Files that were not taken are removed.
+A job puts a new pair of files into the folder `staging` of the data directory, synced, under a name that follows from
+the segment. Then it asks the server to exchange the pair (`POST /v0/admin/segments/replace`). The server checks every
+frame, and keeps deletes that came meanwhile. A pair that the server refuses is removed. A job that is killed leaves at
+most unused files in `staging`, and the next run writes the same files again.
 
-Nothing is pinned: a pinned segment is not exchanged.
+No segment is pinned, because the server does not exchange a pinned one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from topics.client import Client
 from topics.errors import ColdUnavailable, CorruptRecord, NotFound, SegmentBusy, SegmentChanged, TopicNotFound
-from topics.limits import MIB
 from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import EXIT_CONFLICT, EXIT_DATA_LOSS, EXIT_DONE
+from topics.spark.jobs.job import (
+    EXIT_CONFLICT,
+    EXIT_DATA_LOSS,
+    EXIT_DONE,
+    Report,
+    ReportProgress,
+    WaveDone,
+    WavesDone,
+)
+from topics.spark.jobs.spread import Executors, spread_waves, units_of
 from topics.spark.manifest import Segment
-from topics.spark.options import ReadOptions
 from topics.spark.read.segment_files import tier_and_name
 from topics.spark.read.source import take_manifests
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic
 from topics.storage.stores import open_store, path_of_address, read_store_id
 
-# A task of Spark costs about 0.1 s, so small files go together.
-UNIT_BYTES: Final = 64 * MIB
-UNIT_FILES: Final = 200
-
 Status = Literal["done", "same", "changed", "busy", "damaged"]
 
-Task = TypeVar("Task")
-Unit = tuple[Task, ...]
-Spread = Callable[[Sequence[Unit[Task]], Callable[[Unit[Task]], "list[Outcome]"]], "list[list[Outcome]]"]
+
+class Sized(Protocol):
+    @property
+    def size_bytes(self) -> int: ...
 
 
-class SegmentTask(NamedTuple):
+Item = TypeVar("Item", bound=Sized)
+
+
+class ServedSegment(NamedTuple):
     """A sealed segment in the data directory of a server."""
 
     topic: str
@@ -44,6 +51,10 @@ class SegmentTask(NamedTuple):
     store_id: str
     segment: Segment
     connection: Connection
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segment.data_len
 
     @property
     def root(self) -> str:
@@ -57,7 +68,7 @@ class SegmentTask(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one file. `changed` and `busy`: somebody else was faster, a later run has another look."""
+    """What became of one file. `changed` and `busy`: another program works on it, and a later run looks again."""
 
     status: Status
     file: str
@@ -69,62 +80,87 @@ class Outcome(NamedTuple):
         return {"problem": self.status, "file": self.file, "message": self.message}
 
 
-def exit_code_of(outcomes: Iterable[Outcome]) -> int:
-    statuses = {outcome.status for outcome in outcomes}
-    if "damaged" in statuses:
-        return EXIT_DATA_LOSS
-    return EXIT_CONFLICT if statuses & {"changed", "busy"} else EXIT_DONE
+class Rewritten(NamedTuple):
+    """What became of all files."""
+
+    outcomes: list[Outcome]
+    done: WavesDone
+
+    @property
+    def written(self) -> list[str]:
+        return [outcome.file for outcome in self.outcomes if outcome.status == "done"]
+
+    def report(self, job: str, *, items_done: int, items_skipped: int, detail: dict[str, Any] | None = None) -> Report:
+        """Exit code 3 for damage, 4 when a file was changed or busy."""
+        statuses = {outcome.status for outcome in self.outcomes}
+        exit_code = EXIT_CONFLICT if statuses & {"changed", "busy"} else EXIT_DONE
+        return Report(
+            job=job,
+            records=self.done.records,
+            bytes=self.done.bytes,
+            seconds=self.done.seconds,
+            items_done=items_done,
+            items_skipped=items_skipped,
+            findings=tuple(outcome.finding() for outcome in self.outcomes if outcome.status not in {"done", "same"}),
+            exit_code=EXIT_DATA_LOSS if "damaged" in statuses else exit_code,
+            detail=detail or {},
+        )
 
 
-def sealed_segments(connection: Connection, topics: tuple[str, ...]) -> list[SegmentTask]:
-    """Those that the server would exchange, of these topics, or of all."""
+def sealed_segments(connection: Connection, topics: tuple[str, ...]) -> list[ServedSegment]:
+    """The segments of these topics, or of all topics, that the server would exchange."""
     resolved = connection.resolved()
-    options = ReadOptions(
-        endpoint=resolved.endpoint,
-        token=resolved.token,
-        token_env=resolved.token_env,
-        token_file=resolved.token_file,
-        subscribe=topics,
-        subscribe_pattern=None if topics else ".*",
-        pin_ms=0,
-    )
     return [
-        SegmentTask(manifest.topic, manifest.topic_id, manifest.epoch, manifest.store_id, segment, resolved)
-        for manifest in take_manifests(options)
+        ServedSegment(manifest.topic, manifest.topic_id, manifest.epoch, manifest.store_id, segment, resolved)
+        for manifest in take_manifests(connection.read_options(topics, pin_ms=0))
         for segment in manifest.segments
         if segment.sealed and segment.tier == "hot" and segment.digest
     ]
 
 
-def units_of(tasks: Sequence[Task], weigh: Callable[[Task], int]) -> list[Unit[Task]]:
-    """Neighbours together, up to about 64 MiB."""
-    units: list[Unit[Task]] = []
-    group: list[Task] = []
-    size_bytes = 0
-    for task in tasks:
-        if group and (size_bytes + weigh(task) > UNIT_BYTES or len(group) == UNIT_FILES):
-            units.append(tuple(group))
-            group, size_bytes = [], 0
-        group.append(task)
-        size_bytes += weigh(task)
-    return [*units, tuple(group)] if group else units
+def rewrite(
+    job: str,
+    items: Sequence[Item],
+    work: Callable[[tuple[Item, ...]], list[Outcome]],
+    *,
+    executors: Executors,
+    report: ReportProgress | None,
+) -> Rewritten:
+    """Does `work` for units of items on the executors."""
+    outcomes: list[Outcome] = []
+
+    def collect(_: Sequence[tuple[Item, ...]], found: Sequence[list[Outcome]]) -> WaveDone:
+        of_wave = [outcome for each in found for outcome in each]
+        outcomes.extend(of_wave)
+        return WaveDone(sum(outcome.records for outcome in of_wave), sum(outcome.bytes for outcome in of_wave))
+
+    done = spread_waves(
+        job,
+        units_of(items, lambda item: item.size_bytes),
+        work,
+        executors=executors,
+        collect=collect,
+        weigh=lambda unit: sum(item.size_bytes for item in unit),
+        report=report,
+    )
+    return Rewritten(outcomes, done)
 
 
 # On an executor.
 
 
-def read_segment(fs: Fs, task: SegmentTask) -> bytes | None:
-    """The `.data`; None when it is another one by now. Raises `ColdUnavailable` when the files are not here."""
-    if read_store_id(open_store(task.root, fs)) != task.store_id:
+def read_segment(fs: Fs, served: ServedSegment) -> bytes | None:
+    """The `.data`; None when the file has changed. Raises `ColdUnavailable` when this machine has not the files."""
+    if read_store_id(open_store(served.root, fs)) != served.store_id:
         raise ColdUnavailable(
-            f"{task.root} is not the server's data directory as an executor sees it: run the job where it is, or mount "
-            "it at the same path"
+            f"{served.root} is not the server's data directory as an executor sees it: run the job where it is, or "
+            "mount it at the same path"
         )
     try:
-        data = read_file(fs, task.path("data"))
+        data = read_file(fs, served.path("data"))
     except FileNotFoundError:
         return None
-    return data if len(data) == task.segment.data_len else None
+    return data if len(data) == served.segment.data_len else None
 
 
 def read_if_there(fs: Fs, path: str) -> bytes:
@@ -134,11 +170,11 @@ def read_if_there(fs: Fs, path: str) -> bytes:
         return b""
 
 
-def exchange(client: Client, task: SegmentTask, job: str, data: bytes, idx: bytes) -> Outcome:
-    """Offers the pair. What was not taken is removed again."""
+def exchange(client: Client, served: ServedSegment, job: str, data: bytes, idx: bytes) -> Outcome:
+    """Offers the pair to the server. A pair that the server refuses is removed."""
     fs = RealFs()
-    staging = layout.staging_directory(task.root)
-    stem = f"{job}-{layout.topic_name(task.topic_id)}-{task.segment.first_seq}-{task.segment.digest[:8]}"
+    staging = layout.staging_directory(served.root)
+    stem = f"{job}-{layout.topic_name(served.topic_id)}-{served.segment.first_seq}-{served.segment.digest[:8]}"
     names = (f"{stem}.data", f"{stem}.idx")
     fs.makedirs(staging)
     for name, content in zip(names, (data, idx), strict=True):
@@ -146,14 +182,14 @@ def exchange(client: Client, task: SegmentTask, job: str, data: bytes, idx: byte
     status: Status
     try:
         replaced = client.replace_segment(
-            topic_id=task.topic_id,
-            epoch=task.epoch,
-            first_seq=task.segment.first_seq,
-            expect_digest=task.segment.digest,
+            topic_id=served.topic_id,
+            epoch=served.epoch,
+            first_seq=served.segment.first_seq,
+            expect_digest=served.segment.digest,
             data=names[0],
             idx=names[1],
         )
-        return Outcome("done", task.path("data"), replaced.removed, task.segment.data_len - replaced.data_len)
+        return Outcome("done", served.path("data"), replaced.removed, served.segment.data_len - replaced.data_len)
     except (SegmentChanged, TopicNotFound, NotFound) as error:
         status, message = "changed", error.message
     except SegmentBusy as error:
@@ -165,4 +201,4 @@ def exchange(client: Client, task: SegmentTask, job: str, data: bytes, idx: byte
             fs.unlink(f"{staging}/{name}")
         except FileNotFoundError:
             continue
-    return Outcome(status, task.path("data"), message=message)
+    return Outcome(status, served.path("data"), message=message)

@@ -15,14 +15,15 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.errors import TopicsError
+from topics.spark.errors import BadOption
 from topics.spark.jobs.frozen import STATE_DEFAULT
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FAILED, Report
-from topics.spark.options import ENDPOINT_VARIABLE, BadOption
+from topics.spark.jobs.job_options import RunOptions
+from topics.spark.option_values import ENDPOINT_VARIABLE
 from topics.storage.fs import Fs, RealFs, read_file
 
 if TYPE_CHECKING:
@@ -37,31 +38,18 @@ _LAST_STATES: Final = frozenset({"COMPLETED", "FAILED", "SKIPPED", "STOPPED", "E
 _LINES_KEPT: Final = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """`spec` is the file, or the folder that it is in. `state` has the catalog; by default it is below that folder."""
-
-    spec: str
-    remote: str | None = None
-    conf: dict[str, str] = field(default_factory=dict)
-    endpoint: str | None = None
-    full_refresh: bool = False
-    state: str | None = None
-    dry_run: bool = False
-
-
-def run(spark: "SparkSession | None", config: Config, *, tell: Callable[[str], None] | None = None) -> Report:
+def run(spark: "SparkSession | None", options: RunOptions, *, tell: Callable[[str], None] | None = None) -> Report:
     """A pipeline makes a session of its own, so none is needed. `tell` gets one line for each flow that ends.
 
     Raises `BadOption` for a project that cannot run.
     """
     del spark
     fs = RealFs()
-    spec = find_spec(fs, os.path.abspath(config.spec))
+    spec = find_spec(fs, os.path.abspath(options.spec))
     check_project(fs, os.path.dirname(spec))
-    conf = {**_own_conf(fs, spec, config), **config.conf}
+    conf = {**_own_conf(fs, spec, options), **options.conf}
     started_s = monotonic()
-    flows, ending, last_lines = _follow(command_line(spec, config, conf), _environment(config, conf), tell)
+    flows, ending, last_lines = _follow(command_line(spec, options, conf), _environment(options, conf), tell)
     if ending != 0:
         raise TopicsError(f"the pipeline failed with exit code {ending}: {_reason(last_lines)}")
     failed = [name for name, state in flows.items() if state == "FAILED"]
@@ -113,9 +101,9 @@ def _python_files(fs: Fs, folder: str) -> Iterator[str]:
                 continue
 
 
-def _own_conf(fs: Fs, spec: str, config: Config) -> dict[str, str]:
+def _own_conf(fs: Fs, spec: str, options: RunOptions) -> dict[str, str]:
     """What we set unless told otherwise. A Connect server has its own, and takes no others."""
-    if config.remote is not None:
+    if options.remote is not None:
         return {}
     conf = {
         "spark.ui.enabled": "false",
@@ -124,9 +112,9 @@ def _own_conf(fs: Fs, spec: str, config: Config) -> dict[str, str]:
         # The session's own server is for nobody else; by default it listens everywhere.
         "spark.connect.grpc.binding.address": "127.0.0.1",
     }
-    if _has_catalog(config.conf) or _has_catalog(_configuration(fs, spec)):
+    if _has_catalog(options.conf) or _has_catalog(_configuration(fs, spec)):
         return conf
-    state = os.path.abspath(config.state or f"{os.path.dirname(spec)}/{STATE_DEFAULT}")
+    state = os.path.abspath(options.state or f"{os.path.dirname(spec)}/{STATE_DEFAULT}")
     fs.makedirs(state)
     database = f"jdbc:derby:;databaseName={state}/metastore_db;create=true"
     return {
@@ -157,14 +145,14 @@ def _configuration(fs: Fs, spec: str) -> dict[str, Any]:
     return dict(found)
 
 
-def command_line(spec: str, config: Config, conf: dict[str, str]) -> list[str]:
+def command_line(spec: str, options: RunOptions, conf: dict[str, str]) -> list[str]:
     import pyspark
 
-    command = [f"{os.path.dirname(pyspark.__file__)}/bin/spark-pipelines", "dry-run" if config.dry_run else "run"]
-    if config.remote is not None:
-        command += ["--remote", config.remote, *_conf_flags(conf)]
+    command = [f"{os.path.dirname(pyspark.__file__)}/bin/spark-pipelines", "dry-run" if options.dry_run else "run"]
+    if options.remote is not None:
+        command += ["--remote", options.remote, *_conf_flags(conf)]
     command += ["--spec", spec]
-    if config.full_refresh and not config.dry_run:
+    if options.full_refresh and not options.dry_run:
         command.append("--full-refresh-all")
     return command
 
@@ -173,15 +161,15 @@ def _conf_flags(conf: dict[str, str]) -> list[str]:
     return [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
 
 
-def _environment(config: Config, conf: dict[str, str]) -> dict[str, str]:
+def _environment(options: RunOptions, conf: dict[str, str]) -> dict[str, str]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    if config.remote is None:
+    if options.remote is None:
         # Not as flags of the command: it hands them on in groups, of which Python reads the last one only.
         given = shlex.join([*_conf_flags(conf), "pyspark-shell"])
         environment["PYSPARK_SUBMIT_ARGS"] = given
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
-    if config.endpoint is not None:
-        environment[ENDPOINT_VARIABLE] = config.endpoint
+    if options.endpoint is not None:
+        environment[ENDPOINT_VARIABLE] = options.endpoint
     return environment
 
 

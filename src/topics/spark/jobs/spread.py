@@ -1,19 +1,28 @@
-"""Runs a function of ours on the executors, one task for each item.
+"""The frame of jobs whose work is done by tasks: small items go together, waves of tasks, results on the driver.
 
-Only public calls that Spark Connect has, too: a range with as many partitions as items, and `mapInArrow` over it. The
-items travel inside the function, so a call is meant for one wave of them.
+A job plans its items, says what a task does with one of them (`work`) and what the driver does with the results of a
+wave (`collect`), which is where a wave is committed. Where tasks run is for the `Executors` to say.
+
+On Spark a task is a row: a range with as many partitions as items, and `mapInArrow` over it. Spark Connect has these
+calls, too. The items travel inside the function, so that one call is meant for one wave.
 """
 
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from topics.errors import TopicsError
+from topics.limits import MIB
+from topics.spark.jobs.job import ReportProgress, WaveDone, WavesDone, run_waves
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
+
+# A task of Spark costs about 0.1 s, so that small files go together.
+UNIT_BYTES: Final = 64 * MIB
+UNIT_FILES: Final = 200
 
 # A line of a Python traceback.
 _OUR_ERROR: Final = re.compile(r"(?P<kind>topics\.[a-z_.]+\.[A-Z]\w*): (?P<message>.+)")
@@ -23,22 +32,84 @@ Result = TypeVar("Result")
 
 
 class TaskFailed(TopicsError):
-    """A task failed on its executor, also when it was tried again. The message is what it said last."""
+    """A task failed on its executor, also when it was tried again. The message is the last thing that it said."""
+
+
+class Executors(Protocol):
+    """Where tasks run."""
+
+    def spread(self, items: Sequence[Item], work: Callable[[Item], Result]) -> Sequence[Result]:
+        """`[work(item) for item in items]`, one task for each item."""
+        ...
+
+    def core_count(self) -> int: ...
+
+
+class SparkExecutors:
+    """The executors of a Spark session."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    def spread(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
+        return spread(self._spark, items, work)
+
+    def core_count(self) -> int:
+        return core_count(self._spark)
+
+
+def spread_waves(
+    job: str,
+    items: Sequence[Item],
+    work: Callable[[Any], Result],
+    *,
+    executors: Executors,
+    collect: Callable[[Sequence[Item], Sequence[Result]], WaveDone],
+    prepare: Callable[[Sequence[Item]], Sequence[Any]] | None = None,
+    weigh: Callable[[Item], int] | None = None,
+    report: ReportProgress | None = None,
+) -> WavesDone:
+    """Does `work` for every item on the executors, and `collect` on the driver after each wave.
+
+    `prepare` is called on the driver with the items of a wave, and returns what its tasks are given instead.
+    """
+
+    def wave(items: Sequence[Item]) -> WaveDone:
+        given = items if prepare is None else prepare(items)
+        return collect(items, executors.spread(given, work))
+
+    # To count the cores is a query.
+    cores = executors.core_count() if items else 1
+    return run_waves(job, items, wave, cores=cores, weigh=weigh, report=report)
+
+
+def units_of(items: Sequence[Item], weigh: Callable[[Item], int]) -> list[tuple[Item, ...]]:
+    """Neighbours together, up to about 64 MiB."""
+    units: list[tuple[Item, ...]] = []
+    unit: list[Item] = []
+    size_bytes = 0
+    for item in items:
+        if unit and (size_bytes + weigh(item) > UNIT_BYTES or len(unit) == UNIT_FILES):
+            units.append(tuple(unit))
+            unit, size_bytes = [], 0
+        unit.append(item)
+        size_bytes += weigh(item)
+    return [*units, tuple(unit)] if unit else units
 
 
 def spread(spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
     """`[work(item) for item in items]`, on the executors.
 
-    The function must be importable there, or a closure; items and results are pickled. An error of ours that is not
-    worth a retry is raised here as it is. Any other fails its task, which Spark may try again, and in the end comes
-    out as `TaskFailed`.
+    The function must be importable on the executors, or a closure; items and results are pickled. An error of ours
+    that is not worth a retry is raised here as it is. Any other error fails its task, which Spark may try again; if all
+    attempts fail, `TaskFailed` is raised.
     """
     if not items:
         return []
     from pyspark.errors import PySparkException
 
     count = len(items)
-    # Pickled here, so that a class of ours is unpickled by the task alone, after its module is imported.
+    # Pickled here, so that only the task unpickles a class of ours, after its module is imported.
     pickled = [pickle.dumps(item) for item in items]
     tasks = spark.range(0, count, 1, count).mapInArrow(_task(pickled, work), "id bigint, is_error boolean, body binary")
     try:
@@ -74,16 +145,16 @@ def _task(pickled: list[bytes], work: Callable[[Any], Any]) -> "Callable[[Iterat
 
 
 def core_count(spark: "SparkSession") -> int:
-    """How many tasks run at the same time. Asked of a query, as Connect has no context to ask."""
+    """How many tasks run at the same time. A query finds out, because Spark Connect has no context to ask."""
     from pyspark.sql.functions import spark_partition_id
 
     return spark.range(1 << 16).select(spark_partition_id()).distinct().count()
 
 
 def task_failure(error: Exception) -> TaskFailed:
-    """What is left of an error that came through Spark: the last thing that Python said, or the first of Spark.
+    """An error that came through Spark: with the last line that Python said, or else the first line of Spark.
 
-    An error of ours that came from a task or a data source keeps the name of its class, as `kind` of the detail.
+    Of an error of ours from a task or a data source the name of its class is kept, as `kind` of the detail.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:

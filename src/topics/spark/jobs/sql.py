@@ -8,16 +8,15 @@ the chain of manifests keeps the same promise, into files Spark's own log of the
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from topics.spark.jobs.connection import Connection
+from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Interrupted, Progress, Report, ReportProgress, interrupts_held_back
+from topics.spark.jobs.job_options import SqlOptions
 from topics.spark.jobs.lake_write import write_lake
-from topics.spark.jobs.targets import LAKE, TOPIC, Mode, Target, parse_target, topic_options, write_rows
+from topics.spark.jobs.targets import LAKE, TOPIC, Target, parse_target, topic_options, write_rows
 from topics.spark.lake import lake
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,37 +35,17 @@ _SELECT: Final = re.compile(
 _LOOK_S: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """`inputs` are (view, what), such as ("orders", "topic:orders"); `into` is such a what, or None: rows are shown."""
-
-    query: str
-    inputs: tuple[tuple[str, str], ...] = ()
-    # Options of the reads, by view.
-    input_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    into: str | None = None
-    # `availableNow`, or how often a batch is made, such as `5s`. None: once, without a checkpoint.
-    trigger: str | None = None
-    checkpoint: str | None = None
-    # Who writes, and which run of it this is. A stream is known by its checkpoint, and counts by itself.
-    writer_id: str | None = None
-    epoch: int = 0
-    create_topic: bool = False
-    mode: Mode = "errorifexists"
-    rows_shown: int = 100
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: SqlOptions, *, report: ReportProgress | None = None) -> Report:
     """`detail["rows"]` has the rows, as JSON text, when they go nowhere else."""
     started_s = monotonic()
-    target = None if config.into is None else parse_target(config.into)
-    _check(config, target)
-    rows = _select(spark, config)
-    if config.trigger is not None:
+    target = None if options.into is None else parse_target(options.into)
+    _check(options, target)
+    rows = _select(spark, options)
+    if options.trigger is not None:
         assert target is not None
-        return _run_stream(rows, config, target, report, started_s)
+        return _run_stream(rows, options, target, report, started_s)
     if target is None:
-        shown = list(_shown(rows, config.rows_shown))
+        shown = list(_shown(rows, options.rows_shown))
         return Report(
             job="sql",
             records=len(shown),
@@ -77,11 +56,11 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
     written = write_rows(
         rows,
         target,
-        connection=config,
-        writer=config.writer_id,
-        epoch=config.epoch,
-        creates=config.create_topic,
-        mode=config.mode,
+        connection=options,
+        writer=options.writer_id,
+        epoch=options.epoch,
+        creates=options.create_topic,
+        mode=options.mode,
     )
     return Report(
         job="sql",
@@ -89,56 +68,58 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
         seconds=monotonic() - started_s,
         items_done=int(written is not None),
         items_skipped=int(written is None),
-        detail={"into": config.into},
+        detail={"into": options.into},
     )
 
 
-def _check(config: Config, target: Target | None) -> None:
+def _check(options: SqlOptions, target: Target | None) -> None:
     """Raises `BadOption` before anything is read."""
-    if _SELECT.match(config.query) is None:
+    if _SELECT.match(options.query) is None:
         raise BadOption("the query must be one SELECT; what it finds goes where --into says")
-    names = [name for name, _ in config.inputs]
+    names = [name for name, _ in options.inputs]
     for name in names:
         if _NAME.fullmatch(name) is None:
             raise BadOption(f"{name!r} is no name for an input: take letters, digits and _")
         if names.count(name) > 1:
             raise BadOption(f"there are several inputs {name}")
-    unknown = [name for name in config.input_options if name not in names]
+    unknown = [name for name in options.input_options if name not in names]
     if unknown:
         raise BadOption(f"there is no input {unknown[0]} to have options")
-    if config.trigger is None:
-        if config.checkpoint is not None:
+    if options.trigger is None:
+        if options.checkpoint is not None:
             raise BadOption("--checkpoint goes with --trigger: a query that runs once has none")
         return
     if target is None:
         raise BadOption("a query with --trigger needs --into")
-    if config.checkpoint is None:
+    if options.checkpoint is None:
         raise BadOption("a query with --trigger needs --checkpoint, where it remembers how far it is")
-    if target.kind == LAKE and config.writer_id is None:
+    if target.kind == LAKE and options.writer_id is None:
         raise BadOption("give --writer-id: batches in a lake are known by it")
-    if config.trigger != AVAILABLE_NOW and _INTERVAL.fullmatch(config.trigger) is None:
-        raise BadOption(f"--trigger is {AVAILABLE_NOW} or an interval such as 5s, not {config.trigger!r}")
-    if not any(parse_target(what).kind == TOPIC for _, what in config.inputs):
+    if options.trigger != AVAILABLE_NOW and _INTERVAL.fullmatch(options.trigger) is None:
+        raise BadOption(f"--trigger is {AVAILABLE_NOW} or an interval such as 5s, not {options.trigger!r}")
+    if not any(parse_target(what).kind == TOPIC for _, what in options.inputs):
         raise BadOption("a query with --trigger needs an input topic:NAME, which it follows")
 
 
-def _select(spark: "SparkSession", config: Config) -> "DataFrame":
-    for name, what in config.inputs:
-        options = dict(config.input_options.get(name, {}))
-        _input(spark, parse_target(what), options, config).createOrReplaceTempView(name)
-    return spark.sql(config.query)
+def _select(spark: "SparkSession", options: SqlOptions) -> "DataFrame":
+    for name, what in options.inputs:
+        read_options = dict(options.input_options.get(name, {}))
+        _input(spark, parse_target(what), read_options, options).createOrReplaceTempView(name)
+    return spark.sql(options.query)
 
 
-def _input(spark: "SparkSession", source: Target, options: dict[str, str], config: Config) -> "DataFrame":
+def _input(spark: "SparkSession", source: Target, read_options: dict[str, str], options: SqlOptions) -> "DataFrame":
     if source.kind == TOPIC:
-        reader = spark.read if config.trigger is None else spark.readStream
-        return reader.format("topics").options(**config.options(), subscribe=source.place, **options).load()
+        reader = spark.read if options.trigger is None else spark.readStream
+        return (
+            reader.format("topics").options(**options.format_options(), subscribe=source.place, **read_options).load()
+        )
     if source.kind == LAKE:
-        topics = options.pop("topics", None)
-        if options:
-            raise BadOption(f"a lake has no option {next(iter(options))}, only topics")
+        topics = read_options.pop("topics", None)
+        if read_options:
+            raise BadOption(f"a lake has no option {next(iter(read_options))}, only topics")
         return lake.read(spark, source.place, topics=None if topics is None else topics.split(","))
-    return spark.read.format(source.kind).options(**options).load(source.place)
+    return spark.read.format(source.kind).options(**read_options).load(source.place)
 
 
 def _shown(rows: "DataFrame", count: int) -> Iterator[str]:
@@ -154,23 +135,23 @@ def _shown(rows: "DataFrame", count: int) -> Iterator[str]:
 
 
 def _run_stream(
-    rows: "DataFrame", config: Config, target: Target, report: ReportProgress | None, started_s: float
+    rows: "DataFrame", options: SqlOptions, target: Target, report: ReportProgress | None, started_s: float
 ) -> Report:
     if not rows.isStreaming:
         raise BadOption("the query reads no topic, so that there is nothing to follow; leave --trigger out")
-    assert config.checkpoint is not None
-    writer = _into(rows, config, target).option("checkpointLocation", config.checkpoint)
-    if config.trigger == AVAILABLE_NOW:
+    assert options.checkpoint is not None
+    writer = _into(rows, options, target).option("checkpointLocation", options.checkpoint)
+    if options.trigger == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=_interval(config.trigger or ""))
+        writer = writer.trigger(processingTime=_interval(options.trigger or ""))
     batches, records = _follow(writer.start(), report)
     return Report(
         job="sql",
         records=records,
         seconds=monotonic() - started_s,
         items_done=batches,
-        detail={"into": config.into, "checkpoint": config.checkpoint},
+        detail={"into": options.into, "checkpoint": options.checkpoint},
     )
 
 
@@ -180,14 +161,14 @@ def _interval(text: str) -> str:
     return f"{match[1]} {_UNITS[match[2]]}"
 
 
-def _into(rows: "DataFrame", config: Config, target: Target) -> "DataStreamWriter":
+def _into(rows: "DataFrame", options: SqlOptions, target: Target) -> "DataStreamWriter":
     if target.kind == TOPIC:
-        options = topic_options(config, target.place, creates=config.create_topic)
-        if config.writer_id is not None:
-            options["writerId"] = config.writer_id
-        return rows.writeStream.format("topics").options(**options).outputMode("append")
+        write_options = topic_options(options, target.place, creates=options.create_topic)
+        if options.writer_id is not None:
+            write_options["writerId"] = options.writer_id
+        return rows.writeStream.format("topics").options(**write_options).outputMode("append")
     if target.kind == LAKE:
-        address, lake_writer = target.place, config.writer_id
+        address, lake_writer = target.place, options.writer_id
         assert lake_writer is not None
 
         def write(batch: "DataFrame", number: int) -> None:

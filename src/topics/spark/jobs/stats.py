@@ -6,16 +6,15 @@ records went meanwhile.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from topics.clock import SystemClock
-from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.job import Report, ReportProgress, WaveDone
+from topics.spark.jobs.job_options import StatsOptions
+from topics.spark.jobs.spread import SparkExecutors, spread_waves
 from topics.spark.jobs.stats_page import render_page
 from topics.spark.jobs.stats_summary import COLUMNS, JUMPS_KEPT, Labels, Summary, bucket_for, summarize
 from topics.spark.loss import find_gaps
@@ -36,32 +35,20 @@ FINE_BUCKETS: Final = 2000
 DRAWN_BUCKETS: Final = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """Of which topics, and where the two files go. No topics: all of them. `path`: a directory without a server."""
-
-    # A folder or a bucket; None writes nothing.
-    out: str | None = None
-    topics: tuple[str, ...] = ()
-    path: str | None = None
-    top: int = 15
-    title: str = "Topics"
-
-
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+def run(spark: "SparkSession", options: StatsOptions, *, report: ReportProgress | None = None) -> Report:
     """`detail` has the totals, and where the page is."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    options = _options(config)
-    manifests = sorted(take_manifests(options), key=lambda manifest: manifest.topic)
-    if config.path is not None and config.topics:
-        manifests = [manifest for manifest in manifests if manifest.topic in config.topics]
+    read_options = _read_options(options)
+    manifests = sorted(take_manifests(read_options), key=lambda manifest: manifest.topic)
+    if options.path is not None and options.topics:
+        manifests = [manifest for manifest in manifests if manifest.topic in options.topics]
     now_ms = clock.now_ms()
-    summaries = _summaries(spark, manifests, options, now_ms, report)
-    stats = _document(manifests, summaries, config, now_ms)
+    summaries = _summaries(spark, manifests, read_options, now_ms, report)
+    stats = _document(manifests, summaries, options, now_ms)
     detail: dict[str, Any] = {"totals": stats["totals"]}
-    if config.out is not None:
-        store = open_shared_store(config.out, RealFs())
+    if options.out is not None:
+        store = open_shared_store(options.out, RealFs())
         # Each whole or not at all; a later run replaces them.
         store.put(STATS_JSON, msgspec.json.encode(stats))
         store.put(STATS_HTML, render_page(stats).encode())
@@ -76,20 +63,10 @@ def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None 
     )
 
 
-def _options(config: Config) -> ReadOptions:
-    if config.path is not None:
-        return ReadOptions(path=config.path, columns=COLUMNS, gaps="rows", on_corrupt="rows")
-    return ReadOptions(
-        endpoint=config.address(),
-        token=config.token,
-        token_env=config.token_env,
-        token_file=config.token_file,
-        subscribe=config.topics,
-        subscribe_pattern=None if config.topics else ".*",
-        columns=COLUMNS,
-        gaps="rows",
-        on_corrupt="rows",
-    )
+def _read_options(options: StatsOptions) -> ReadOptions:
+    if options.path is not None:
+        return ReadOptions(path=options.path, columns=COLUMNS, gaps="rows", on_corrupt="rows")
+    return options.read_options(options.topics, columns=COLUMNS, gaps="rows", on_corrupt="rows")
 
 
 def _summaries(
@@ -105,15 +82,13 @@ def _summaries(
     summaries = {manifest.topic: Summary(bucket_ms) for manifest in manifests}
     work = partial(summarize, options=options, bucket_ms=bucket_ms)
 
-    def wave(parts: Sequence[Partition]) -> WaveDone:
-        found = spread(spark, parts, work)
+    def collect(of_wave: Sequence[Partition], found: Sequence[Summary]) -> WaveDone:
         # Partitions are in the order of their seqs.
-        for part, summary in zip(parts, found, strict=True):
-            summaries[part.topic].merge(summary)
+        for partition, summary in zip(of_wave, found, strict=True):
+            summaries[partition.topic].merge(summary)
         return WaveDone(sum(each.records for each in found), sum(each.bytes for each in found))
 
-    if partitions:
-        run_waves("stats", partitions, wave, cores=core_count(spark), report=report)
+    spread_waves("stats", partitions, work, executors=SparkExecutors(spark), collect=collect, report=report)
     return summaries
 
 
@@ -121,7 +96,7 @@ def _summaries(
 
 
 def _document(
-    manifests: Sequence[Manifest], summaries: dict[str, Summary], config: Config, now_ms: int
+    manifests: Sequence[Manifest], summaries: dict[str, Summary], options: StatsOptions, now_ms: int
 ) -> dict[str, Any]:
     whole = Summary(next(iter(summaries.values())).bucket_ms if summaries else 1000)
     for summary in summaries.values():
@@ -137,9 +112,9 @@ def _document(
     tiers = _tiers(segments, whole)
     return {
         "v": 1,
-        "title": config.title,
+        "title": options.title,
         "created_ms": now_ms,
-        "source": config.path or config.address(),
+        "source": options.path or options.address(),
         "totals": {
             "topics": len(manifests),
             "records": whole.records,
@@ -156,8 +131,8 @@ def _document(
         "topics": [_topic(manifest, summaries[manifest.topic]) for manifest in manifests],
         "rate": _rate(summaries),
         "sizes": [{"from": 1 << n, "records": count} for n, count in sorted(whole.records_by_size.items())],
-        "tags": _labels(whole.tags, config.top),
-        "nodes": _labels(whole.nodes, config.top),
+        "tags": _labels(whole.tags, options.top),
+        "nodes": _labels(whole.nodes, options.top),
         "segments": segments,
         "tiers": tiers,
         "gaps": gaps,

@@ -1,17 +1,16 @@
 """Where the rows of a job go: `topic:NAME`, `lake:ADDRESS`, or any format of Spark, such as `parquet:PATH`."""
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from topics.client import Client
+from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging
+from topics.spark.jobs.job_options import WriteMode
 from topics.spark.jobs.lake_write import write_lake
-from topics.spark.options import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-Mode = Literal["errorifexists", "append", "overwrite"]
 
 TOPIC: Final = "topic"
 LAKE: Final = "lake"
@@ -41,7 +40,7 @@ def write_rows(
     writer: str | None,
     epoch: int,
     creates: bool = False,
-    mode: Mode = "errorifexists",
+    mode: WriteMode = "errorifexists",
 ) -> int | None:
     """How many rows were written; None when this epoch of the writer is there already.
 
@@ -84,7 +83,7 @@ def _write_topic(
 
 def topic_options(connection: Connection, topic: str, *, creates: bool, replaces: bool = False) -> dict[str, str]:
     """Of a staged write to a topic."""
-    options = {**connection.options(), "topic": topic, "writeMode": "staged"}
+    options = {**connection.format_options(), "topic": topic, "writeMode": "staged"}
     if creates:
         options["createTopic"] = "true"
     if replaces:
@@ -96,7 +95,7 @@ def _epoch_of(client: Client, writer: str, topic: str) -> int | None:
     return next((done.epoch for done in client.writer(writer).topics if done.topic == topic), None)
 
 
-def _write_files(rows: "DataFrame", target: Target, mode: Mode) -> int:
+def _write_files(rows: "DataFrame", target: Target, mode: WriteMode) -> int:
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit
 

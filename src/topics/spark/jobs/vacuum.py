@@ -8,14 +8,13 @@ is refused unless somebody says that nothing else is running.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from topics.clock import SystemClock
 from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.jobs.job_options import VacuumOptions
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import DATA, GAPS
-from topics.spark.options import BadOption
 from topics.storage.shared_stores import Entry
 
 if TYPE_CHECKING:
@@ -23,37 +22,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-OLDER_THAN_MS: Final = 7 * 24 * 3_600_000
-OLDER_THAN_MS_MIN: Final = 3_600_000
 # The chain is read again before each so many removals.
 WAVE_FILES: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    lake: str
-    older_than_ms: int = OLDER_THAN_MS
-    # Nothing else works on this lake: no age is too young.
-    alone: bool = False
-    dry_run: bool = False
-
-
 def run(
     spark: "SparkSession | None",  # noqa: ARG001 - every job is given one; removing files needs none.
-    config: Config,
+    options: VacuumOptions,
     *,
     report: ReportProgress | None = None,
 ) -> Report:
     """Removes what does not count any more."""
-    if config.older_than_ms < OLDER_THAN_MS_MIN and not config.alone:
-        raise BadOption(
-            "vacuum: files younger than an hour may belong to a job that is running; "
-            "stop all jobs on this lake and say so with --alone, or give a longer --older-than"
-        )
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    lake = open_lake(config.lake)
-    before_ms = clock.now_ms() - config.older_than_ms
+    lake = open_lake(options.lake)
+    before_ms = clock.now_ms() - options.older_than_ms
     found = [entry for prefix in (DATA, GAPS) for entry in lake.store.entries(prefix)]
     doomed = list(_not_counting(lake, found, before_ms))
     removed: list[Entry] = []
@@ -69,7 +52,7 @@ def run(
         return WaveDone(bytes=sum(entry.size_bytes for entry in gone))
 
     unfinished = 0
-    if not config.dry_run:
+    if not options.dry_run:
         run_waves("vacuum", doomed, wave, cores=1, wave_items=WAVE_FILES, report=report)
         unfinished = lake.store.remove_unfinished(before_ms)
     return Report(

@@ -10,7 +10,6 @@ them fast.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,18 +18,17 @@ import msgspec
 from topics.clock import SystemClock
 from topics.errors import ColdUnavailable, TopicsError
 from topics.formats.snapshot import SegmentState, TopicState
-from topics.formats.stream_layout import segment_starts
-from topics.limits import MIB
-from topics.spark.jobs.connection import Connection
-from topics.spark.jobs.job import EXIT_DONE, EXIT_FINDINGS, Report, ReportProgress, WaveDone, run_waves
+from topics.spark.errors import BadOption
+from topics.spark.jobs.job import EXIT_DONE, EXIT_FINDINGS, Report, ReportProgress, WaveDone
+from topics.spark.jobs.job_options import VerifyOptions
 from topics.spark.jobs.lake_check import LakeTask, check_lake_files
-from topics.spark.jobs.message_check import MessageTask, check_message_segments
+from topics.spark.jobs.message_check import check_message_segments
+from topics.spark.jobs.message_segments import MessageSegment, find_message_segments
 from topics.spark.jobs.segment_check import Checked, check_segments
-from topics.spark.jobs.spread import core_count, spread
+from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves, units_of
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeDamaged
 from topics.spark.manifest import Manifest, Segment
-from topics.spark.options import BadOption, ReadOptions
 from topics.spark.read.segment_files import tier_and_name
 from topics.spark.read.source import take_manifests
 from topics.storage.fs import RealFs
@@ -43,56 +41,37 @@ from topics.storage.stores import open_store, path_of_address, read_store_id
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A task of Spark costs about 0.1 s, so small files go together.
-UNIT_BYTES: Final = 64 * MIB
-UNIT_FILES: Final = 200
 # How often a segment may change between a manifest and its check before that is a finding.
 CHANGES_MAX: Final = 5
 REPORT_JSON: Final = "verify.json"
 REPORT_PARQUET: Final = "verify.parquet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Connection):
-    """What to look at: a server's topics, or a data directory at `path`; and lakes and directories of streams."""
-
-    # All of them by default.
-    topics: tuple[str, ...] = ()
-    path: str | None = None
-    # The cold tier of the directory at `path`; a server says itself where its tier is.
-    cold: str | None = None
-    # Other places that may have copies of the same segments, such as backups.
-    copies: tuple[str, ...] = ()
-    lakes: tuple[str, ...] = ()
-    streams: tuple[str, ...] = ()
-    # A folder or bucket for `verify.json` and `verify.parquet`.
-    report: str | None = None
-    pin_ms: int = 3_600_000
-    dry_run: bool = False
-
-
-Task = SegmentTask | MessageTask | LakeTask
+FileTask = SegmentTask | MessageSegment | LakeTask
 
 
 class Unit(NamedTuple):
-    """What one task of Spark does: files of one kind."""
+    """The files that one task of Spark checks, all of one kind."""
 
-    tasks: tuple[Task, ...]
-    bytes: int
-    # Of the tier that the files are in; empty when any will do.
+    tasks: tuple[FileTask, ...]
+    # Of the tier that the files must be in; empty when any tier will do.
     store_id: str = ""
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(_size_bytes, self.tasks))
 
-def run(spark: "SparkSession", config: Config, *, report: ReportProgress | None = None) -> Report:
+
+def run(spark: "SparkSession", options: VerifyOptions, *, report: ReportProgress | None = None) -> Report:
     """Exit code 2 when there are findings. Raises `ColdUnavailable` when the files cannot be seen by an executor."""
-    return _Run(spark, config, report).run()
+    return _Run(options, SparkExecutors(spark), report).run()
 
 
 def check_unit(unit: Unit) -> list[Checked]:
     """On an executor."""
     first = unit.tasks[0]
-    if isinstance(first, MessageTask):
-        return check_message_segments([task for task in unit.tasks if isinstance(task, MessageTask)])
+    if isinstance(first, MessageSegment):
+        return check_message_segments([task for task in unit.tasks if isinstance(task, MessageSegment)])
     if isinstance(first, LakeTask):
         return check_lake_files([task for task in unit.tasks if isinstance(task, LakeTask)])
     if unit.store_id and read_store_id(open_store(first.address, RealFs())) != unit.store_id:
@@ -104,27 +83,28 @@ def check_unit(unit: Unit) -> list[Checked]:
 
 
 class _Run:
-    def __init__(self, spark: "SparkSession", config: Config, report: ReportProgress | None) -> None:
-        self._spark = spark
-        self._config = config
+    def __init__(self, options: VerifyOptions, executors: Executors, report: ReportProgress | None) -> None:
+        self._options = options
+        self._executors = executors
         self._report = report
         self._findings: list[Finding] = []
         self._notes = 0
         self._missing = 0
-        self._message_counts: dict[MessageTask, int] = {}
+        self._message_counts: dict[MessageSegment, int] = {}
         self._clock = SystemClock()
 
     def run(self) -> Report:
         started_ms = self._clock.monotonic_ms()
         units = self._plan()
         records = size_bytes = 0
-        if not self._config.dry_run:
-            done = run_waves(
+        if not self._options.dry_run:
+            done = spread_waves(
                 "verify",
                 units,
-                self._wave,
-                cores=core_count(self._spark),
-                weigh=lambda unit: unit.bytes,
+                check_unit,
+                executors=self._executors,
+                collect=self._collect,
+                weigh=lambda unit: unit.size_bytes,
                 report=self._report,
             )
             records, size_bytes = done.records, done.bytes
@@ -136,28 +116,28 @@ class _Run:
             records=records,
             bytes=size_bytes,
             seconds=(self._clock.monotonic_ms() - started_ms) / 1000,
-            items_done=0 if self._config.dry_run else files,
-            items_skipped=files if self._config.dry_run else 0,
+            items_done=0 if self._options.dry_run else files,
+            items_skipped=files if self._options.dry_run else 0,
             findings=rows,
             exit_code=EXIT_FINDINGS if rows else EXIT_DONE,
             detail={"files": files, "notes": self._notes, "gone_meanwhile": self._missing},
         )
-        if self._config.report is not None and not self._config.dry_run:
-            _write_report(self._config.report, result, now_ms=self._clock.now_ms())
+        if self._options.report is not None and not self._options.dry_run:
+            _write_report(self._options.report, result, now_ms=self._clock.now_ms())
         return result
 
     # The work list.
 
     def _plan(self) -> list[Unit]:
-        config = self._config
+        options = self._options
         units: list[Unit] = []
-        if config.path is not None:
-            units += self._directory_units(config.path)
-        elif config.endpoint is not None or not (config.lakes or config.streams):
+        if options.path is not None:
+            units += self._directory_units(options.path)
+        elif options.endpoint is not None or not (options.lakes or options.streams):
             units += self._server_units()
-        for address in config.lakes:
+        for address in options.lakes:
             units += self._lake_units(address)
-        for path in config.streams:
+        for path in options.streams:
             units += _stream_units(path)
         return units
 
@@ -170,34 +150,24 @@ class _Run:
 
     def _server_units(self) -> Iterator[Unit]:
         listed: dict[str, list[SegmentTask]] = {}
-        for manifest in self._manifests(self._config.topics):
+        for manifest in self._manifests(self._options.topics):
             tasks = listed.setdefault(manifest.store_id, [])
             tasks += [_task_of(manifest, segment) for segment in manifest.segments]
         for store_id, tasks in listed.items():
             places = {task.address for task in tasks}
             yield from _segment_units(tasks, store_id)
             yield from _segment_units(_copies(tasks, places), store_id)
-            yield from _segment_units(_copies(tasks, set(self._config.copies)), "")
+            yield from _segment_units(_copies(tasks, set(self._options.copies)), "")
 
     def _manifests(self, topics: tuple[str, ...]) -> list[Manifest]:
-        config = self._config
-        options = ReadOptions(
-            endpoint=config.address(),
-            token=config.token,
-            token_env=config.token_env,
-            token_file=config.token_file,
-            subscribe=topics,
-            subscribe_pattern=None if topics else ".*",
-            pin_ms=config.pin_ms,
-        )
-        return take_manifests(options)
+        return take_manifests(self._options.read_options(topics, pin_ms=self._options.pin_ms))
 
     def _directory_units(self, address: str) -> Iterator[Unit]:
         root = path_of_address(address)
         if root is None:
             raise BadOption(f"{address} is no path: a data directory is looked at where it is mounted")
         fs = RealFs()
-        cold = None if self._config.cold is None else open_store(self._config.cold, fs)
+        cold = None if self._options.cold is None else open_store(self._options.cold, fs)
         left: list[SegmentTask] = []
         verifier = Verifier(fs, root, cold=cold, leave_segment=left.append)
         for finding in verifier.run():
@@ -206,10 +176,10 @@ class _Run:
         if verifier.totals.in_use:
             # Deletes go on meanwhile.
             left = [task._replace(numbers="older") for task in left]
-        topics = set(self._config.topics)
+        topics = set(self._options.topics)
         tasks = [task for task in left if not topics or task.topic.name in topics]
         yield from _segment_units(tasks, "")
-        places = {root, *self._config.copies} | ({cold.address} if cold is not None else set())
+        places = {root, *self._options.copies} | ({cold.address} if cold is not None else set())
         yield from _segment_units(_copies(tasks, places), "")
 
     def _lake_units(self, address: str) -> list[Unit]:
@@ -219,18 +189,18 @@ class _Run:
             self._take([Finding(severity="damage", file=address, message=error.message)])
             return []
         files = chain(lake.state.files_of(), lake.state.gaps.values())
-        return _units([(LakeTask(lake.address, file), file.bytes) for file in files], "")
+        return _units([LakeTask(lake.address, file) for file in files], "")
 
     # The work.
 
-    def _wave(self, units: Sequence[Unit]) -> WaveDone:
+    def _collect(self, units: Sequence[Unit], found: Sequence[list[Checked]]) -> WaveDone:
         records = size_bytes = 0
         doubtful: list[tuple[SegmentTask, Checked]] = []
-        for unit, results in zip(units, spread(self._spark, units, check_unit), strict=True):
+        for unit, results in zip(units, found, strict=True):
             for task, checked in zip(unit.tasks, results, strict=True):
                 records += checked.records
                 size_bytes += checked.bytes
-                if isinstance(task, MessageTask):
+                if isinstance(task, MessageSegment):
                     self._take_messages(task, checked)
                 elif isinstance(task, LakeTask):
                     self._take(_or_missing(task.uri, checked))
@@ -239,7 +209,7 @@ class _Run:
         self._settle(doubtful)
         return WaveDone(records, size_bytes)
 
-    def _take_messages(self, task: MessageTask, checked: Checked) -> None:
+    def _take_messages(self, task: MessageSegment, checked: Checked) -> None:
         self._take(checked.findings)
         if checked.is_missing:
             # Retention took it since it was listed.
@@ -249,7 +219,7 @@ class _Run:
 
     def _settle(self, doubtful: Sequence[tuple[SegmentTask, Checked]]) -> None:
         """Reports what is still so. Beside a server a segment may be another one by now, which is looked at instead."""
-        for _ in range(CHANGES_MAX if self._config.path is None else 0):
+        for _ in range(CHANGES_MAX if self._options.path is None else 0):
             if not doubtful:
                 return
             now = self._now(sorted({task.topic.name for task, _ in doubtful}))
@@ -266,7 +236,7 @@ class _Run:
                 else:
                     self._take(_or_missing(task.uri, checked, task))
             units = list(_segment_units(changed, ""))
-            results = chain.from_iterable(spread(self._spark, units, check_unit))
+            results = chain.from_iterable(self._executors.spread(units, check_unit))
             tasks = [task for unit in units for task in unit.tasks if isinstance(task, SegmentTask)]
             doubtful = [
                 (task, checked)
@@ -274,7 +244,7 @@ class _Run:
                 if checked.findings or checked.is_missing
             ]
         for task, checked in doubtful:
-            if checked.is_missing and self._config.path is not None:
+            if checked.is_missing and self._options.path is not None:
                 self._missing += 1
             else:
                 self._take(_or_missing(task.uri, checked, task))
@@ -341,11 +311,7 @@ def _segment_units(tasks: Sequence[SegmentTask], store_id: str) -> list[Unit]:
     by_address: dict[str, list[SegmentTask]] = {}
     for task in tasks:
         by_address.setdefault(task.address, []).append(task)
-    return [
-        unit
-        for group in by_address.values()
-        for unit in _units([(task, task.state.data_bytes) for task in group], store_id)
-    ]
+    return [unit for group in by_address.values() for unit in _units(group, store_id)]
 
 
 def _stream_units(path: str) -> list[Unit]:
@@ -353,46 +319,20 @@ def _stream_units(path: str) -> list[Unit]:
     if root is None:
         raise BadOption(f"{path} is no path: partitions of streams are looked at where they are mounted")
     fs = RealFs()
-    weighed: list[tuple[Task, int]] = []
-    for directory in _partitions(fs, root):
-        starts = segment_starts(fs.listdir(directory))
-        for start in starts:
-            task = MessageTask(directory, start, is_last=start == starts[-1])
-            try:
-                weighed.append((task, fs.size(task.log_path)))
-            except FileNotFoundError:
-                continue
-    if not weighed and not fs.exists(root):
+    segments = list(find_message_segments(fs, root))
+    if not segments and not fs.exists(root):
         raise BadOption(f"{root}: there is no such directory")
-    return _units(weighed, "")
+    return _units(segments, "")
 
 
-def _partitions(fs: RealFs, directory: str) -> Iterator[str]:
-    """Folders that have segments of messages, wherever they lie."""
-    try:
-        names = fs.listdir(directory)
-    except (NotADirectoryError, FileNotFoundError):
-        return
-    if segment_starts(names):
-        yield directory
-        return
-    for name in sorted(names):
-        yield from _partitions(fs, f"{directory}/{name}")
+def _units(tasks: Sequence[FileTask], store_id: str) -> list[Unit]:
+    return [Unit(unit, store_id) for unit in units_of(tasks, _size_bytes)]
 
 
-def _units(weighed: Sequence[tuple[Task, int]], store_id: str) -> list[Unit]:
-    units: list[Unit] = []
-    tasks: list[Task] = []
-    size_bytes = 0
-    for task, task_bytes in weighed:
-        if tasks and (size_bytes + task_bytes > UNIT_BYTES or len(tasks) == UNIT_FILES):
-            units.append(Unit(tuple(tasks), size_bytes, store_id))
-            tasks, size_bytes = [], 0
-        tasks.append(task)
-        size_bytes += task_bytes
-    if tasks:
-        units.append(Unit(tuple(tasks), size_bytes, store_id))
-    return units
+def _size_bytes(task: FileTask) -> int:
+    if isinstance(task, MessageSegment):
+        return task.size_bytes
+    return task.file.bytes if isinstance(task, LakeTask) else task.state.data_bytes
 
 
 # Findings.
@@ -416,8 +356,8 @@ def _or_missing(uri: str, checked: Checked, task: SegmentTask | None = None) -> 
     )
 
 
-def _discontinuities(counts: Mapping[MessageTask, int]) -> Iterator[Finding]:
-    before: MessageTask | None = None
+def _discontinuities(counts: Mapping[MessageSegment, int]) -> Iterator[Finding]:
+    before: MessageSegment | None = None
     for task in sorted(counts):
         if before is not None and before.directory == task.directory:
             expected = before.start_offset + counts[before]

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_hexdigest
 from topics.formats.columnar import COLUMNS, schema
 from topics.formats.frame_table import Mask, Positions
 from topics.spark import schemas
-from topics.spark.lake.state import LakeFile, data_name, gap_name
+from topics.spark.lake.state import GapFile, LakeFile, data_name, gap_name
 from topics.spark.loss import Gap
 from topics.spark.manifest import SeqRange
 from topics.storage.fs import RealFs
@@ -140,8 +140,8 @@ def _bytes_of(sink: pa.BufferOutputStream) -> memoryview:
     return memoryview(sink.getvalue()).cast("B")
 
 
-def put_gap(store: SharedStore, gap: Gap, epoch: int) -> LakeFile:
-    """A gap as a file of one row. A repeat writes the same."""
+def put_gap(store: SharedStore, gap: Gap, epoch: int) -> GapFile:
+    """A gap as a file of one row. A repeat writes the same file."""
     columns = [[gap.topic], [epoch], [gap.first_seq], [gap.last_seq], [gap.reason]]
     rows = pa.table(
         [pa.array(values, field.type) for values, field in zip(columns, _GAP_SCHEMA, strict=True)], _GAP_SCHEMA
@@ -151,7 +151,7 @@ def put_gap(store: SharedStore, gap: Gap, epoch: int) -> LakeFile:
     content = _bytes_of(sink)
     name = gap_name(gap.topic, epoch, gap.first_seq, gap.last_seq, gap.reason)
     store.put(name, content)
-    return LakeFile(
+    file = LakeFile(
         name=name,
         topic=gap.topic,
         epoch=epoch,
@@ -160,6 +160,7 @@ def put_gap(store: SharedStore, gap: Gap, epoch: int) -> LakeFile:
         records=1,
         bytes=content.nbytes,
     )
+    return GapFile(file, gap.reason)
 
 
 # Rows again.

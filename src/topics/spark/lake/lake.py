@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from topics.errors import FutureVersion
-from topics.spark.jobs.job import Conflict
-from topics.spark.lake.state import DATA, LakeDamaged, LakeManifest, LakeState, Part
+from topics.spark.errors import Conflict
+from topics.spark.lake.state import DATA, LakeChange, LakeDamaged, LakeManifest, LakeState
 from topics.storage.fs import Fs, RealFs
 from topics.storage.shared_stores import SharedStore, open_shared_store
 
@@ -62,14 +62,14 @@ class Lake:
             raise LakeDamaged(f"{self.address} has no manifest {number}, the newest is {state.number}")
         return state
 
-    def commit(self, job: str, parts: Sequence[Part], *, now_ms: int) -> tuple[Part, ...]:
-        """Makes the parts true in one step, as far as they fit; returns those that are.
+    def commit(self, job: str, changes: Sequence[LakeChange], *, now_ms: int) -> tuple[LakeChange, ...]:
+        """Makes the changes true in one step, and returns them. A change that does not fit any more is left out.
 
-        What they add is durable in the lake before. Raises `Conflict` when others are faster again and again.
+        The files that they add must be durable. Raises `Conflict` when other writers come first again and again.
         """
         for _ in range(COMMITS_LOST_MAX):
             self.refresh()
-            kept = tuple(part for part in parts if self.state.fits(part))
+            kept = tuple(change for change in changes if self.state.fits(change))
             if not kept:
                 return ()
             manifest, state = self._next(job, kept, now_ms)
@@ -81,9 +81,9 @@ class Lake:
                 return kept
         raise Conflict(f"{self.address}: {COMMITS_LOST_MAX} commits of others came first; run fewer jobs at once")
 
-    def _next(self, job: str, parts: Sequence[Part], now_ms: int) -> tuple[LakeManifest, LakeState]:
-        adds = tuple(file for part in parts for file in part.adds)
-        removes = tuple(name for part in parts for name in part.removes)
+    def _next(self, job: str, changes: Sequence[LakeChange], now_ms: int) -> tuple[LakeManifest, LakeState]:
+        adds = tuple(file for change in changes for file in change.files)
+        removes = tuple(name for change in changes for name in change.removes)
         manifest = LakeManifest(
             v=VERSION,
             job=job,
@@ -92,7 +92,7 @@ class Lake:
             created_ms=now_ms,
             adds=adds,
             removes=removes,
-            segments=tuple(segment for part in parts for segment in part.segments),
+            segments=tuple(segment for change in changes for segment in change.segments),
             totals=self.state.totals_after(adds, removes),
         )
         # Also the proof that the rules hold, before anybody can see it.

@@ -52,6 +52,13 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
         return self.name.startswith(GAPS)
 
 
+class GapFile(NamedTuple):
+    """A gap that the lake remembers: its file, and why the seqs are missing."""
+
+    file: LakeFile
+    reason: str
+
+
 class SegmentDone(msgspec.Struct, frozen=True, kw_only=True):
     """A segment whose live records are in the lake: `rows` of them. `bad` ones could not be read.
 
@@ -102,29 +109,36 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class LakeChange:
     """One piece of a commit: it becomes true as a whole, or is given up as a whole (rule 3).
 
-    `expects` are the digests of the segments in the lake that its own ones stand for or replace, as they were when it
-    was planned. If there are others by now, it was planned on something that is not true any more.
+    `expects` are the digests of the segments in the lake that `segments` stand for or replace, as they were when the
+    change was planned. If the lake has other segments by now, the change does not fit any more.
     """
 
+    # Files of records.
     adds: tuple[LakeFile, ...] = ()
+    gaps: tuple[GapFile, ...] = ()
     removes: tuple[str, ...] = ()
     segments: tuple[SegmentDone, ...] = ()
     expects: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.adds or self.removes or self.segments)
+        return not (self.files or self.removes or self.segments)
+
+    @property
+    def files(self) -> tuple[LakeFile, ...]:
+        """All that it adds."""
+        return (*self.adds, *(gap.file for gap in self.gaps))
 
     @property
     def records(self) -> int:
-        return sum(file.records for file in self.adds if not file.is_gap)
+        return sum(file.records for file in self.adds)
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.adds)
+        return sum(file.bytes for file in self.files)
 
 
 class _Span(NamedTuple):
@@ -179,20 +193,20 @@ class LakeState:
                 first_seq = done.last_seq + 1
         return first_seq > last_seq
 
-    def fits(self, part: Part) -> bool:
-        """Whether the part, planned on some state before, is still right."""
-        if not all(name in self.files for name in part.removes):
+    def fits(self, change: LakeChange) -> bool:
+        """Whether the change, planned on an earlier state, is still right."""
+        if not all(name in self.files for name in change.removes):
             return False
         met: set[str] = set()
-        for segment in part.segments:
+        for segment in change.segments:
             others = self.segments.get((segment.topic, segment.epoch), [])
             if others and others[-1].topic_id != segment.topic_id:
                 return False
             between = self.segments_between(segment.topic, segment.epoch, segment.first_seq, segment.last_seq)
             met.update(done.digest for done in between)
-        if met != part.expects:
+        if met != change.expects:
             return False
-        return not any(self._overlapping(file, except_names=part.removes) for file in part.adds if not file.is_gap)
+        return not any(self._overlapping(file, except_names=change.removes) for file in change.adds)
 
     def _overlapping(self, file: LakeFile, except_names: Sequence[str] = ()) -> str | None:
         assert file.last_seq is not None, "a file of records has a last seq"

@@ -16,14 +16,14 @@ from typing import Final, NamedTuple, Self
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from topics.client import Client, Frames, FramesGap
-from topics.errors import ColdUnavailable, CorruptRecord, FormatError, NotFound, Throttled, TopicNotFound
+from topics.errors import ColdUnavailable, CorruptRecord, FormatError, Throttled, TopicNotFound
 from topics.formats.columnar import GAP_COLUMNS, Origin, RecordFilter, record_batches
 from topics.formats.frame_table import FrameTable, from_frames
 from topics.spark.access import open_client
+from topics.spark.errors import BadOption
 from topics.spark.loss import Gap, Reason, TopicsDataLoss, accept_gaps, check_cursor, corrupt_loss, find_gaps, gap_rows
 from topics.spark.manifest import Manifest, Segment, decode_manifest
-from topics.spark.old_servers import frames_by_diff, manifest_by_state
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.plan import Partition, cut_partitions
 from topics.spark.read.segment_files import Elsewhere, Moved, open_segment, tier_and_name
 from topics.spark.schemas import with_schema
@@ -46,7 +46,7 @@ def read_partitions(
     partitions: Iterable[Partition], options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The same of several, one behind the other."""
-    with _Task(options, schema) as task:
+    with _PartitionReader(options, schema) as task:
         for partition in partitions:
             yield from task.batches(partition)
 
@@ -58,7 +58,7 @@ class _Range(NamedTuple):
     last_seq: int
 
 
-class _Task:
+class _PartitionReader:
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
@@ -202,9 +202,6 @@ class _Task:
             return self._client.frames(partition.topic, first_seq, last_seq)
         except TopicNotFound:
             raise _lost(partition, _Range(first_seq, last_seq), "topic_deleted") from None
-        except NotFound:
-            # A server from before that endpoint.
-            return frames_by_diff(self._client, partition.topic, partition.epoch, first_seq, last_seq)
         except CorruptRecord as error:
             # It answers so only when the damaged record is the next one.
             seq = (error.detail or {}).get("seq")
@@ -249,16 +246,13 @@ class _Task:
 def ask_manifest(
     client: Client, topic: str, from_seq: int = 0, to_seq: int | None = None, *, pin_ms: int = 0
 ) -> Manifest:
-    """The picture of a topic, from servers of any age. Pins are a help, not a need: when there are no more, without."""
+    """The manifest of a topic, with its files pinned. When the server has no pin left, the manifest comes without."""
     try:
-        try:
-            body = client.manifest(topic, from_seq=from_seq, to_seq=to_seq, pin_ms=pin_ms)
-        except Throttled as error:
-            if not pin_ms or "pins_max" not in (error.detail or {}):
-                raise
-            body = client.manifest(topic, from_seq=from_seq, to_seq=to_seq)
-    except NotFound:
-        return manifest_by_state(client, topic)
+        body = client.manifest(topic, from_seq=from_seq, to_seq=to_seq, pin_ms=pin_ms)
+    except Throttled as error:
+        if not pin_ms or "pins_max" not in (error.detail or {}):
+            raise
+        body = client.manifest(topic, from_seq=from_seq, to_seq=to_seq)
     return decode_manifest(body)
 
 

@@ -32,8 +32,9 @@ from topics.errors import Damaged, FormatError, TopicsError
 from topics.formats import snapshot as snapshot_codec
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, decode_topic
 from topics.limits import MIB
+from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, Segment
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.read.file_manifest import (
     DamagedFiles,
     Files,

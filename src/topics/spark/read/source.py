@@ -26,10 +26,10 @@ from topics.client import Client
 from topics.errors import TopicNotFound
 from topics.spark import schemas
 from topics.spark.access import open_client
+from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, epoch_of
-from topics.spark.options import BadOption, ReadOptions, parse_columns, parse_options
-from topics.spark.read import offline
-from topics.spark.read import trigger_plan as stream_plan
+from topics.spark.options import ReadOptions, parse_columns, parse_options
+from topics.spark.read import offline, trigger_plan
 from topics.spark.read.locate import ask_manifest, read_partitions
 from topics.spark.read.pace import Pace
 from topics.spark.read.plan import Partition, plan_batch
@@ -62,7 +62,7 @@ def stream_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsStre
     return TopicsStreamReader(options, schemas.read_schema(options, schema))
 
 
-class Part(InputPartition):
+class RecordsTask(InputPartition):
     """What one task reads, one behind the other."""
 
     def __init__(self, partitions: Sequence[Partition]) -> None:
@@ -70,14 +70,14 @@ class Part(InputPartition):
         self.partitions = tuple(partitions)
 
 
-def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: ReadOptions) -> list[Part]:
+def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: ReadOptions) -> list[RecordsTask]:
     """Tasks for these partitions, small ones of several topics in one: starting a task costs more than reading a
     thousand records.
 
     Decided by seqs alone, from the cursors of the topics on: floors and files change between two attempts of a batch,
     and the second must be split like the first.
     """
-    parts: list[Part] = []
+    tasks: list[RecordsTask] = []
     waiting: list[Partition] = []
     waiting_records = 0
     records_max = 0 if options.min_partitions else min(options.max_records_per_partition, PACKED_RECORDS_MAX)
@@ -86,14 +86,14 @@ def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: R
         records = partition.last_seq - before.get(partition.topic, partition.first_seq - 1)
         before[partition.topic] = partition.last_seq
         if waiting and (waiting_records + records > records_max or len(waiting) == PACKED_PARTITIONS_MAX):
-            parts.append(Part(waiting))
+            tasks.append(RecordsTask(waiting))
             waiting, waiting_records = [], 0
         waiting.append(partition)
         waiting_records += records
-    return [*parts, Part(waiting)] if waiting else parts
+    return [*tasks, RecordsTask(waiting)] if waiting else tasks
 
 
-class TablePart(InputPartition):
+class TableTask(InputPartition):
     """What a table other than `records` is made from."""
 
     def __init__(self, table: TableName, manifests: Sequence[Manifest], facts: Mapping[str, TopicFacts]) -> None:
@@ -119,17 +119,17 @@ class TopicsReader(DataSourceReader):
             return pack(plan_batch(take_manifests(options), options), {}, options)
         if options.path is not None:
             view = offline.take_manifests(options)
-            return [TablePart(options.table, view.manifests, view.facts)]
+            return [TableTask(options.table, view.manifests, view.facts)]
         manifests = take_manifests(replace(options, pin_ms=0))
         if options.table != "topics":
-            return [TablePart(options.table, manifests, {})]
+            return [TableTask(options.table, manifests, {})]
         facts = take_facts(options, [manifest.topic for manifest in manifests])
-        return [TablePart("topics", [manifest for manifest in manifests if manifest.topic in facts], facts)]
+        return [TableTask("topics", [manifest for manifest in manifests if manifest.topic in facts], facts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Part):
+        if isinstance(partition, RecordsTask):
             yield from read_partitions(partition.partitions, self._options, self._schema)
-        elif isinstance(partition, TablePart):
+        elif isinstance(partition, TableTask):
             for batch in table_batches(partition.table, partition.manifests, partition.facts):
                 yield schemas.with_schema(batch, self._schema)
 
@@ -224,7 +224,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Asked for twice, and the heads move meanwhile.
         if self._initial is None:
             manifests = self._manifests_now([Wanted(name) for name in self._topics.names()])
-            self._initial = stream_plan.initial_offset(list(manifests.values()), self._options).as_json()
+            self._initial = trigger_plan.initial_offset(list(manifests.values()), self._options).as_json()
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -242,7 +242,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             Wanted(name, known.seq + 1, may_be_gone=True) if (known := begin.topics.get(name)) else Wanted(name)
             for name in self._topics.names()
         ]
-        end = stream_plan.next_offset(
+        end = trigger_plan.next_offset(
             begin,
             self._manifests_now(wanted),
             self._options,
@@ -260,7 +260,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, target = Offset.from_json(start), Offset.from_json(end)
-        planned = stream_plan.partitions_between(begin, target, self._manifests_between(begin, target), self._options)
+        planned = trigger_plan.partitions_between(begin, target, self._manifests_between(begin, target), self._options)
         cursors = {
             # A topic that is new to the query, or made anew, begins with its first seq.
             name: known.seq if (known := begin.topics.get(name)) and known.epoch == topic.epoch else 0
@@ -270,7 +270,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pack(partitions, cursors, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Part):
+        if isinstance(partition, RecordsTask):
             yield from read_partitions(partition.partitions, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -299,7 +299,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _manifests_now(self, wanted: Sequence[Wanted]) -> dict[str, Manifest]:
         found = _by_instance(self._topics.manifests(wanted))
-        self._heads = stream_plan.heads(found.values())
+        self._heads = trigger_plan.heads(found.values())
         return found
 
     def _manifests_between(self, begin: Offset, target: Offset) -> dict[str, Manifest]:

@@ -16,7 +16,7 @@ from topics.formats.message_cipher import Cipher
 from topics.formats.state_entry import StateEntry, scan_iggy, scan_page
 from topics.formats.stream_catalog import Catalog, catalog_of
 from topics.formats.stream_layout import Flavour, StreamKeys
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
 from topics.storage.fs import Fs, read_file
 from topics.storage.stores import path_of_address
 from topics.stream_errors import StreamsError

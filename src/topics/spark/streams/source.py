@@ -13,13 +13,14 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from topics.spark import schemas
+from topics.spark.errors import BadOption
 from topics.spark.manifest import OFFSETS, Manifest
-from topics.spark.options import BadOption, ReadOptions, parse_columns, parse_options
-from topics.spark.read import trigger_plan as stream_plan
+from topics.spark.options import ReadOptions, parse_columns, parse_options
+from topics.spark.read import trigger_plan
 from topics.spark.read.pace import Pace
 from topics.spark.read.plan import Partition, plan_batch
 from topics.spark.read.trigger_plan import Offset
-from topics.spark.streams.plan import with_times_as_offsets
+from topics.spark.streams.partition_manifest import with_times_as_offsets
 from topics.spark.streams.read import Place, read_messages
 from topics.spark.streams.topic import StreamTopic, open_directory
 
@@ -42,7 +43,7 @@ def stream_reader(given: Mapping[str, str], schema: "StructType") -> "StreamsStr
     return StreamsStreamReader(options, schemas.read_schema(options, schema, "topics_streams"))
 
 
-class MessagesPart(InputPartition):
+class MessagesTask(InputPartition):
     """What one task reads, and where."""
 
     def __init__(self, partition: Partition, place: Place) -> None:
@@ -67,10 +68,10 @@ class StreamsReader(DataSourceReader):
         found, options = with_times_as_offsets(directory.fs, list(topic.manifests().values()), self._options)
         with topic.named_in_losses():
             planned = plan_batch(found, options)
-        return [MessagesPart(partition, topic.place) for partition in planned]
+        return [MessagesTask(partition, topic.place) for partition in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, MessagesPart):
+        if isinstance(partition, MessagesTask):
             yield from read_messages(partition.partition, partition.place, self._options, self._schema)
 
 
@@ -102,7 +103,7 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             manifests = list(self._manifests_now().values())
             found, options = with_times_as_offsets(self._topic.directory.fs, manifests, self._options)
             with self._topic.named_in_losses():
-                self._initial = stream_plan.initial_offset(found, options).as_json(OFFSETS)
+                self._initial = trigger_plan.initial_offset(found, options).as_json(OFFSETS)
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -118,7 +119,7 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_wanted(begin)
         manifests = self._manifests_now(is_known=True)
         with self._topic.named_in_losses():
-            end = stream_plan.next_offset(
+            end = trigger_plan.next_offset(
                 begin,
                 manifests,
                 self._options,
@@ -137,11 +138,11 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, target = Offset.from_json(start, OFFSETS), Offset.from_json(end, OFFSETS)
         with self._topic.named_in_losses():
-            planned = stream_plan.partitions_between(begin, target, self._manifests_now(is_known=True), self._options)
-        return [MessagesPart(partition, self._topic.place) for partition in planned]
+            planned = trigger_plan.partitions_between(begin, target, self._manifests_now(is_known=True), self._options)
+        return [MessagesTask(partition, self._topic.place) for partition in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, MessagesPart):
+        if isinstance(partition, MessagesTask):
             yield from read_messages(partition.partition, partition.place, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -162,5 +163,5 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _manifests_now(self, *, is_known: bool = False) -> dict[str, Manifest]:
         found = self._topic.manifests(is_known=is_known)
-        self._heads = stream_plan.heads(found.values())
+        self._heads = trigger_plan.heads(found.values())
         return found

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from topics.formats.stream_catalog import Catalog, CatalogStream, CatalogTopic
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.manifest import Manifest
-from topics.spark.options import BadOption, ReadOptions
+from topics.spark.options import ReadOptions
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, directory_path, find_cipher, folder_names
 from topics.spark.streams.files import SegmentExtents
-from topics.spark.streams.plan import partition_manifest
+from topics.spark.streams.partition_manifest import partition_manifest
 from topics.spark.streams.read import Place
 from topics.storage.fs import RealFs
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.write_body import WriteLimits, decode_write
-from topics.spark.options import BadOption
+from topics.spark.errors import BadOption
 
 TYPE_BY_COLUMN: Final[dict[str, str]] = {
     "topic": "string",
@@ -159,7 +159,7 @@ def _quoted(column: pa.Array) -> pa.Array:
 # Chunks.
 
 
-class Chunk(NamedTuple):
+class RowChunk(NamedTuple):
     """Records that go in one request, and the rows that they were."""
 
     texts: pa.Array
@@ -177,10 +177,10 @@ class Chunk(NamedTuple):
     def size_bytes(self) -> int:
         return _size_bytes(self.texts)
 
-    def halves(self) -> tuple["Chunk", "Chunk"]:
+    def halves(self) -> tuple["RowChunk", "RowChunk"]:
         """The first is not the smaller one: what a server has taken of it, it takes of the second."""
         middle = (len(self) + 1) // 2
-        return Chunk(self.texts[:middle], self.rows[:middle]), Chunk(self.texts[middle:], self.rows[middle:])
+        return RowChunk(self.texts[:middle], self.rows[:middle]), RowChunk(self.texts[middle:], self.rows[middle:])
 
 
 @dataclass(slots=True)
@@ -207,15 +207,15 @@ class ChunkCutter:
         self._count += len(texts)
         self.size_bytes += _size_bytes(texts)
 
-    def full(self) -> Iterator[Chunk]:
+    def full(self) -> Iterator[RowChunk]:
         """Chunks that can take no more."""
         if self._count >= self._limits.records_max or self.size_bytes > self._limits.bytes_max:
             yield from self._cut(keeps_rest=True)
 
-    def all(self) -> Iterator[Chunk]:
+    def all(self) -> Iterator[RowChunk]:
         yield from self._cut(keeps_rest=False)
 
-    def _cut(self, *, keeps_rest: bool) -> Iterator[Chunk]:
+    def _cut(self, *, keeps_rest: bool) -> Iterator[RowChunk]:
         if not self._texts:
             return
         texts, rows = pa.concat_arrays(self._texts), np.concatenate(self._rows)
@@ -229,7 +229,7 @@ class ChunkCutter:
             if end >= len(texts) and keeps_rest and len(texts) - start < self._limits.records_max:
                 break
             end = min(end, len(texts))
-            yield Chunk(texts[start:end], rows[start:end])
+            yield RowChunk(texts[start:end], rows[start:end])
             start = end
         self.size_bytes = self._count = 0
         if start < len(texts):
@@ -241,7 +241,7 @@ def _size_bytes(texts: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(texts)).as_py() or 0) + len(texts)
 
 
-def refused_row(chunk: Chunk, part: int, error: TopicsError) -> TopicsError:
+def refused_row(chunk: RowChunk, part: int, error: TopicsError) -> TopicsError:
     """What a task raises for a chunk that the server refused: the row that is to blame, if it can be found here."""
     limits = WriteLimits()
     for row, text in zip(chunk.rows.tolist(), chunk.texts.to_pylist(), strict=True):

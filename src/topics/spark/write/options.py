@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from topics.limits import BATCH_RECORDS_MAX, MIB, WRITER_NAME_BYTES_MAX
-from topics.spark.option_values import count, duration_ms, flag, one_of, size_bytes, text_of
-from topics.spark.options import ENDPOINT_VARIABLE, BadOption, Mode, known_name
+from topics.spark.errors import BadOption
+from topics.spark.option_values import ENDPOINT_VARIABLE, count, duration_ms, flag, one_of, size_bytes, text_of
+from topics.spark.options import Mode, known_name
 
 # A server takes 64 MiB in one request, unless it is set to take less; the rest is for what stands around the records.
 CHUNK_BYTES_MAX: Final = 63 * MIB

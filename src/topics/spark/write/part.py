@@ -18,8 +18,8 @@ import xxhash
 
 from topics.client import Client
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound
-from topics.spark.options import BadOption
-from topics.spark.write.body import BadRow, Chunk, ChunkCutter, ChunkLimits, first_null, record_texts, refused_row
+from topics.spark.errors import BadOption
+from topics.spark.write.body import BadRow, ChunkCutter, ChunkLimits, RowChunk, first_null, record_texts, refused_row
 from topics.spark.write.options import WriteOptions
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Sender(ABC):
         """Refuses a topic before the first chunk."""
 
     @abstractmethod
-    def send(self, topic: str, number: int, chunk: Chunk) -> int | None:
+    def send(self, topic: str, number: int, chunk: RowChunk) -> int | None:
         """The first seq of the records, if they have some."""
 
 
@@ -88,7 +88,7 @@ class StagedSender(Sender):
     def check_topic(self, name: str) -> None:
         """One that is not there says so when it is written to."""
 
-    def send(self, topic: str, number: int, chunk: Chunk) -> int | None:
+    def send(self, topic: str, number: int, chunk: RowChunk) -> int | None:
         # Without blanks: a server is fastest to check that kind of body.
         body = b'{"writer":"%b","epoch":%d,"part":%d,"attempt":%d,"chunk":%d,"records":%b}' % (
             self._writer,
@@ -120,7 +120,7 @@ class DirectSender(Sender):
                 f"idempotency_window_ms to {WINDOW_MS_MIN} or more, or accept duplicates with `acceptWindow=true`"
             )
 
-    def send(self, topic: str, number: int, chunk: Chunk) -> int | None:
+    def send(self, topic: str, number: int, chunk: RowChunk) -> int | None:
         records = chunk.records
         key = f"{self._key_start}:{number}:{xxhash.xxh3_64_hexdigest(records)}"
         answer = self._with_topic(topic, lambda: self._client.append(topic, records, idempotency_key=key))
@@ -226,7 +226,7 @@ class PartWriter:
 
     # Requests.
 
-    def _send(self, topic: _TopicRows, chunk: Chunk) -> None:
+    def _send(self, topic: _TopicRows, chunk: RowChunk) -> None:
         if len(chunk) > self._proven_records:
             self._probe(topic, chunk)
             return
@@ -238,7 +238,7 @@ class PartWriter:
         topic.chunks += 1
         topic.records += len(chunk)
 
-    def _probe(self, topic: _TopicRows, chunk: Chunk) -> None:
+    def _probe(self, topic: _TopicRows, chunk: RowChunk) -> None:
         """Sends a chunk and waits for it; in halves if it is too large, and from now on all are cut smaller."""
         try:
             first_seq = self._sent(topic.name, topic.chunks, chunk, topic.last_sent)
@@ -258,7 +258,7 @@ class PartWriter:
         topic.records += len(chunk)
         _note(topic, first_seq)
 
-    def _sent(self, topic: str, number: int, chunk: Chunk, before: "Future[int | None] | None") -> int | None:
+    def _sent(self, topic: str, number: int, chunk: RowChunk, before: "Future[int | None] | None") -> int | None:
         """What the sender says. On a thread of the pool, or not; `before` was submitted earlier, so it does run."""
         if before is not None and self._sender.is_direct:
             before.result()

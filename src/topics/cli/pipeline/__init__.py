@@ -1,0 +1,1 @@
+"""`topics pipeline`: jobs on Spark, one command for each."""

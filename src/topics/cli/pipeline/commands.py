@@ -1,0 +1,113 @@
+"""The commands of `topics pipeline`: one for each job, made from the declaration of its options."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from topics.cli.output import Output
+from topics.cli.pipeline.flags import members_of, parameters_of, parsed
+from topics.cli.pipeline.frame import CommonOptions, exit_code_of, open_session, print_report, progress_of
+from topics.spark.jobs.job_options import JOBS, DoctorOptions, Job, RunOptions
+
+if TYPE_CHECKING:
+    from topics.spark.jobs.job import Report
+
+jobs: Final = typer.Typer(rich_markup_mode=None)
+
+# What a command does with its options; it returns the exit code.
+Runner = Callable[[CommonOptions, Any], int]
+
+
+def _add_command(job: Job, run: Runner) -> None:
+    def command(**given: Any) -> None:
+        def call() -> int:
+            common = CommonOptions(**parsed(CommonOptions, given))
+            shared = members_of(job.options, common)
+            return run(common, job.options(**shared, **parsed(job.options, given)))
+
+        raise typer.Exit(exit_code_of(call))
+
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*parameters_of(job.options), *parameters_of(CommonOptions)]
+    )
+    command.__doc__ = job.options.__doc__
+    jobs.command(job.name)(command)
+
+
+def _runner(job: Job) -> Runner:
+    """Runs the job in a session, with progress, and prints its report."""
+
+    def run(common: CommonOptions, options: Any) -> int:
+        from topics.spark.session import require_packages
+
+        # The module of the job imports packages that may be missing.
+        require_packages()
+        for member in ("dry_run", "state"):
+            # What is not asked for must not be done, and what is kept must be kept somewhere.
+            if getattr(common, member) and not hasattr(options, member):
+                raise typer.BadParameter(f"`{job.name}` has no --{member.replace('_', '-')}")
+        with open_session(job.name, common) as spark, progress_of(job.name) as report:
+            result: Report = import_module(job.module).run(spark, options, report=report)
+        print_report(result, as_json=common.as_json, lines=_lines_of(result))
+        return result.exit_code
+
+    return run
+
+
+def _lines_of(report: "Report") -> Sequence[str]:
+    """Rows of a query that go nowhere else are what the command prints; other reports get the usual summary."""
+    rows: Sequence[str] = report.detail.get("rows", ())
+    return rows
+
+
+def _run_doctor(common: CommonOptions, options: DoctorOptions) -> int:
+    from topics.spark import SparkUnavailable
+    from topics.spark.jobs import doctor
+
+    try:
+        with open_session("doctor", common) as spark:
+            report = doctor.run(spark, options)
+    except SparkUnavailable:
+        # The checks find out why.
+        report = doctor.run(None, options)
+    width = max(len(check["name"]) for check in report.detail["checks"])
+    lines = []
+    for check in report.detail["checks"]:
+        lines.append(f"{check['result']:4}  {check['name']:{width}}  {check['found']}")
+        if check["fix"]:
+            lines.append(f"{'':4}  {'':{width}}  {check['fix']}")
+    print_report(report, as_json=common.as_json, lines=lines)
+    return report.exit_code
+
+
+def _run_project(common: CommonOptions, options: RunOptions) -> int:
+    """A project makes a session of its own, and tells each flow that ends."""
+    from topics.spark.session import require_java, require_packages
+
+    if common.master is not None:
+        raise typer.BadParameter("a pipeline has no --master; start a Connect server on the cluster, and give --remote")
+    require_packages()
+    if common.remote is None:
+        require_java()
+    from topics.spark.jobs import run as job
+
+    output = Output()
+
+    def tell(line: str) -> None:
+        if not common.as_json:
+            output.line(line)
+            output.flush()
+
+    report = job.run(None, options, tell=tell)
+    lines = [f"run: {report.items_done} flows completed, {report.items_skipped} skipped in {report.seconds:.1f} s"]
+    print_report(report, as_json=common.as_json, lines=lines)
+    return report.exit_code
+
+
+_RUNNERS: Final[dict[str, Runner]] = {"doctor": _run_doctor, "run": _run_project}
+
+for _job in JOBS:
+    _add_command(_job, _RUNNERS.get(_job.name) or _runner(_job))
