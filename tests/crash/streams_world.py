@@ -23,9 +23,9 @@ from topics.formats.message import HEADER, HEADER_BYTES, ID_AT
 from topics.formats.message_codec import Codec
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings
 from topics.streams.system import Credentials, System
 from topics.testing.clock import ManualClock

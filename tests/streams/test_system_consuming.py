@@ -8,8 +8,8 @@ import pytest
 
 from tests.streams.system_world import PARTITION, ROOT, World, batch, fill, numbered, refusal
 from topics.stream_errors import StreamsError
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.system import StoredOffset
 from topics.testing.fake_disk import Damage
 

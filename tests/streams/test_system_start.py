@@ -15,8 +15,8 @@ from topics.errors import SettingsError, StartRefused
 from topics.formats.message_index import ENTRY_BYTES
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.settings import from_mapping
 from topics.streams.system import System
 from topics.testing.clock import ManualClock

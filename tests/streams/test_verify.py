@@ -7,8 +7,8 @@ import pytest
 
 from topics.formats.message_cipher import Cipher
 from topics.storage.inspect.findings import Finding
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.partitioning import PartitionId
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 from topics.streams.verify import StreamsVerifier

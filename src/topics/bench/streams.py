@@ -8,10 +8,10 @@ from typing import Final
 from topics.clock import SystemClock
 from topics.formats.message_index import ENTRY_BYTES
 from topics.storage.fs import RealFs
-from topics.streams.batch import IncomingBatch, NewMessage, encode_send
-from topics.streams.message_view import PolledMessages
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.batch import IncomingBatch, NewMessage, encode_send
+from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 

@@ -24,14 +24,14 @@ from topics.formats.message import Buffer
 from topics.formats.message_codec import Codec
 from topics.formats.stream_command import Identifier
 from topics.storage.fs import Fs, RealFs
-from topics.streams.archive import open_archive
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.directories import take_lock
-from topics.streams.message_view import PolledMessages
-from topics.streams.metadata import GroupInfo, StreamInfo, TopicInfo
-from topics.streams.partitioning import Balanced, MessagesKey, PartitionId, Partitioning
-from topics.streams.polling import Consumer, PollingStrategy
-from topics.streams.restore import RestoreReport, restore
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.directory.directories import take_lock
+from topics.streams.metadata.metadata import GroupInfo, StreamInfo, TopicInfo
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId, Partitioning
+from topics.streams.retention.archive import open_archive
+from topics.streams.retention.restore import RestoreReport, restore
 from topics.streams.settings import StreamsSettings
 from topics.streams.system import DEFAULT_ROOT_USER, Credentials, Sent, StoredOffset, System, TopicState
 

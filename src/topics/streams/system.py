@@ -42,27 +42,27 @@ from topics.formats.stream_command import (
 from topics.formats.stream_layout import Flavour
 from topics.storage.fs import Fs, Lock, write_atomic
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams import users
-from topics.streams.accounts import Accounts
-from topics.streams.batch import IncomingBatch
-from topics.streams.commands import Commands
-from topics.streams.consumer_groups import ConsumerGroup
-from topics.streams.consumer_offsets import ConsumerKind, ConsumerOffsets, check_offset, consumer_file_id
-from topics.streams.deduplication import Deduplicator
-from topics.streams.directories import DELETED, Directories, take_lock
-from topics.streams.flavour import open_flavour
-from topics.streams.info_file import update_info
-from topics.streams.memory_pool import MemoryPool
-from topics.streams.message_view import PolledMessages
-from topics.streams.metadata import ROOT_USER_ID, GroupInfo, Metadata, StreamInfo, TopicInfo
-from topics.streams.partition import Partition, PartitionOptions
-from topics.streams.partitioning import Balanced, Partitioning, choose
-from topics.streams.polling import Consumer, PollingStrategy, StrategyKind
-from topics.streams.running_topic import RunningPartition, RunningTopic
+from topics.streams.consumers.consumer_group import ConsumerGroup
+from topics.streams.consumers.consumer_offsets import ConsumerKind, ConsumerOffsets, check_offset, consumer_file_id
+from topics.streams.consumers.polling import Consumer, PollingStrategy, StrategyKind
+from topics.streams.directory.directories import DELETED, Directories, take_lock
+from topics.streams.directory.flavour import open_flavour
+from topics.streams.directory.info_file import update_info
+from topics.streams.metadata import users
+from topics.streams.metadata.accounts import Accounts
+from topics.streams.metadata.commands import Commands
+from topics.streams.metadata.metadata import ROOT_USER_ID, GroupInfo, Metadata, StreamInfo, TopicInfo
+from topics.streams.metadata.state_log import StateLog
+from topics.streams.partitions.batch import IncomingBatch
+from topics.streams.partitions.deduplication import Deduplicator
+from topics.streams.partitions.memory_pool import MemoryPool
+from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partition import Partition, PartitionOptions
+from topics.streams.partitions.partitioning import Balanced, Partitioning, choose
+from topics.streams.running.running_topic import RunningPartition, RunningTopic
+from topics.streams.running.upkeep import Upkeep
 from topics.streams.settings import StreamsSettings, to_toml
-from topics.streams.state_log import StateLog
 from topics.streams.times import now_us
-from topics.streams.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 

@@ -27,10 +27,10 @@ from topics.formats.stream_layout import INDEX, LOG, Flavour, segment_path
 from topics.storage.fs import File, Fs, read_file
 from topics.storage.inspect.findings import Finding, Totals
 from topics.stream_errors import StreamsError
-from topics.streams.directories import Directories
-from topics.streams.outgoing import to_wire
-from topics.streams.segment_files import list_segments, read_codec
-from topics.streams.segment_index import count_good, read_entries
+from topics.streams.directory.directories import Directories
+from topics.streams.partitions.outgoing import to_wire
+from topics.streams.partitions.segment_files import list_segments, read_codec
+from topics.streams.partitions.segment_index import count_good, read_entries
 from topics.streams.settings import StreamsSettings
 
 # How much is looked at in one go.

@@ -1,0 +1,259 @@
+"""Passwords, tokens, logins, and each row of the table of permissions."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from argon2 import PasswordHasher, Type
+
+from topics.formats.stream_command import ChangePassword, CreatePersonalAccessToken, CreateUser, UpdateUser, UserStatus
+from topics.formats.stream_permissions import (
+    ALL_PERMISSIONS,
+    GLOBAL_FLAGS,
+    STREAM_FLAGS,
+    TOPIC_FLAGS,
+    Permissions,
+    StreamPermissions,
+    TopicPermissions,
+)
+from topics.stream_errors import StreamsError, StreamStatus
+from topics.streams.metadata.metadata import Metadata, UserInfo
+from topics.streams.metadata.users import (
+    Action,
+    authorize,
+    check_password,
+    hash_password,
+    is_allowed,
+    login,
+    login_with_token,
+    make_token,
+    root_user,
+    token_hash,
+    verify_password,
+)
+from topics.streams.settings import StreamsSettings
+
+NOW: Final = 1_700_000_000_000_000
+
+
+def cheap_hash(password: str) -> str:
+    """With parameters that take no time."""
+    return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(password)
+
+
+@pytest.fixture(scope="module")
+def iggy_hash() -> str:
+    return hash_password("iggy")
+
+
+def status_of(call: object) -> StreamStatus:
+    assert callable(call)
+    with pytest.raises(StreamsError) as caught:
+        call()
+    return caught.value.number
+
+
+# Passwords.
+
+
+def test_a_password_is_kept_as_the_phc_string_of_the_reference(iggy_hash: str) -> None:
+    assert iggy_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    salt, digest = iggy_hash.split("$")[4:]
+    # 16 and 32 bytes in base64 without padding.
+    assert (len(salt), len(digest)) == (22, 43)
+    assert verify_password(iggy_hash, "iggy")
+    assert not verify_password(iggy_hash, "Iggy")
+
+
+def test_a_password_hashed_twice_looks_different() -> None:
+    assert hash_password("iggy") != hash_password("iggy")
+
+
+def test_strings_with_other_parameters_and_kinds_verify() -> None:
+    for kind in Type:
+        for time_cost, memory_cost, parallelism in ((1, 8, 1), (3, 64, 2)):
+            hasher = PasswordHasher(time_cost, memory_cost, parallelism, hash_len=24, salt_len=12, type=kind)
+            stored = hasher.hash("pässword")
+            assert verify_password(stored, "pässword")
+            assert not verify_password(stored, "password")
+
+
+@pytest.mark.parametrize("stored", ["", "plain", "$argon2id$v=19$m=8,t=1,p=1$x", "$2b$12$abc", "$argon2id$ä"])
+def test_a_string_that_is_no_hash_verifies_nothing(stored: str) -> None:
+    assert not verify_password(stored, "iggy")
+
+
+def test_passwords_have_3_to_100_bytes() -> None:
+    for password in ("", "ab", "x" * 101, "ä" * 51, "\ud800" * 10):
+        assert status_of(lambda password=password: hash_password(password)) is StreamStatus.INVALID_PASSWORD
+    assert verify_password(hash_password("ä" * 50), "ä" * 50)
+
+
+# Tokens.
+
+
+def test_a_token_is_68_characters_and_never_the_same() -> None:
+    tokens = {make_token() for _ in range(50)}
+    assert len(tokens) == 50
+    assert {len(token) for token in tokens} == {68}
+
+
+def test_a_token_is_kept_as_its_blake3() -> None:
+    assert token_hash("") == "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+    assert len(token_hash(make_token())) == 64
+
+
+# Logins.
+
+
+def world_with_bob(status: UserStatus = UserStatus.ACTIVE) -> Metadata:
+    metadata = Metadata(StreamsSettings())
+    metadata.apply(NOW, 0, CreateUser(0, "iggy", cheap_hash("iggy"), UserStatus.ACTIVE, ALL_PERMISSIONS))
+    metadata.apply(NOW, 0, CreateUser(1, "bob", cheap_hash("secret"), status, None))
+    return metadata
+
+
+def test_a_user_logs_in_by_name_and_password() -> None:
+    metadata = world_with_bob()
+    assert login(metadata, "bob", "secret").id == 1
+    assert login(metadata, "iggy", "iggy").id == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "status"),
+    [
+        ("bob", "wrong", StreamStatus.INVALID_CREDENTIALS),
+        ("eve", "secret", StreamStatus.INVALID_CREDENTIALS),
+        ("bo", "secret", StreamStatus.INVALID_USERNAME),
+        ("x" * 51, "secret", StreamStatus.INVALID_USERNAME),
+        ("bob", "ab", StreamStatus.INVALID_PASSWORD),
+        ("bob", "x" * 101, StreamStatus.INVALID_PASSWORD),
+    ],
+)
+def test_a_login_that_fails_says_why_and_not_more(name: str, password: str, status: StreamStatus) -> None:
+    assert status_of(lambda: login(world_with_bob(), name, password)) is status
+
+
+def test_an_unknown_name_and_a_wrong_password_are_told_alike() -> None:
+    messages = []
+    for name in ("bob", "eve"):
+        with pytest.raises(StreamsError) as caught:
+            login(world_with_bob(), name, "wrong")
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
+
+
+def test_a_user_that_is_inactive_learns_it_with_the_right_password_only() -> None:
+    metadata = world_with_bob(UserStatus.INACTIVE)
+    assert status_of(lambda: login(metadata, "bob", "secret")) is StreamStatus.USER_INACTIVE
+    assert status_of(lambda: login(metadata, "bob", "wrong")) is StreamStatus.INVALID_CREDENTIALS
+    metadata.apply(NOW, 0, UpdateUser("bob", None, UserStatus.ACTIVE))
+    assert login(metadata, "bob", "secret").id == 1
+
+
+def test_a_name_of_digits_is_a_name() -> None:
+    metadata = world_with_bob()
+    metadata.apply(NOW, 0, CreateUser(2, "001", cheap_hash("secret"), UserStatus.ACTIVE, None))
+    assert login(metadata, "001", "secret").id == 2
+
+
+def test_a_changed_password_counts_at_once() -> None:
+    metadata = world_with_bob()
+    bob = metadata.resolve_user("bob")
+    check_password(bob, "secret")
+    metadata.apply(NOW, 1, ChangePassword("bob", cheap_hash("newer")))
+    assert status_of(lambda: check_password(bob, "secret")) is StreamStatus.INVALID_CREDENTIALS
+    assert login(metadata, "bob", "newer") is bob
+
+
+def test_a_token_logs_its_user_in_until_it_expires() -> None:
+    metadata = world_with_bob()
+    token = make_token()
+    metadata.apply(NOW, 1, CreatePersonalAccessToken("deploy", token_hash(token), 10))
+    assert login_with_token(metadata, token, NOW + 9).name == "bob"
+    assert status_of(lambda: login_with_token(metadata, token, NOW + 10)) is StreamStatus.PERSONAL_ACCESS_TOKEN_EXPIRED
+    assert status_of(lambda: login_with_token(metadata, make_token(), NOW)) is StreamStatus.RESOURCE_NOT_FOUND
+    # What is stored is not what logs in.
+    assert status_of(lambda: login_with_token(metadata, token_hash(token), NOW)) is StreamStatus.RESOURCE_NOT_FOUND
+
+
+def test_a_token_of_an_inactive_user_does_not_log_in() -> None:
+    metadata = world_with_bob(UserStatus.INACTIVE)
+    metadata.apply(NOW, 1, CreatePersonalAccessToken("deploy", token_hash("text"), 0))
+    assert status_of(lambda: login_with_token(metadata, "text", NOW)) is StreamStatus.USER_INACTIVE
+
+
+def test_the_root_user_has_id_0_and_every_permission() -> None:
+    command = root_user("iggy", "iggy")
+    assert (command.user_id, command.username, command.permissions) == (0, "iggy", ALL_PERMISSIONS)
+    assert verify_password(command.password, "iggy")
+    assert status_of(lambda: root_user("ab", "iggy")) is StreamStatus.INVALID_USERNAME
+    assert status_of(lambda: root_user("iggy", "x")) is StreamStatus.INVALID_PASSWORD
+
+
+# Permissions: the table of the specification, word for word.
+
+_READS_TOPICS: Final = (
+    "manage_streams read_streams manage_topics read_topics",
+    "manage_stream read_stream manage_topics read_topics",
+)
+_MANAGES_TOPICS: Final = ("manage_streams manage_topics", "manage_stream manage_topics")
+TABLE: Final[dict[Action, tuple[str, str, str]]] = {
+    Action.GET_STREAMS: ("manage_streams read_streams", "", ""),
+    Action.GET_STREAM: ("manage_streams read_streams", "manage_stream read_stream", ""),
+    Action.CREATE_STREAM: ("manage_streams", "", ""),
+    Action.CHANGE_STREAM: ("manage_streams", "manage_stream", ""),
+    Action.GET_TOPICS: (*_READS_TOPICS, ""),
+    Action.GET_TOPIC: (*_READS_TOPICS, "manage_topic read_topic"),
+    Action.CREATE_TOPIC: (*_MANAGES_TOPICS, ""),
+    Action.CHANGE_TOPIC: (*_MANAGES_TOPICS, "manage_topic"),
+    Action.POLL: (
+        "poll_messages manage_streams read_streams manage_topics read_topics",
+        "poll_messages manage_stream read_stream manage_topics read_topics",
+        "poll_messages manage_topic read_topic",
+    ),
+    Action.SEND: (
+        "send_messages manage_streams manage_topics",
+        "send_messages manage_stream manage_topics",
+        "send_messages manage_topic",
+    ),
+    Action.READ_USERS: ("manage_users read_users", "", ""),
+    Action.MANAGE_USERS: ("manage_users", "", ""),
+    Action.READ_SERVERS: ("manage_servers read_servers", "", ""),
+}
+
+
+def single_flags() -> Iterator[tuple[int, str, Permissions]]:
+    """Every flag alone: its column in the table, its name, and permissions with nothing else for stream 5, topic 6."""
+    for flag in GLOBAL_FLAGS:
+        yield 0, flag, Permissions(**{flag: True})  # type: ignore[arg-type]
+    for flag in STREAM_FLAGS:
+        yield 1, flag, Permissions(streams={5: StreamPermissions(**{flag: True})})  # type: ignore[arg-type]
+    for flag in TOPIC_FLAGS:
+        topics = {6: TopicPermissions(**{flag: True})}
+        yield 2, flag, Permissions(streams={5: StreamPermissions(topics=topics)})
+
+
+@pytest.mark.parametrize("action", Action)
+def test_an_action_is_allowed_by_each_flag_of_its_row_and_by_no_other(action: Action) -> None:
+    for column, flag, permissions in single_flags():
+        expected = flag in TABLE[action][column].split()
+        assert is_allowed(permissions, action, 5, 6) == expected, f"{flag} in column {column}"
+        # For another stream or topic only the global ones count, and those of the stream.
+        assert is_allowed(permissions, action, 4, 6) == (expected and column == 0)
+        assert is_allowed(permissions, action, 5, 7) == (expected and column < 2)
+        assert is_allowed(permissions, action) == (expected and column == 0)
+
+
+def user_with(permissions: Permissions | None, user_id: int = 1) -> UserInfo:
+    return UserInfo(user_id, "bob", "hash", UserStatus.ACTIVE, permissions, NOW)
+
+
+@pytest.mark.parametrize("action", Action)
+def test_root_may_do_everything_and_a_user_without_permissions_nothing(action: Action) -> None:
+    authorize(user_with(None, user_id=0), action, 1, 1)
+    authorize(user_with(ALL_PERMISSIONS), action, 1, 1)
+    for permissions in (None, Permissions(), Permissions(streams={}), Permissions(streams={1: StreamPermissions()})):
+        assert status_of(lambda permissions=permissions: authorize(user_with(permissions), action, 1, 1)) is (
+            StreamStatus.UNAUTHORIZED
+        )
