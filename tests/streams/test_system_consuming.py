@@ -134,16 +134,16 @@ def test_an_offset_that_is_committed_while_its_topic_is_purged_does_not_come_bac
     for consumer in (Consumer("c"), Consumer.group("g")):
         world.send(*numbered(4))
         partition = world.system._running[0][0].partitions[0].partition
-        read = partition.poll_first
+        read = partition.reader.poll_first
 
         def poll_and_purge(count: int, read: Any = read) -> Any:
             polled = read(count)
             world.system.purge_topic("s", "t")
             return polled
 
-        partition.poll_first = poll_and_purge  # type: ignore[method-assign]
+        partition.reader.poll_first = poll_and_purge  # type: ignore[method-assign]
         world.poll(NEXT, consumer=consumer, client_id=1, auto_commit=True)
-        partition.poll_first = read  # type: ignore[method-assign]
+        partition.reader.poll_first = read  # type: ignore[method-assign]
         assert world.system.get_offset("s", "t", consumer) is None
         world.send(b"new")
         polled = world.poll(NEXT, consumer=consumer, client_id=1)

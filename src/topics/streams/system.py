@@ -768,19 +768,19 @@ def _partition_state(created_at: int, running: RunningPartition) -> PartitionSta
 def _poll(
     running: RunningPartition, kind: ConsumerKind, consumer_id: int, strategy: PollingStrategy, count: int
 ) -> PolledMessages:
-    partition = running.partition
+    reader = running.partition.reader
     match strategy.kind:
         case StrategyKind.OFFSET:
-            return partition.poll_offset(strategy.value, count)
+            return reader.poll_offset(strategy.value, count)
         case StrategyKind.TIMESTAMP:
-            return partition.poll_timestamp(strategy.value, count)
+            return reader.poll_timestamp(strategy.value, count)
         case StrategyKind.FIRST:
-            return partition.poll_first(count)
+            return reader.poll_first(count)
         case StrategyKind.LAST:
-            return partition.poll_last(count)
+            return reader.poll_last(count)
         case StrategyKind.NEXT:
             stored = running.offsets.get(kind, consumer_id)
-            return partition.poll_first(count) if stored is None else partition.poll_offset(stored + 1, count)
+            return reader.poll_first(count) if stored is None else reader.poll_offset(stored + 1, count)
 
 
 @contextmanager

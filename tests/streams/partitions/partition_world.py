@@ -50,7 +50,7 @@ def offsets(polled: PolledMessages) -> list[int]:
 def poll_one(partition: Partition, offset: int) -> tuple[int, bytes, int] | StreamStatus | None:
     """Offset, payload and time of what is polled at an offset; or nothing; or why it cannot be read."""
     try:
-        polled = list(partition.poll_offset(offset, 1))
+        polled = list(partition.reader.poll_offset(offset, 1))
     except StreamsError as error:
         return error.number
     return (polled[0].offset, bytes(polled[0].payload), polled[0].timestamp) if polled else None
@@ -110,7 +110,7 @@ class World:
         self.monitor = MonitorFs(self.faults)
 
     def all(self) -> list[tuple[int, bytes]]:
-        polled = self.partition.poll_first(1_000_000)
+        polled = self.partition.reader.poll_first(1_000_000)
         return list(zip(offsets(polled), payloads(polled), strict=True))
 
     def names(self) -> list[str]:

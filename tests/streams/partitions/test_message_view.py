@@ -11,13 +11,13 @@ from tests.streams.partitions.message_strategies import sends
 from topics.formats.message import BodyOrder, decode_header
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import NewMessage, encode_send, prepare
-from topics.streams.partitions.message_view import Chunk, MessageView, PolledMessages
+from topics.streams.partitions.message_view import MessageChunk, MessageView, PolledMessages
 from topics.streams.partitions.outgoing import to_wire
 
 TIMESTAMP: Final = 1_700_000_000_000_000
 
 
-def chunk_of(messages: list[NewMessage], first_offset: int) -> Chunk:
+def chunk_of(messages: list[NewMessage], first_offset: int) -> MessageChunk:
     stored = prepare(encode_send(messages), order=BodyOrder.HEADERS_FIRST).stamp(first_offset, TIMESTAMP)
     return to_wire(stored.buffer, stored.starts, stored.ends, order=BodyOrder.HEADERS_FIRST)
 
@@ -71,7 +71,7 @@ def test_an_answer_without_messages_still_has_its_numbers() -> None:
 
 
 def test_the_last_offset_is_that_of_the_last_chunk_with_messages() -> None:
-    empty = Chunk(memoryview(b""), *(chunk_of([NewMessage(b"x")], 0).starts[:0],) * 2)
+    empty = MessageChunk(memoryview(b""), *(chunk_of([NewMessage(b"x")], 0).starts[:0],) * 2)
     assert PolledMessages(0, 9, 1, [chunk_of([NewMessage(b"x")], 4), empty]).last_offset == 4
 
 

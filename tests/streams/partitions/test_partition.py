@@ -90,7 +90,7 @@ def test_messages_of_a_batch_share_a_time_and_times_never_fall() -> None:
     world.send(b"d")
     world.clock.advance(10_000)
     world.send(b"e")
-    times = [message.timestamp for message in world.partition.poll_first(10)]
+    times = [message.timestamp for message in world.partition.reader.poll_first(10)]
     assert times == [START_US, START_US, START_US, START_US, START_US + 5_000_000]
 
 
@@ -114,7 +114,7 @@ def test_an_append_flushes_when_a_threshold_is_reached_and_whole_batches_only(
         world.send(b"x", b"y")
         seen.append(sum(world.disk.size(f"{ROOT}/{name}") for name in log_names(world)) // 65)
     assert seen == saved
-    assert offsets(world.partition.poll_first(100)) == list(range(8))
+    assert offsets(world.partition.reader.poll_first(100)) == list(range(8))
 
 
 def test_a_flush_restarts_the_counters_and_a_save_with_nothing_to_do_says_so() -> None:
@@ -132,7 +132,7 @@ def test_a_flush_restarts_the_counters_and_a_save_with_nothing_to_do_says_so() -
     world.disk.crash(Damage.DROP)
     world.forget_monitor()
     world.open()
-    assert payloads(world.partition.poll_first(10)) == [b"a", b"b", b"c", b"d"]
+    assert payloads(world.partition.reader.poll_first(10)) == [b"a", b"b", b"c", b"d"]
 
 
 @pytest.mark.parametrize("damage", list(Damage))
@@ -158,7 +158,7 @@ def test_a_flush_with_fsync_covers_segments_that_were_sealed_before() -> None:
     world.disk.crash(Damage.DROP)
     world.forget_monitor()
     world.open()
-    assert offsets(world.partition.poll_first(100)) == list(range(9))
+    assert offsets(world.partition.reader.poll_first(100)) == list(range(9))
 
 
 def test_sealed_segments_that_wait_for_a_sync_are_few() -> None:
@@ -180,11 +180,11 @@ def test_close_makes_everything_durable_and_ends_it() -> None:
     partition.close()
     assert refusal(world, b"x") is StreamStatus.IO_ERROR
     with pytest.raises(StreamsError):
-        partition.poll_first(1)
+        partition.reader.poll_first(1)
     world.disk.crash(Damage.DROP)
     world.forget_monitor()
     world.open()
-    assert offsets(world.partition.poll_first(100)) == list(range(8))
+    assert offsets(world.partition.reader.poll_first(100)) == list(range(8))
 
 
 def test_a_dropped_partition_saves_nothing_and_answers_that_it_is_not_there() -> None:
@@ -238,7 +238,7 @@ def test_positions_that_do_not_fit_in_32_bits_roll_first(monkeypatch: pytest.Mon
     world.send(b"6")
     assert [(info.start_offset, info.messages_count) for info in partition.segments] == [(0, 2), (2, 4)]
     assert refusal(world, bytes(300)) is StreamStatus.INVALID_MESSAGES_SIZE
-    assert offsets(partition.poll_first(100)) == list(range(6))
+    assert offsets(partition.reader.poll_first(100)) == list(range(6))
     assert POSITION_MAX == 2**32 - 1
 
 
@@ -250,12 +250,12 @@ def test_a_roll_without_room_leaves_the_messages_and_is_made_up_for_by_the_next_
     assert world.send(b"1", b"2").count == 2
     assert fault.fired_count == 1
     assert refusal(world, b"3") is StreamStatus.CANNOT_APPEND_TO_FILE
-    assert payloads(partition.poll_first(10)) == [b"1", b"2"]
+    assert payloads(partition.reader.poll_first(10)) == [b"1", b"2"]
     assert [info.is_sealed for info in partition.segments] == [True]
     world.faults.heal()
     world.send(b"3")
     assert [info.start_offset for info in partition.segments] == [0, 2]
-    assert payloads(partition.poll_first(10)) == [b"1", b"2", b"3"]
+    assert payloads(partition.reader.poll_first(10)) == [b"1", b"2", b"3"]
 
 
 # Polls.
@@ -282,7 +282,7 @@ def spread(request: pytest.FixtureRequest) -> World:
 def test_polls_by_offset_cross_segments_and_the_journal(spread: World) -> None:
     for offset in range(22):
         for count in (0, 1, 2, 3, 7, 100):
-            polled = spread.partition.poll_offset(offset, count)
+            polled = spread.partition.reader.poll_offset(offset, count)
             expected = list(range(offset, min(offset + count, 20)))
             assert offsets(polled) == expected
             assert payloads(polled) == [b"message %d" % number for number in expected]
@@ -291,29 +291,31 @@ def test_polls_by_offset_cross_segments_and_the_journal(spread: World) -> None:
 
 def test_polls_of_the_first_and_the_last_messages(spread: World) -> None:
     for count in (0, 1, 5, 19, 20, 21):
-        assert offsets(spread.partition.poll_first(count)) == list(range(min(count, 20)))
-        assert offsets(spread.partition.poll_last(count)) == list(range(20))[20 - min(count, 20) :]
+        assert offsets(spread.partition.reader.poll_first(count)) == list(range(min(count, 20)))
+        assert offsets(spread.partition.reader.poll_last(count)) == list(range(20))[20 - min(count, 20) :]
 
 
 def test_a_poll_by_time_begins_with_the_first_message_that_is_not_older(spread: World) -> None:
     """§24 item 12: the exact time of a batch begins with its first message, not in its middle."""
     for step in range(10):
         exact = START_US + step * 10_000
-        assert offsets(spread.partition.poll_timestamp(exact, 3)) == list(range(step * 2, min(step * 2 + 3, 20)))
-        assert offsets(spread.partition.poll_timestamp(exact - 1, 3)) == list(range(step * 2, min(step * 2 + 3, 20)))
+        assert offsets(spread.partition.reader.poll_timestamp(exact, 3)) == list(range(step * 2, min(step * 2 + 3, 20)))
+        assert offsets(spread.partition.reader.poll_timestamp(exact - 1, 3)) == list(
+            range(step * 2, min(step * 2 + 3, 20))
+        )
         later = list(range(step * 2 + 2, min(step * 2 + 5, 20)))
-        assert offsets(spread.partition.poll_timestamp(exact + 1, 3)) == later
-    assert offsets(spread.partition.poll_timestamp(0, 2)) == [0, 1]
-    assert offsets(spread.partition.poll_timestamp(START_US + 90_001, 2)) == [], "nothing when all are older"
+        assert offsets(spread.partition.reader.poll_timestamp(exact + 1, 3)) == later
+    assert offsets(spread.partition.reader.poll_timestamp(0, 2)) == [0, 1]
+    assert offsets(spread.partition.reader.poll_timestamp(START_US + 90_001, 2)) == [], "nothing when all are older"
 
 
 def test_an_empty_partition_answers_every_poll_with_nothing() -> None:
     partition = World().open()
     for polled in (
-        partition.poll_offset(0, 10),
-        partition.poll_first(10),
-        partition.poll_last(10),
-        partition.poll_timestamp(0, 10),
+        partition.reader.poll_offset(0, 10),
+        partition.reader.poll_first(10),
+        partition.reader.poll_last(10),
+        partition.reader.poll_timestamp(0, 10),
     ):
         assert (len(polled), polled.current_offset) == (0, 0)
 
@@ -327,8 +329,8 @@ def test_a_partial_cache_is_not_taken_for_the_whole_index() -> None:
     world.reopen()
     world.send(b"6")
     for offset in range(7):
-        assert world.partition.poll_offset(offset, 2).count == min(2, 7 - offset)
-        assert payloads(world.partition.poll_offset(offset, 1)) == [b"%d" % offset]
+        assert world.partition.reader.poll_offset(offset, 2).count == min(2, 7 - offset)
+        assert payloads(world.partition.reader.poll_offset(offset, 1)) == [b"%d" % offset]
 
 
 def test_an_answer_stops_at_its_limit_but_has_one_message_at_least() -> None:
@@ -336,7 +338,7 @@ def test_an_answer_stops_at_its_limit_but_has_one_message_at_least() -> None:
     partition = world.open(max_poll_bytes=200, segment_size=400, messages_required_to_save=2)
     for _ in range(9):
         world.send(b"x")
-    assert [offsets(partition.poll_offset(offset, 100)) for offset in (0, 3, 5, 6, 7, 8)] == [
+    assert [offsets(partition.reader.poll_offset(offset, 100)) for offset in (0, 3, 5, 6, 7, 8)] == [
         [0, 1, 2],
         [3, 4, 5],
         [5, 6, 7],
@@ -345,11 +347,11 @@ def test_an_answer_stops_at_its_limit_but_has_one_message_at_least() -> None:
         [8],
     ]
     world.send(b"y" * 500)
-    assert offsets(partition.poll_offset(8, 100)) == [8]
-    assert offsets(partition.poll_offset(9, 100)) == [9]
+    assert offsets(partition.reader.poll_offset(8, 100)) == [8]
+    assert offsets(partition.reader.poll_offset(9, 100)) == [9]
     partition.flush()
-    assert offsets(partition.poll_offset(8, 100)) == [8]
-    assert offsets(partition.poll_offset(9, 100)) == [9]
+    assert offsets(partition.reader.poll_offset(8, 100)) == [8]
+    assert offsets(partition.reader.poll_offset(9, 100)) == [9]
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
@@ -362,7 +364,7 @@ def test_the_limit_of_an_answer_is_about_what_travels_not_what_is_stored(codec: 
     for flush in (False, True):
         if flush:
             partition.flush()
-        polled = partition.poll_offset(3, 100)
+        polled = partition.reader.poll_offset(3, 100)
         assert offsets(polled) == [3, 4]
         assert polled.size_bytes == 200_128
 
@@ -374,10 +376,10 @@ def test_many_small_batches_of_the_journal_are_one_chunk_and_large_ones_are_not_
         world.send(b"%d" % number)
     world.send(bytes(100_000))
     world.send(bytes(100_000))
-    polled = partition.poll_first(100)
+    polled = partition.reader.poll_first(100)
     assert [len(chunk) for chunk in polled.chunks] == [50, 1, 1]
     assert offsets(polled) == list(range(52))
-    assert payloads(partition.poll_offset(48, 2)) == [b"48", b"49"]
+    assert payloads(partition.reader.poll_offset(48, 2)) == [b"48", b"49"]
 
 
 @pytest.mark.parametrize(
@@ -397,7 +399,7 @@ def test_messages_come_back_as_they_were_sent_however_they_are_stored(
             )
         )
     for _ in range(2):
-        polled = list(world.partition.poll_first(100))
+        polled = list(world.partition.reader.poll_first(100))
         assert [message.id for message in polled[::2]] == list(range(1, 8))
         assert [bytes(message.payload) for message in polled[::2]] == [b"payload %d" % number for number in range(7)]
         assert [bool(message.user_headers) for message in polled[::2]] == [bool(number % 2) for number in range(7)]
@@ -418,18 +420,18 @@ def test_a_message_with_a_wrong_checksum_fails_its_poll_and_no_other(mode: str) 
         world.send(b"%d" % number)
     world.disk.poke(FIRST_LOG, 2 * 65 + 64, b"X")
     for poll in (
-        lambda: partition.poll_offset(2, 1),
-        lambda: partition.poll_first(10),
-        lambda: partition.poll_last(10),
+        lambda: partition.reader.poll_offset(2, 1),
+        lambda: partition.reader.poll_first(10),
+        lambda: partition.reader.poll_last(10),
     ):
         with pytest.raises(StreamsError) as refused:
             poll()
         assert refused.value.number is StreamStatus.INVALID_MESSAGE_CHECKSUM
     with pytest.raises(StreamsError) as refused:
-        partition.poll_timestamp(START_US, 5)
+        partition.reader.poll_timestamp(START_US, 5)
     assert refused.value.number is StreamStatus.INVALID_MESSAGE_CHECKSUM
-    assert offsets(partition.poll_offset(0, 2)) == [0, 1]
-    assert offsets(partition.poll_offset(3, 100)) == list(range(3, 10))
+    assert offsets(partition.reader.poll_offset(0, 2)) == [0, 1]
+    assert offsets(partition.reader.poll_offset(3, 100)) == list(range(3, 10))
 
 
 def test_an_index_that_points_to_another_message_fails_the_poll() -> None:
@@ -441,7 +443,7 @@ def test_an_index_that_points_to_another_message_fails_the_poll() -> None:
     message = world.disk.read(FIRST_LOG)[:65]
     world.disk.poke(FIRST_LOG, 130, message)
     with pytest.raises(StreamsError) as refused:
-        world.partition.poll_offset(2, 1)
+        world.partition.reader.poll_offset(2, 1)
     assert refused.value.number is StreamStatus.INVALID_OFFSET
 
 
@@ -451,12 +453,12 @@ def test_positions_that_fall_between_good_ones_fail_the_poll() -> None:
     world.send(*[b"x"] * 6)
     world.disk.poke(FIRST_INDEX, 2 * ENTRY_BYTES + 4, (70).to_bytes(4, "little"))
     with pytest.raises(StreamsError) as refused:
-        world.partition.poll_first(6)
+        world.partition.reader.poll_first(6)
     assert refused.value.number is StreamStatus.CANNOT_READ_INDEX_POSITION
-    assert offsets(world.partition.poll_offset(0, 2)) == [0, 1]
-    assert offsets(world.partition.poll_offset(4, 2)) == [4, 5]
+    assert offsets(world.partition.reader.poll_offset(0, 2)) == [0, 1]
+    assert offsets(world.partition.reader.poll_offset(4, 2)) == [4, 5]
     world.restart()
-    assert offsets(world.partition.poll_first(6)) == list(range(6))
+    assert offsets(world.partition.reader.poll_first(6)) == list(range(6))
 
 
 def test_files_that_cannot_be_opened_or_read_now_are_an_error_of_that_poll() -> None:
@@ -469,10 +471,10 @@ def test_files_that_cannot_be_opened_or_read_now_are_an_error_of_that_poll() -> 
     for operation, number in (("open", errno.EMFILE), ("pread", errno.EIO)):
         world.faults.fail(operation, error=number)
         with pytest.raises(StreamsError) as refused:
-            partition.poll_first(1)
+            partition.reader.poll_first(1)
         assert refused.value.number is StreamStatus.IO_ERROR
         world.faults.heal()
-        assert payloads(partition.poll_first(1)) == [b"1"]
+        assert payloads(partition.reader.poll_first(1)) == [b"1"]
 
 
 # Failures while writing.
@@ -576,7 +578,7 @@ def test_a_failed_sync_of_the_directory_stops_the_partition() -> None:
     assert world.send(b"1", b"2").count == 2
     assert partition.stopped is not None
     assert refusal(world, b"3") is StreamStatus.CANNOT_SYNC_FILE
-    assert payloads(partition.poll_first(10)) == [b"1", b"2"]
+    assert payloads(partition.reader.poll_first(10)) == [b"1", b"2"]
 
 
 def test_a_poll_during_a_flush_reads_what_is_in_flight_and_waits_for_nothing() -> None:
@@ -585,7 +587,7 @@ def test_a_poll_during_a_flush_reads_what_is_in_flight_and_waits_for_nothing() -
     world.send(b"1")
     world.send(b"2")
     seen: list[list[bytes]] = []
-    world.disk.on_operation = lambda operation, path: seen.append(payloads(partition.poll_first(10)))
+    world.disk.on_operation = lambda operation, path: seen.append(payloads(partition.reader.poll_first(10)))
     partition.flush()
     assert len(seen) == 4, "two writes and two syncs"
     assert seen == [[b"1", b"2"]] * 4
@@ -596,10 +598,10 @@ def test_a_batch_does_not_show_before_it_is_accepted() -> None:
     partition = world.open()
     world.send(b"1")
     seen: list[list[bytes]] = []
-    world.disk.on_operation = lambda operation, path: seen.append(payloads(partition.poll_first(10)))
+    world.disk.on_operation = lambda operation, path: seen.append(payloads(partition.reader.poll_first(10)))
     world.send(b"2")
     assert seen == [[b"1"]] * 4
-    assert payloads(partition.poll_first(10)) == [b"1", b"2"]
+    assert payloads(partition.reader.poll_first(10)) == [b"1", b"2"]
 
 
 # Deleting.
@@ -614,10 +616,10 @@ def test_a_deleted_segment_is_gone_with_its_files_and_its_numbers_and_offsets_go
     assert (deleted.start_offset, deleted.end_offset, deleted.messages_count) == (0, 1, 2)
     assert (partition.messages_count, partition.size_bytes, partition.current_offset) == (3, 3 * 65, 4)
     assert log_names(world) == [log_name(2), log_name(4)]
-    assert offsets(partition.poll_offset(0, 10)) == [2, 3, 4], "a start below the oldest is moved up to it"
-    assert offsets(partition.poll_first(1)) == [2]
-    assert offsets(partition.poll_last(100)) == [2, 3, 4]
-    assert offsets(partition.poll_timestamp(0, 1)) == [2]
+    assert offsets(partition.reader.poll_offset(0, 10)) == [2, 3, 4], "a start below the oldest is moved up to it"
+    assert offsets(partition.reader.poll_first(1)) == [2]
+    assert offsets(partition.reader.poll_last(100)) == [2, 3, 4]
+    assert offsets(partition.reader.poll_timestamp(0, 1)) == [2]
     world.disk.crash(Damage.DROP)
     assert not world.disk.exists(FIRST_LOG)
 
@@ -631,7 +633,7 @@ def test_only_sealed_segments_are_deleted() -> None:
         with pytest.raises(StreamsError) as refused:
             partition.delete_segment(start_offset)
         assert refused.value.number is StreamStatus.RESOURCE_NOT_FOUND
-    assert offsets(partition.poll_first(10)) == [0, 1, 2]
+    assert offsets(partition.reader.poll_first(10)) == [0, 1, 2]
 
 
 def test_with_all_messages_deleted_offsets_go_on_also_after_a_restart() -> None:
@@ -642,7 +644,12 @@ def test_with_all_messages_deleted_offsets_go_on_also_after_a_restart() -> None:
     for _ in range(2):
         partition = world.partition
         assert (partition.messages_count, partition.current_offset, partition.has_messages) == (0, 1, True)
-        assert len(partition.poll_first(10)) == len(partition.poll_last(10)) == len(partition.poll_offset(1, 1)) == 0
+        assert (
+            len(partition.reader.poll_first(10))
+            == len(partition.reader.poll_last(10))
+            == len(partition.reader.poll_offset(1, 1))
+            == 0
+        )
         world.reopen()
     assert world.send(b"3").first_offset == 2
 
@@ -655,7 +662,7 @@ def test_the_last_segment_is_deleted_only_when_there_is_one_behind_it() -> None:
     with pytest.raises(StreamsError) as refused:
         partition.delete_segment(0)
     assert refused.value.number is StreamStatus.CANNOT_APPEND_TO_FILE
-    assert payloads(partition.poll_first(10)) == [b"1", b"2"]
+    assert payloads(partition.reader.poll_first(10)) == [b"1", b"2"]
     world.faults.heal()
     partition.delete_segment(0)
     world.restart()
@@ -668,10 +675,10 @@ def test_a_poll_jumps_over_a_deleted_segment_in_the_middle() -> None:
     for number in range(7):
         world.send(b"%d" % number)
     partition.delete_segment(2)
-    assert offsets(partition.poll_offset(1, 100)) == [1, 4, 5, 6]
-    assert offsets(partition.poll_offset(2, 1)) == [4]
+    assert offsets(partition.reader.poll_offset(1, 100)) == [1, 4, 5, 6]
+    assert offsets(partition.reader.poll_offset(2, 1)) == [4]
     world.reopen()
-    assert offsets(world.partition.poll_offset(1, 100)) == [1, 4, 5, 6]
+    assert offsets(world.partition.reader.poll_offset(1, 100)) == [1, 4, 5, 6]
 
 
 def test_an_error_of_the_disk_keeps_the_segment() -> None:
@@ -682,7 +689,7 @@ def test_an_error_of_the_disk_keeps_the_segment() -> None:
     with pytest.raises(StreamsError) as refused:
         partition.delete_segment(0)
     assert refused.value.number is StreamStatus.IO_ERROR
-    assert payloads(partition.poll_first(10)) == [b"1", b"2"]
+    assert payloads(partition.reader.poll_first(10)) == [b"1", b"2"]
 
 
 class MeddlingPool(MemoryPool):
@@ -706,11 +713,11 @@ def test_a_reader_of_a_segment_that_is_deleted_reads_on() -> None:
     partition = world.open(segment_size=130, cache_indexes="none")
     for number in range(4):
         world.send(b"%d" % number)
-    assert payloads(partition.poll_offset(0, 2)) == [b"0", b"1"]
+    assert payloads(partition.reader.poll_offset(0, 2)) == [b"0", b"1"]
     assert [info.start_offset for info in partition.segments] == [2, 4]
-    assert offsets(partition.poll_offset(0, 2)) == [2, 3]
+    assert offsets(partition.reader.poll_offset(0, 2)) == [2, 3]
     world.restart()
-    assert offsets(world.partition.poll_first(10)) == [2, 3]
+    assert offsets(world.partition.reader.poll_first(10)) == [2, 3]
 
 
 def test_a_purge_drops_segments_and_journal_and_offsets_restart() -> None:
@@ -743,8 +750,8 @@ def test_a_poll_that_a_purge_overtakes_does_not_mix_old_and_new() -> None:
     partition = world.open(segment_size=60)
     for number in range(6):
         world.send(b"old %d" % number)
-    assert payloads(partition.poll_first(100)) == [b"old 0"]
-    assert payloads(partition.poll_first(2)) == [b"new 0", b"new 1"]
+    assert payloads(partition.reader.poll_first(100)) == [b"old 0"]
+    assert payloads(partition.reader.poll_first(2)) == [b"new 0", b"new 1"]
 
 
 def test_a_purge_that_fails_in_the_middle_keeps_the_end() -> None:
@@ -755,7 +762,7 @@ def test_a_purge_that_fails_in_the_middle_keeps_the_end() -> None:
     world.faults.fail("unlink", at=1)
     with pytest.raises(StreamsError):
         partition.purge()
-    assert offsets(partition.poll_first(10)) == [2, 3, 4]
+    assert offsets(partition.reader.poll_first(10)) == [2, 3, 4]
     assert world.send(b"5").first_offset == 5
     world.faults.heal()
     partition.purge()
@@ -784,9 +791,9 @@ def test_another_codec_rolls_with_the_next_append_and_each_segment_keeps_its_own
     ]
     assert [name for name in world.names() if name.endswith(".codec")] == [f"{0:020d}.codec", f"{2:020d}.codec"]
     expected = [b"%d" % number * 500 for number in range(4)]
-    assert payloads(partition.poll_first(10)) == expected
+    assert payloads(partition.reader.poll_first(10)) == expected
     world.reopen()
-    assert payloads(world.partition.poll_first(10)) == expected
+    assert payloads(world.partition.reader.poll_first(10)) == expected
     world.partition.delete_segment(0)
     assert [name for name in world.names() if name.endswith(".codec")] == [f"{2:020d}.codec"]
     world.partition.purge()
@@ -819,7 +826,7 @@ def test_duplicates_are_dropped_before_offsets_are_given() -> None:
     assert world.send(b"e", b"f").count == 2, "messages without an id are never duplicates"
     expected = [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (4, b"e"), (5, b"f")]
     assert world.all() == expected
-    assert [offsets(partition.poll_offset(place, 1)) for place in range(6)] == [[place] for place in range(6)]
+    assert [offsets(partition.reader.poll_offset(place, 1)) for place in range(6)] == [[place] for place in range(6)]
     world.clock.advance(1001)
     assert world.send(b"later", ids=(1,)).count == 1
     world.restart()
@@ -859,7 +866,7 @@ def test_writers_and_readers_at_once_see_each_message_once_and_in_order(tmp_path
     def read() -> None:
         seen: list[bytes] = []
         while len(seen) < total and not failures:
-            polled = partition.poll_offset(len(seen), 50)
+            polled = partition.reader.poll_offset(len(seen), 50)
             assert offsets(polled) == list(range(len(seen), len(seen) + len(polled)))
             seen += payloads(polled)
         for writer in range(writer_count):

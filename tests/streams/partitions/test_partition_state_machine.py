@@ -226,12 +226,12 @@ class PartitionAgainstList(RuleBasedStateMachine):
     @invariant()
     def everything_can_be_read_from_the_first_message_on(self) -> None:
         found: dict[int, tuple[bytes, int]] = {}
-        polled = self.world.partition.poll_first(1000)
+        polled = self.world.partition.reader.poll_first(1000)
         while len(polled):
             for message in polled:
                 assert message.offset not in found
                 found[message.offset] = (bytes(message.payload), message.timestamp)
-            polled = self.world.partition.poll_offset(max(found) + 1, 1000)
+            polled = self.world.partition.reader.poll_offset(max(found) + 1, 1000)
         assert found == self.messages
 
     def expect(self, polled: Any, wanted: list[int]) -> None:
@@ -248,18 +248,18 @@ class PartitionAgainstList(RuleBasedStateMachine):
     @rule(offset=st.integers(0, 60), count=counts)
     def poll_offset(self, offset: int, count: int) -> None:
         wanted = [at for at in sorted(self.messages) if at >= offset][:count]
-        self.expect(self.world.partition.poll_offset(offset, count), wanted)
+        self.expect(self.world.partition.reader.poll_offset(offset, count), wanted)
 
     @rule(count=counts)
     def poll_last(self, count: int) -> None:
         wanted = [at for at in sorted(self.messages) if at >= self.next_offset - count][:count]
-        self.expect(self.world.partition.poll_last(count), wanted)
+        self.expect(self.world.partition.reader.poll_last(count), wanted)
 
     @rule(back_ms=st.integers(-3, 30), rest_us=st.sampled_from((-1, 0, 1)), count=counts)
     def poll_timestamp(self, back_ms: int, rest_us: int, count: int) -> None:
         timestamp = self.now_us - back_ms * 1000 + rest_us
         wanted = [at for at in sorted(self.messages) if self.messages[at][1] >= timestamp][:count]
-        self.expect(self.world.partition.poll_timestamp(timestamp, count), wanted)
+        self.expect(self.world.partition.reader.poll_timestamp(timestamp, count), wanted)
 
     def teardown(self) -> None:
         if hasattr(self, "world"):

@@ -73,9 +73,9 @@ def expect_whole(world: World, count: int) -> None:
     assert world.all() == expected
     partition = world.partition
     for number in range(count):
-        assert payloads(partition.poll_offset(number, 1)) == [text(number)]
+        assert payloads(partition.reader.poll_offset(number, 1)) == [text(number)]
         start_us = ManualClock().now_ms() * 1000 + number * 1000
-        assert offsets(partition.poll_timestamp(start_us, 1)) == [number]
+        assert offsets(partition.reader.poll_timestamp(start_us, 1)) == [number]
     assert world.send(b"next").first_offset == count
     world.restart()
     assert world.all() == [*expected, (count, b"next")]
@@ -212,7 +212,7 @@ def test_an_earlier_segment_keeps_its_bytes_and_polls_jump_over_the_gap(caplog: 
         world.open()
     assert len(world.disk.read(FIRST_LOG)) == len(log)
     assert world.all() == [(number, text(number)) for number in (0, 1, 3, 4, 5)]
-    assert offsets(world.partition.poll_offset(2, 1)) == [3]
+    assert offsets(world.partition.reader.poll_offset(2, 1)) == [3]
     messages = [record.getMessage() for record in caplog.records]
     assert messages == [
         f"{FIRST_INDEX}: the last 1 entries are of messages that are not there",
@@ -227,7 +227,7 @@ def test_a_missing_segment_is_reported_and_polls_jump_over_it(caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         world.open()
     assert f"{ROOT}: segment 6 begins where offset 3 is expected; polls go on behind the gap" in caplog.messages
-    assert offsets(world.partition.poll_first(100)) == [0, 1, 2, 6, 7, 8]
+    assert offsets(world.partition.reader.poll_first(100)) == [0, 1, 2, 6, 7, 8]
     assert not world.disk.exists(f"{ROOT}/{3:020d}.index")
     assert world.send(b"next").first_offset == 9
 
@@ -244,11 +244,11 @@ def test_damage_in_the_middle_is_not_a_torn_tail(at: int, is_indexed: bool) -> N
     for _ in range(2):
         world.open()
         assert world.disk.read(FIRST_LOG) == log
-        assert offsets(world.partition.poll_offset(0, 2)) == [0, 1]
+        assert offsets(world.partition.reader.poll_offset(0, 2)) == [0, 1]
         with pytest.raises(StreamsError) as refused:
-            world.partition.poll_offset(2, 1)
+            world.partition.reader.poll_offset(2, 1)
         assert refused.value.number is StreamStatus.INVALID_MESSAGE_CHECKSUM
-        assert payloads(world.partition.poll_offset(3, 9)) == [text(3), text(4), text(5)]
+        assert payloads(world.partition.reader.poll_offset(3, 9)) == [text(3), text(4), text(5)]
         world.partition.close()
 
 
@@ -257,11 +257,11 @@ def test_several_messages_lost_in_a_row_keep_their_offsets_when_the_index_is_los
     world.disk.poke(FIRST_LOG, 3 * SIZE + 5, bytes(10 * SIZE))
     world.disk.unlink(FIRST_INDEX)
     world.open()
-    assert offsets(world.partition.poll_first(3)) == [0, 1, 2]
+    assert offsets(world.partition.reader.poll_first(3)) == [0, 1, 2]
     for offset in range(3, 14):
         with pytest.raises(StreamsError):
-            world.partition.poll_offset(offset, 1)
-    assert payloads(world.partition.poll_offset(14, 100)) == [text(number) for number in range(14, 20)]
+            world.partition.reader.poll_offset(offset, 1)
+    assert payloads(world.partition.reader.poll_offset(14, 100)) == [text(number) for number in range(14, 20)]
     assert world.send(b"next").first_offset == 20
 
 
@@ -291,7 +291,7 @@ def test_with_validation_a_bad_message_refuses_the_start_and_names_it() -> None:
         "start without system.partition.validate_checksum to serve the others"
     )
     world.open(validate_checksum=False)
-    assert offsets(world.partition.poll_offset(2, 100)) == [2, 3, 4, 5]
+    assert offsets(world.partition.reader.poll_offset(2, 100)) == [2, 3, 4, 5]
 
 
 def test_files_found_are_synced_once() -> None:
@@ -556,7 +556,7 @@ def survive(world: World, written: Written, damage: Damage | None, seed: int) ->
     world.partition.flush(fsync=True)
     blow(world, Damage.DROP, seed + 1)
     world.open()
-    assert payloads(world.partition.poll_offset(appended.first_offset, 1)) == [b"after the crash"]
+    assert payloads(world.partition.reader.poll_offset(appended.first_offset, 1)) == [b"after the crash"]
 
 
 def blow(world: World, damage: Damage | None, seed: int) -> None:
@@ -676,7 +676,7 @@ def test_segments_of_a_real_server_are_opened_as_they_are_and_written_on(shared_
             pool=new_pool(),
             clock=ManualClock(),
         )
-        polled = partition.poll_first(1_000_000)
+        polled = partition.reader.poll_first(1_000_000)
         assert b"".join(message.to_bytes() for message in polled) == before[log.name]
         partition.close()
         assert {path.name: path.read_bytes() for path in directory.glob("0*")} == before
@@ -694,7 +694,7 @@ def test_segments_that_overlap_are_read_once_and_appends_go_on_behind_them() -> 
     world.open()
     for offset in range(6):
         expected = [(at, text(at)) for at in range(offset, 6)]
-        polled = world.partition.poll_offset(offset, 100)
+        polled = world.partition.reader.poll_offset(offset, 100)
         assert list(zip(offsets(polled), payloads(polled), strict=True)) == expected
     assert world.send(text(6)).first_offset == 6
     world.reopen()

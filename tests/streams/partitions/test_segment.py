@@ -13,7 +13,7 @@ from topics.formats.stream_layout import segment_path
 from topics.storage.fs import IOV_MAX, Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import StoredBatch, prepare
-from topics.streams.partitions.segment import Piece, Segment, SyncFailed
+from topics.streams.partitions.segment import Segment, SyncFailed
 from topics.streams.partitions.segment_files import create_files
 from topics.streams.partitions.segment_index import SegmentIndex, no_entries
 from topics.testing.fake_disk import Damage, FakeDisk
@@ -31,26 +31,14 @@ def stored(first_offset: int, *payloads: bytes, timestamp: int = 1000) -> Stored
 
 def segment_on(fs: Fs, *, is_cached: bool = True) -> Segment:
     fs.makedirs(ROOT)
-    segment = Segment(fs, ROOT, START, Codec.NONE, SegmentIndex(0, no_entries() if is_cached else None))
-    segment.files = create_files(fs, ROOT, START, Codec.NONE)
+    files = create_files(fs, ROOT, START, Codec.NONE)
     fs.sync_dir(ROOT)
-    return segment
+    index = SegmentIndex(0, no_entries() if is_cached else None)
+    return Segment(fs, ROOT, START, Codec.NONE, index, files=files)
 
 
 def put(segment: Segment, *batches: StoredBatch, enforce_fsync: bool = False) -> None:
     segment.advance(batches, segment.write(batches, enforce_fsync=enforce_fsync))
-
-
-def piece_of(segment: Segment, first: int, count: int) -> Piece:
-    return Piece(
-        segment.start_offset,
-        segment.codec,
-        segment.hold_files(),
-        segment.index.view(),
-        segment.size_bytes,
-        first,
-        count,
-    )
 
 
 @pytest.mark.parametrize("wrap", [lambda disk: disk, OneByteFs], ids=["whole", "byte by byte"])
@@ -135,7 +123,7 @@ def test_a_failed_sync_says_so_and_leaves_the_segment_unsynced(suffix: str) -> N
 def test_a_piece_takes_as_many_messages_as_fit_and_one_if_it_must() -> None:
     segment = segment_on(FakeDisk())
     put(segment, stored(40, *[b"x" * 36] * 10))
-    piece = piece_of(segment, 2, 5)
+    piece = segment.slice(2, 5)
     assert piece.first_offset == 42
     assert piece.spans(1000, at_least_one=False).starts.tolist() == [200, 300, 400, 500, 600]
     assert piece.spans(300, at_least_one=False).ends.tolist() == [300, 400, 500]
@@ -151,7 +139,7 @@ def test_a_log_that_was_cut_under_a_reader_is_an_error_of_that_read() -> None:
     segment = segment_on(disk)
     put(segment, stored(40, b"a", b"b"))
     disk.replace(LOG, disk.read(LOG)[:100])
-    piece = piece_of(segment, 0, 2)
+    piece = segment.slice(0, 2)
     with pytest.raises(StreamsError) as refused:
         piece.read_into(memoryview(bytearray(130)), 0)
     assert refused.value.number is StreamStatus.CANNOT_READ_MESSAGE
@@ -166,7 +154,7 @@ def test_a_position_that_cannot_be_is_an_error_before_any_memory_is_taken(place:
     entries = decode_entries(bytearray(disk.read(INDEX)))
     entries["position"][place] = np.uint32(position)
     disk.replace(INDEX, entries.tobytes())
-    piece = piece_of(segment, place, 1)
+    piece = segment.slice(place, 1)
     with pytest.raises(StreamsError) as refused:
         piece.spans(10_000, at_least_one=True)
     assert refused.value.number is StreamStatus.CANNOT_READ_INDEX_POSITION

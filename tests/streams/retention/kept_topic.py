@@ -75,7 +75,7 @@ class KeptTopic:
         return [segment.start_offset for segment in self.partition(partition_id).segments]
 
     def messages(self, partition_id: int = 0) -> dict[int, bytes]:
-        polled = self.partition(partition_id).poll_first(10_000)
+        polled = self.partition(partition_id).reader.poll_first(10_000)
         return dict(zip(offsets(polled), payloads(polled), strict=True))
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class MessageView:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
+class MessageChunk:
     """Messages back to back in wire form: `buffer` begins with the first and ends with the last."""
 
     buffer: memoryview
@@ -114,7 +114,7 @@ class PolledMessages:
     partition_id: int
     current_offset: int
     count: int
-    chunks: list[Chunk]
+    chunks: list[MessageChunk]
 
     def __post_init__(self) -> None:
         assert self.count == sum(map(len, self.chunks)), "the answer would promise other messages than it holds"

@@ -21,7 +21,7 @@ from topics.formats.message import (
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.partitions.message_view import Chunk
+from topics.streams.partitions.message_view import MessageChunk
 
 
 def verify(buffer: Buffer, starts: Positions, ends: Positions, first_offset: int) -> None:
@@ -57,14 +57,14 @@ def to_wire(
     codec: Codec = Codec.NONE,
     cipher: Cipher | None = None,
     has_user_headers: bool = True,
-) -> Chunk:
+) -> MessageChunk:
     """The messages, which lie back to back, decrypted and expanded, with the payload first and a checksum that fits.
 
     A view of the buffer where nothing changes. `has_user_headers` may be True when nobody knows.
     """
     view = memoryview(buffer)
     if not len(starts):
-        return Chunk(view[:0], starts, ends)
+        return MessageChunk(view[:0], starts, ends)
     base = int(starts[0])
     window = view[base : int(ends[-1])]
     if base:
@@ -72,7 +72,7 @@ def to_wire(
     is_swapped = has_user_headers and order is BodyOrder.HEADERS_FIRST
     if codec is Codec.NONE and cipher is None:
         if not is_swapped:
-            return Chunk(window, starts, ends)
+            return MessageChunk(window, starts, ends)
         return _swapped(window, starts, ends)
 
     def wire_payload(data: Buffer) -> Buffer:
@@ -90,15 +90,15 @@ def to_wire(
     )
     write_headers(rewritten, starts, headers)
     write_column(rewritten, starts, CHECKSUM_AT, checksums(rewritten, starts, ends))
-    return Chunk(memoryview(rewritten), starts, ends)
+    return MessageChunk(memoryview(rewritten), starts, ends)
 
 
-def _swapped(window: memoryview, starts: Positions, ends: Positions) -> Chunk:
+def _swapped(window: memoryview, starts: Positions, ends: Positions) -> MessageChunk:
     headers = read_headers(window, starts)
     changed = np.flatnonzero(headers["user_headers_length"])
     if not len(changed):
-        return Chunk(window, starts, ends)
+        return MessageChunk(window, starts, ends)
     copy = bytearray(window)
     swap_bodies(copy, starts, headers, to=BodyOrder.PAYLOAD_FIRST)
     write_column(copy, starts[changed], CHECKSUM_AT, checksums(copy, starts[changed], ends[changed]))
-    return Chunk(memoryview(copy), starts, ends)
+    return MessageChunk(memoryview(copy), starts, ends)

@@ -66,6 +66,10 @@ class RecoveredSegment:
     start_timestamp: int
     end_timestamp: int
 
+    @property
+    def next_offset(self) -> int:
+        return self.start_offset + self.messages_count
+
 
 class Walked(NamedTuple):
     """Messages that follow each other in a log: where each ends and when it was appended."""
