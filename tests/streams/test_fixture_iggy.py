@@ -17,7 +17,8 @@ from topics.storage.fs import RealFs
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.partitions.batch import NewMessage, encode_send, prepare
 from topics.streams.partitions.partitioning import PartitionId
-from topics.streams.system import Sent, StoredOffset, System
+from topics.streams.running.consuming import StoredOffset
+from topics.streams.system import Sent, System
 from topics.testing.clock import ManualClock
 
 FIRST: Final = PollingStrategy.first()

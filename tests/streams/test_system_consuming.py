@@ -10,7 +10,7 @@ from tests.streams.system_world import PARTITION, ROOT, World, batch, fill, numb
 from topics.stream_errors import StreamsError
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.partitions.partitioning import PartitionId
-from topics.streams.system import StoredOffset
+from topics.streams.running.consuming import StoredOffset
 from topics.testing.fake_disk import Damage
 
 SMALL_SEGMENTS: Final = {"segment": {"size": 512}}
@@ -133,7 +133,7 @@ def test_an_offset_that_is_committed_while_its_topic_is_purged_does_not_come_bac
     world.system.join_group("s", "t", "g", 1)
     for consumer in (Consumer("c"), Consumer.group("g")):
         world.send(*numbered(4))
-        partition = world.system._running[0][0].partitions[0].partition
+        partition = world.system._topics.find("s", "t").partitions[0].partition
         read = partition.reader.poll_first
 
         def poll_and_purge(count: int, read: Any = read) -> Any:

@@ -27,13 +27,16 @@ from topics.storage.fs import Fs, RealFs
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.directory.directories import take_lock
 from topics.streams.metadata.metadata import GroupInfo, StreamInfo, TopicInfo
+from topics.streams.metadata.users import DEFAULT_ROOT_USER, Credentials
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.message_view import PolledMessages
 from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId, Partitioning
 from topics.streams.retention.archive import open_archive
 from topics.streams.retention.restore import RestoreReport, restore
+from topics.streams.running.consuming import StoredOffset
+from topics.streams.running.running_topic import TopicState
 from topics.streams.settings import StreamsSettings
-from topics.streams.system import DEFAULT_ROOT_USER, Credentials, Sent, StoredOffset, System, TopicState
+from topics.streams.system import Sent, System
 
 logger = logging.getLogger(__name__)
 

@@ -65,7 +65,7 @@ def open_log(
     fs: Fs, flavour: Flavour, cipher: Cipher | None = None, *, enforce_fsync: bool = True, root: str = ROOT
 ) -> StateLog:
     assert open_flavour(fs, root, settings_for(flavour)) is flavour
-    return StateLog.open(fs, root, flavour, cipher, enforce_fsync, ManualClock())
+    return StateLog.open(fs, root, flavour, cipher, ManualClock(), enforce_fsync=enforce_fsync)
 
 
 def commands_of(log: StateLog) -> list[Command]:

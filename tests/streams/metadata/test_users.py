@@ -20,14 +20,15 @@ from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.metadata import Metadata, UserInfo
 from topics.streams.metadata.users import (
     Action,
+    Credentials,
     authorize,
     check_password,
+    create_root_user,
     hash_password,
     is_allowed,
     login,
     login_with_token,
     make_token,
-    root_user,
     token_hash,
     verify_password,
 )
@@ -184,11 +185,11 @@ def test_a_token_of_an_inactive_user_does_not_log_in() -> None:
 
 
 def test_the_root_user_has_id_0_and_every_permission() -> None:
-    command = root_user("iggy", "iggy")
+    command = create_root_user(Credentials("iggy", "iggy"))
     assert (command.user_id, command.username, command.permissions) == (0, "iggy", ALL_PERMISSIONS)
     assert verify_password(command.password, "iggy")
-    assert status_of(lambda: root_user("ab", "iggy")) is StreamStatus.INVALID_USERNAME
-    assert status_of(lambda: root_user("iggy", "x")) is StreamStatus.INVALID_PASSWORD
+    assert status_of(lambda: create_root_user(Credentials("ab", "iggy"))) is StreamStatus.INVALID_USERNAME
+    assert status_of(lambda: create_root_user(Credentials("iggy", "x"))) is StreamStatus.INVALID_PASSWORD
 
 
 # Permissions: the table of the specification, word for word.

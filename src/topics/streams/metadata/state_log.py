@@ -74,8 +74,9 @@ class StateLog:
         root: str,
         flavour: Flavour,
         cipher: CommandCipher | None,
-        enforce_fsync: bool,  # noqa: FBT001 - the setting as it is
         clock: Clock,
+        *,
+        enforce_fsync: bool,
     ) -> "StateLog":
         file = fs.open(flavour.state_log_path(root), "write")
         try:

@@ -13,6 +13,7 @@ name takes as long as one with a wrong password. A token of an inactive user doe
 
 import os
 from base64 import b64encode
+from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Final, NamedTuple
 
@@ -71,10 +72,23 @@ def token_hash(token: str) -> str:
     return str(blake3(token.encode(errors="surrogatepass")).hexdigest())
 
 
-def root_user(username: str, password: str) -> CreateUser:
-    """The entry that a directory without a root user gets first."""
-    check_username(username)
-    return CreateUser(ROOT_USER_ID, username, hash_password(password), UserStatus.ACTIVE, ALL_PERMISSIONS)
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Name and password of the root user, for a directory that has no root user yet."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+# For a directory that only programs on this machine reach; a server that listens elsewhere asks for others.
+DEFAULT_ROOT_USER: Final = Credentials("iggy", "iggy")
+
+
+def create_root_user(root_user: Credentials) -> CreateUser:
+    """The first entry in the state log of a new directory."""
+    check_username(root_user.username)
+    password_hash = hash_password(root_user.password)
+    return CreateUser(ROOT_USER_ID, root_user.username, password_hash, UserStatus.ACTIVE, ALL_PERMISSIONS)
 
 
 # Logins.

@@ -58,6 +58,14 @@ def _open_bucket(settings: StreamsSettings) -> SegmentStore:
     return S3Store(f"s3://{s3.bucket}", bounds=bounds, access=access)
 
 
+def open_archiver(fs: Fs, root: str, settings: StreamsSettings) -> "Archiver | None":
+    """None if the settings do not enable archiving."""
+    maintenance = settings.data_maintenance
+    if not (maintenance.archiver.enabled and maintenance.messages.archiver_enabled):
+        return None
+    return Archiver(fs, root, open_archive(fs, root, settings))
+
+
 class ArchivePass(NamedTuple):
     """What one pass did. `left_count` segments are to be tried again."""
 

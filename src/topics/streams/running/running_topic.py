@@ -1,14 +1,13 @@
-"""A topic that is open: its partitions, the offsets stored in them, its consumer groups and whose turn it is.
+"""An open topic: its partitions, the offsets stored in them, its consumer groups, and which partition is next.
 
-The metadata say what a topic is; this is what runs. Partitions guard themselves; the list of them and the groups are
-changed under the lock of the system.
+The metadata describe a topic; a `RunningTopic` has its open files. Partitions have locks of their own. The list of
+partitions and the groups change under the lock of `Commands`.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topics.errors import StartRefused
 from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.consumers.consumer_group import ConsumerGroup
@@ -22,36 +21,73 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The numbers of a partition, buffered messages included."""
+
+    id: int
+    created_at: int
+    segments_count: int
+    current_offset: int
+    size_bytes: int
+    messages_count: int
+    has_messages: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    info: TopicInfo
+    partitions: list[PartitionState]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(partition.size_bytes for partition in self.partitions)
+
+    @property
+    def messages_count(self) -> int:
+        return sum(partition.messages_count for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
 class RunningPartition:
-    """`key` is the path of its folder below the data directory."""
+    """An open partition and the offsets stored in it. `key` is the path of its folder below the data directory."""
 
     key: str
     partition: Partition
     offsets: ConsumerOffsets
 
     def drop(self) -> None:
-        """Closes it without saving anything. Whoever still has it can neither append nor store an offset."""
+        """Closes it without saving anything. Later appends and stored offsets are refused."""
         self.partition.drop()
         self.offsets.drop()
+
+    def state(self, created_at: int) -> PartitionState:
+        partition = self.partition
+        return PartitionState(
+            partition.partition_id,
+            created_at,
+            len(partition.segments),
+            partition.current_offset,
+            partition.size_bytes,
+            partition.messages_count,
+            partition.has_messages,
+        )
 
     def retained(self) -> RetainedPartition:
         return RetainedPartition(key=self.key, partition=self.partition, offsets=self.offsets)
 
 
-OpenPartition = Callable[[TopicInfo, int, Codec], RunningPartition]
-
-
 class RunningTopic:
-    def __init__(self, info: TopicInfo, codec: Codec, open_partition: OpenPartition, timeout_us: int) -> None:
+    def __init__(
+        self, info: TopicInfo, codec: Codec, partitions: Iterable[RunningPartition], *, rebalancing_timeout_us: int
+    ) -> None:
         self.info = info
-        self.partitions: list[RunningPartition] = []
+        self.codec = codec
+        self.partitions = list(partitions)
         self.groups: dict[int, ConsumerGroup] = {}
         self.round_robin = RoundRobin()
-        # How often offsets began anew: what was read before tells nothing about what came after.
+        # How often the topic was purged. A poll compares it: an offset from before a purge must not be stored after it.
         self.purges_count = 0
-        self._codec = codec
-        self._open_partition = open_partition
-        self._rebalancing_timeout_us = timeout_us
+        self._rebalancing_timeout_us = rebalancing_timeout_us
 
     def partition(self, partition_id: int) -> RunningPartition:
         if not 0 <= partition_id < len(self.partitions):
@@ -60,44 +96,39 @@ class RunningTopic:
             )
         return self.partitions[partition_id]
 
-    def group(self, group_id: int) -> ConsumerGroup:
-        return self.groups[group_id]
+    def state(self) -> TopicState:
+        return TopicState(
+            self.info,
+            [
+                running.state(info.created_at)
+                for info, running in zip(self.info.partitions, self.partitions, strict=True)
+            ],
+        )
 
     # Partitions.
 
-    def open_partitions(self, partition_ids: Iterable[int]) -> list[RunningPartition]:
-        """Not part of the topic yet: the caller adds them once the state log has them. All or none."""
-        opened: list[RunningPartition] = []
-        try:
-            opened.extend(self._open_partition(self.info, partition_id, self._codec) for partition_id in partition_ids)
-        except (StreamsError, StartRefused, OSError):
-            for running in opened:
-                running.drop()
-            raise
-        return opened
-
     def add_partitions(self, opened: Iterable[RunningPartition]) -> None:
         self.partitions += opened
-        self._deal_again()
+        self._reassign_partitions()
 
     def take_last_partitions(self, count: int) -> list[RunningPartition]:
-        """The highest ids, which are not part of the topic any more."""
+        """Removes the partitions with the highest ids from the topic and returns them."""
         first = len(self.partitions) - count
         taken = self.partitions[first:]
         del self.partitions[first:]
-        self._deal_again()
+        self._reassign_partitions()
         return taken
 
     def set_codec(self, codec: Codec) -> None:
-        self._codec = codec
+        self.codec = codec
         for running in self.partitions:
             running.partition.set_codec(codec)
 
     def purge(self) -> None:
         self.purges_count += 1
         for running in self.partitions:
-            # Before: a crash in between must not leave offsets that skip messages to come. After: somebody may just
-            # have stored one.
+            # Offsets are deleted before the messages: after a crash in between, an old offset would skip new messages.
+            # They are deleted once more afterwards, because a consumer may have stored one meanwhile.
             running.offsets.delete_all()
             running.partition.purge()
             running.offsets.delete_all()
@@ -106,7 +137,7 @@ class RunningTopic:
 
     # Groups.
 
-    def _deal_again(self) -> None:
+    def _reassign_partitions(self) -> None:
         for group in self.groups.values():
             group.set_partitions(len(self.partitions))
 
@@ -126,13 +157,13 @@ class RunningTopic:
             try:
                 running.offsets.discard(ConsumerKind.GROUP, group_id)
             except StreamsError as error:
-                # The group is gone all the same. A start, and the next group with this id, try again.
+                # The group is deleted all the same. The next start, or the next group with this id, deletes the file.
                 logger.warning("%s: an offset of group %d stays for now: %s", running.key, group_id, error.message)
 
     # The end.
 
     def save(self, *, fsync: bool) -> None:
-        """What is buffered goes to the files. One partition that cannot does not keep the others from it."""
+        """Flushes every partition. A partition that cannot be saved is logged, and the others are still saved."""
         for running in list(self.partitions):
             try:
                 running.partition.save(fsync=fsync)
@@ -140,7 +171,7 @@ class RunningTopic:
                 logger.warning("%s: not saved: %s", running.key, error.message)
 
     def close(self) -> list[StreamsError]:
-        """Flushes and syncs every partition; what went wrong."""
+        """Flushes and syncs every partition. Returns all errors."""
         problems: list[StreamsError] = []
         for running in self.partitions:
             stopped = running.partition.stopped

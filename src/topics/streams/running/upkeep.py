@@ -1,19 +1,17 @@
-"""What an engine does now and then by itself: saving, retention, archiving, rebalancing, cleaning tokens."""
-
-from collections.abc import Callable
+"""The regular work of an engine: saving, retention, archiving, rebalancing of groups, removal of expired tokens."""
 
 from topics.clock import Clock
-from topics.storage.fs import Fs
 from topics.streams.metadata.commands import Commands
-from topics.streams.retention.archive import Archiver, open_archive
+from topics.streams.retention.archive import Archiver
 from topics.streams.retention.cleaner import Cleaner
-from topics.streams.running.running_topic import RunningPartition, RunningTopic
+from topics.streams.running.running_topic import RunningPartition
+from topics.streams.running.running_topics import RunningTopics
 from topics.streams.settings import StreamsSettings
 from topics.streams.times import now_us
 
 
 class _Every:
-    """Says when something is due again; the first time after one interval. 0: never."""
+    """Tells when regular work is due: first after one interval. An interval of 0 is never due."""
 
     def __init__(self, interval_us: int, now_ms: int) -> None:
         self._interval_ms = interval_us / 1000
@@ -27,41 +25,38 @@ class _Every:
 
 
 class Upkeep:
-    """`topics` gives those that are open, under the lock. One thread at a time calls `tick`."""
+    """One thread at a time calls `tick`. `archiver` is None if nothing is archived."""
 
     def __init__(
         self,
-        fs: Fs,
-        root: str,
         settings: StreamsSettings,
         clock: Clock,
         commands: Commands,
-        topics: Callable[[], list[RunningTopic]],
+        topics: RunningTopics,
+        archiver: Archiver | None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._commands = commands
         self._topics = topics
+        self._archiver = archiver
         messages = settings.data_maintenance.messages
-        self._archiver: Archiver | None = None
-        if settings.data_maintenance.archiver.enabled and messages.archiver_enabled:
-            self._archiver = Archiver(fs, root, open_archive(fs, root, settings))
-        waits_for_archive = settings.system.segment.archive_expired and self._archiver is not None
+        waits_for_archive = archiver is not None and settings.system.segment.archive_expired
         self._cleaner = Cleaner(
             keep_unconsumed=messages.keep_unconsumed,
-            must_stay=self._archiver.must_stay if waits_for_archive and self._archiver is not None else None,
+            must_stay=archiver.must_stay if archiver is not None and waits_for_archive else None,
         )
         now_ms = clock.monotonic_ms()
         saver = settings.message_saver
         self._saving = _Every(saver.interval_us if saver.enabled else 0, now_ms)
-        is_maintained = messages.cleaner_enabled or self._archiver is not None
+        is_maintained = messages.cleaner_enabled or archiver is not None
         self._maintenance = _Every(messages.interval_us if is_maintained else 0, now_ms)
         self._rebalancing = _Every(settings.consumer_group.rebalancing_check_interval_us, now_ms)
         cleaner = settings.personal_access_token.cleaner
         self._token_cleaning = _Every(cleaner.interval_us if cleaner.enabled else 0, now_ms)
 
     def tick(self) -> None:
-        """Does what is due."""
+        """Does the work that is due."""
         now_ms = self._clock.monotonic_ms()
         if self._rebalancing.is_due(now_ms):
             self._rebalance()
@@ -76,28 +71,28 @@ class Upkeep:
     def _rebalance(self) -> None:
         with self._commands.lock:
             monotonic_us = self._clock.monotonic_ms() * 1000
-            for topic in self._topics():
+            for topic in self._topics.all():
                 for group in topic.groups.values():
                     group.tick(monotonic_us)
 
     def save(self, *, fsync: bool) -> None:
-        """Flushes every partition that has something buffered."""
+        """Flushes every partition that has buffered messages."""
         with self._commands.lock:
-            topics = self._topics()
+            topics = self._topics.all()
         for topic in topics:
             topic.save(fsync=fsync)
 
     def maintain(self) -> None:
-        """One round of archiving and of retention, as the settings want them."""
+        """One round of archiving and of retention, as far as the settings enable them."""
         with self._commands.lock:
-            retained = [topic.retained() for topic in self._topics()]
+            retained = [topic.retained() for topic in self._topics.all()]
         if self._archiver is not None:
-            # A sealed segment that was never synced can be shorter after a power loss than its copy.
+            # After a power loss a sealed segment that was never synced could be shorter than its copy.
             self.save(fsync=True)
             self._archiver.run(partition for topic in retained for partition in topic.partitions)
         if self._settings.data_maintenance.messages.cleaner_enabled:
             self._cleaner.run(retained, now_us(self._clock))
 
     def delete_oldest(self, partition: RunningPartition, count: int) -> int:
-        """Up to so many sealed segments, as far as retention would let them go; how many went."""
+        """Deletes up to `count` of the oldest sealed segments, except what retention must keep. Returns how many."""
         return self._cleaner.delete_oldest(partition.retained(), count)
