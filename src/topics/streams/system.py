@@ -32,7 +32,7 @@ from topics.streams.running.lifecycle import Lifecycle
 from topics.streams.running.running_topic import TopicState
 from topics.streams.running.starting import Started, start
 from topics.streams.running.upkeep import Upkeep
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, check_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class System:
     ) -> "System":
         """Recovers the directory, or makes one. Raises `StartRefused` with the reason; then nothing was deleted."""
         settings = settings or StreamsSettings()
-        settings.check()
+        check_settings(settings)
         try:
             return cls(settings, clock, start(fs, root, settings, clock, root_user))
         except OSError as error:
