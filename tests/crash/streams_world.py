@@ -24,7 +24,7 @@ from topics.formats.message_codec import Codec
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.consumers.polling import Consumer, PollingStrategy
-from topics.streams.metadata.users import Credentials
+from topics.streams.metadata.logins import Credentials
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings

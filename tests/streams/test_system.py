@@ -12,7 +12,7 @@ from topics.formats.stream_layout import Flavour
 from topics.formats.stream_permissions import Permissions
 from topics.limits import U64_MAX
 from topics.streams.consumers.polling import Consumer, PollingStrategy
-from topics.streams.metadata.users import Credentials
+from topics.streams.metadata.logins import Credentials
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId
 from topics.streams.running.consuming import StoredOffset

@@ -26,8 +26,8 @@ from topics.formats.stream_command import Identifier
 from topics.storage.fs import Fs, RealFs
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.directory.directories import take_lock
-from topics.streams.metadata.metadata import GroupInfo, StreamInfo, TopicInfo
-from topics.streams.metadata.users import DEFAULT_ROOT_USER, Credentials
+from topics.streams.metadata.logins import DEFAULT_ROOT_USER, Credentials
+from topics.streams.metadata.streams_metadata import GroupInfo, StreamInfo, TopicInfo
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.message_view import PolledMessages
 from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId, Partitioning

@@ -6,7 +6,7 @@ consumer groups, `metadata/accounts.py` the users, `running/upkeep.py` the regul
 
 Any thread may call anything here. One thread calls `tick` regularly.
 
-`user_id` is written to the state log. The caller has checked before what the user may do (`users.authorize`).
+`user_id` is written to the state log. The caller has checked before what the user may do (`accounts.authorize`).
 """
 
 from collections.abc import Callable
@@ -21,8 +21,9 @@ from topics.stream_errors import StreamsError
 from topics.streams.consumers.consumer_group import ConsumerGroup
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.metadata.accounts import Accounts
-from topics.streams.metadata.metadata import ROOT_USER_ID, GroupInfo, StreamInfo, TopicInfo
-from topics.streams.metadata.users import DEFAULT_ROOT_USER, Credentials
+from topics.streams.metadata.logins import DEFAULT_ROOT_USER, Credentials
+from topics.streams.metadata.streams_metadata import GroupInfo, StreamInfo, TopicInfo
+from topics.streams.metadata.users_metadata import ROOT_USER_ID
 from topics.streams.partitions.batch import IncomingBatch
 from topics.streams.partitions.message_view import PolledMessages
 from topics.streams.partitions.partitioning import Balanced, Partitioning, choose

@@ -37,7 +37,8 @@ from topics.formats.stream_command import (
 )
 from topics.formats.stream_permissions import ALL_PERMISSIONS, Permissions
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.metadata.metadata import Metadata, TopicInfo
+from topics.streams.metadata.metadata import Metadata
+from topics.streams.metadata.streams_metadata import TopicInfo
 from topics.streams.settings import UNLIMITED, StreamsSettings, from_mapping
 
 NOW: Final = 1_700_000_000_000_000
@@ -452,7 +453,7 @@ def test_a_log_that_does_not_fit_itself_refuses_the_start() -> None:
     with pytest.raises(StartRefused) as caught:
         Metadata(SMALL).replay(entries, NOW)
     assert caught.value.message == (
-        "entry 2 of the state log (CreateTopic) does not fit what stands before it: stream 'others' does not exist"
+        "entry 2 of the state log (CreateTopic) does not fit the entries before it: stream 'others' does not exist"
     )
     with pytest.raises(StartRefused, match="entry 1 of the state log"):
         Metadata(SMALL).replay(

@@ -1,4 +1,4 @@
-"""Users and their tokens, as a server or a program changes and asks for them. What a user may do: `users.authorize`."""
+"""Users, their tokens and their permissions: the commands about them, logins, and what a user may do."""
 
 from topics.clock import Clock
 from topics.formats.stream_command import (
@@ -13,14 +13,15 @@ from topics.formats.stream_command import (
     UserStatus,
 )
 from topics.formats.stream_permissions import Permissions
-from topics.streams.metadata import users
+from topics.streams.metadata import logins
 from topics.streams.metadata.commands import Commands
-from topics.streams.metadata.metadata import ROOT_USER_ID, UserInfo
+from topics.streams.metadata.permissions import Action, authorize
+from topics.streams.metadata.users_metadata import ROOT_USER_ID, UserInfo
 from topics.streams.times import now_us
 
 
 class Accounts:
-    """`user_id` is who asks; it is only noted."""
+    """`user_id` is the user who asks. It is written to the state log and not checked here."""
 
     def __init__(self, commands: Commands, clock: Clock) -> None:
         self._commands = commands
@@ -36,8 +37,8 @@ class Accounts:
         permissions: Permissions | None = None,
         user_id: int = ROOT_USER_ID,
     ) -> UserInfo:
-        # Slow on purpose, so not under the lock.
-        password_hash = users.hash_password(password)
+        # A hash is slow on purpose, so it is made without the lock.
+        password_hash = logins.hash_password(password)
         with self._commands.changing():
             command = CreateUser(self._metadata.next_user_id(), username, password_hash, status, permissions)
             self._metadata.check(user_id, command)
@@ -66,20 +67,26 @@ class Accounts:
         with self._commands.lock:
             self._commands.check_open()
             info = self._metadata.resolve_user(user)
-        users.check_password(info, current)
-        self._commands.execute(user_id, ChangePassword(user, users.hash_password(new)))
+        logins.check_password(info, current)
+        self._commands.execute(user_id, ChangePassword(user, logins.hash_password(new)))
 
     def login(self, username: str, password: str) -> UserInfo:
-        return users.login(self._metadata, username, password)
+        return logins.login(self._metadata, username, password)
 
     def login_with_token(self, token: str) -> UserInfo:
         with self._commands.lock:
-            return users.login_with_token(self._metadata, token, now_us(self._clock))
+            return logins.login_with_token(self._metadata, token, now_us(self._clock))
+
+    def authorize(
+        self, user: UserInfo, action: Action, stream_id: int | None = None, topic_id: int | None = None
+    ) -> None:
+        """Raises `StreamsError` with `UNAUTHORIZED` if the user may not do it. A server asks before each command."""
+        authorize(user, action, stream_id, topic_id)
 
     def create_token(self, name: str, expiry_us: int = 0, *, user_id: int = ROOT_USER_ID) -> str:
-        """The text of the token, which nobody is shown again. `expiry_us` 0: never."""
-        token = users.make_token()
-        self._commands.execute(user_id, CreatePersonalAccessToken(name, users.token_hash(token), expiry_us))
+        """Returns the text of the token, which cannot be shown again. An `expiry_us` of 0 is never."""
+        token = logins.make_token()
+        self._commands.execute(user_id, CreatePersonalAccessToken(name, logins.token_hash(token), expiry_us))
         return token
 
     def delete_token(self, name: str, *, user_id: int = ROOT_USER_ID) -> None:

@@ -7,7 +7,7 @@ from topics.formats.stream_command import CreateConsumerGroup, DeleteConsumerGro
 from topics.streams.consumers.consumer_group import ConsumerGroup
 from topics.streams.consumers.consumer_offsets import ConsumerKind
 from topics.streams.metadata.commands import Commands
-from topics.streams.metadata.metadata import GroupInfo
+from topics.streams.metadata.streams_metadata import GroupInfo
 from topics.streams.running.running_topics import RunningTopics
 
 

@@ -9,7 +9,7 @@ Every command follows the same steps, under the lock of `Commands`:
    whatever the settings say: messages must not survive their topic, and a topic must not survive its folders.
 4. The running topics follow. Folders of what was deleted are removed last.
 
-`user_id` is written to the state log. The caller has checked what the user may do (`users.authorize`).
+`user_id` is written to the state log. The caller has checked what the user may do (`accounts.authorize`).
 """
 
 import logging
@@ -34,7 +34,7 @@ from topics.formats.stream_command import (
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.directory.directories import Directories
 from topics.streams.metadata.commands import Commands
-from topics.streams.metadata.metadata import StreamInfo, TopicInfo
+from topics.streams.metadata.streams_metadata import StreamInfo, TopicInfo
 from topics.streams.running.partition_opener import PartitionOpener
 from topics.streams.running.running_topic import RunningPartition, RunningTopic
 from topics.streams.running.running_topics import RunningTopics

@@ -12,7 +12,7 @@ from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.consumers.consumer_group import ConsumerGroup
 from topics.streams.consumers.consumer_offsets import ConsumerKind, ConsumerOffsets
-from topics.streams.metadata.metadata import TopicInfo
+from topics.streams.metadata.streams_metadata import TopicInfo
 from topics.streams.partitions.partition import Partition
 from topics.streams.partitions.partitioning import RoundRobin
 from topics.streams.retention.cleaner import RetainedPartition, RetainedTopic

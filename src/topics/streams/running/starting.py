@@ -18,9 +18,11 @@ from topics.streams.directory.directories import DELETED, Directories, take_lock
 from topics.streams.directory.flavour import open_flavour
 from topics.streams.directory.info_file import update_info
 from topics.streams.metadata.commands import Commands
-from topics.streams.metadata.metadata import ROOT_USER_ID, Metadata, TopicInfo
+from topics.streams.metadata.logins import Credentials, create_root_user
+from topics.streams.metadata.metadata import Metadata
 from topics.streams.metadata.state_log import StateLog
-from topics.streams.metadata.users import Credentials, create_root_user
+from topics.streams.metadata.streams_metadata import TopicInfo
+from topics.streams.metadata.users_metadata import ROOT_USER_ID
 from topics.streams.retention.archive import Archiver, open_archiver
 from topics.streams.running.partition_opener import PartitionOpener
 from topics.streams.running.running_topic import RunningTopic
