@@ -15,7 +15,7 @@ from topics.formats.stream_permissions import (
     StreamPermissions,
     TopicPermissions,
 )
-from topics.stream_errors import StreamStatus
+from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.permissions import Action, authorize, is_allowed
 from topics.streams.metadata.users_metadata import UserInfo
 
