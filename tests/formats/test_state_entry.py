@@ -32,11 +32,10 @@ from topics.formats.stream_command import (
     DeleteTopic,
     UserStatus,
     decode_page,
-    decode_wire,
     encode_page,
-    encode_wire,
 )
 from topics.formats.stream_permissions import ALL_PERMISSIONS
+from topics.formats.stream_wire import decode_wire, encode_wire
 from topics.stream_errors import StreamsError, StreamStatus
 
 TIMESTAMP: Final = 1_700_000_000_000_000

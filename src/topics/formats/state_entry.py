@@ -38,7 +38,8 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import BadFrame, Torn
 from topics.formats.buffers import Buffer
-from topics.formats.stream_command import Command, command_code, decode_page, decode_wire, encode_page, encode_wire
+from topics.formats.stream_command import Command, command_code, decode_page, encode_page
+from topics.formats.stream_wire import decode_wire, encode_wire
 from topics.stream_errors import StreamsError
 
 # What entries of ours claim to be written by: the version whose layout this is.

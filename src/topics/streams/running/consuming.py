@@ -24,33 +24,6 @@ class StoredOffset:
     stored_offset: int
 
 
-class _OffsetSlot(NamedTuple):
-    """The stored offset of one consumer or group in one partition. `group` is None for a single consumer."""
-
-    partition_id: int
-    partition: RunningPartition
-    kind: ConsumerKind
-    consumer_id: int
-    group: ConsumerGroup | None
-
-    def get(self) -> int | None:
-        return self.partition.offsets.get(self.kind, self.consumer_id)
-
-    def store(self, offset: int) -> None:
-        self.partition.offsets.store(self.kind, self.consumer_id, offset)
-        if self.group is not None:
-            self.group.note_stored(self.partition_id, offset)
-
-    def delete(self) -> None:
-        self.partition.offsets.delete(self.kind, self.consumer_id)
-        if self.group is not None:
-            self.group.note_stored(self.partition_id, None)
-
-    def discard(self) -> None:
-        """Deletes the offset if there is one."""
-        self.partition.offsets.discard(self.kind, self.consumer_id)
-
-
 class Consuming:
     """Any thread may call. `client_id` tells the members of a group apart."""
 
@@ -72,48 +45,60 @@ class Consuming:
         auto_commit: bool,
         client_id: int,
     ) -> PolledMessages:
+        """Polls for a single consumer; `_poll_as_member` is the same for a member of a group."""
+        if consumer.kind is ConsumerKind.GROUP:
+            return self._poll_as_member(
+                stream, topic, consumer.id, strategy, count, partition_id, client_id, auto_commit=auto_commit
+            )
         with self._commands.lock:
             self._commands.check_open()
             running = self._topics.find(stream, topic)
-            slot = _slot_to_poll(running, consumer, partition_id, client_id)
+            consumer_id = consumer_file_id(consumer.id)
+            found = running.partition(partition_id or 0)
             purges_count = running.purges_count
-        if slot is None:
-            return PolledMessages(0, 0, 0, [])
-        polled = _read(slot, strategy, count)
-        last_offset = polled.last_offset
-        if last_offset is None:
-            return polled
-        if slot.group is not None:
-            return self._deliver_to_member(
-                running, slot, slot.group, polled, last_offset, purges_count, client_id, auto_commit=auto_commit
-            )
-        if auto_commit:
-            slot.store(last_offset)
+        polled = _read(found, consumer.kind, consumer_id, strategy, count)
+        if auto_commit and (last_offset := polled.last_offset) is not None:
+            found.offsets.store(consumer.kind, consumer_id, last_offset)
             if running.purges_count != purges_count:
                 # The messages that were read are purged. Their offset would skip messages that are sent now.
-                slot.discard()
+                found.offsets.discard(consumer.kind, consumer_id)
         return polled
 
-    def _deliver_to_member(
+    def _poll_as_member(
         self,
-        running: RunningTopic,
-        slot: _OffsetSlot,
-        group: ConsumerGroup,
-        polled: PolledMessages,
-        last_offset: int,
-        purges_count: int,
+        stream: Identifier,
+        topic: Identifier,
+        group_identifier: Identifier,
+        strategy: PollingStrategy,
+        count: int,
+        partition_id: int | None,
         client_id: int,
         *,
         auto_commit: bool,
     ) -> PolledMessages:
-        """The messages, if the member still owns the partition; otherwise none: the new owner gets these messages."""
         with self._commands.lock:
-            is_current = running.groups.get(slot.consumer_id) is group and running.purges_count == purges_count
-            if not is_current or not group.owns(client_id, slot.partition_id):
-                return PolledMessages(slot.partition_id, polled.current_offset, 0, [])
-            group.note_sent(slot.partition_id, last_offset)
+            self._commands.check_open()
+            running = self._topics.find(stream, topic)
+            group_id = running.info.groups.resolve(group_identifier).id
+            group = running.groups[group_id]
+            target = group.poll_target(client_id, partition_id)
+            if target is None:
+                return PolledMessages(0, 0, 0, [])
+            found = running.partition(target)
+            purges_count = running.purges_count
+        polled = _read(found, ConsumerKind.GROUP, group_id, strategy, count)
+        last_offset = polled.last_offset
+        if last_offset is None:
+            return polled
+        with self._commands.lock:
+            is_current = running.groups.get(group_id) is group and running.purges_count == purges_count
+            if not is_current or not group.owns(client_id, target):
+                # The partition changed hands during the read: its new owner gets these messages.
+                return PolledMessages(target, polled.current_offset, 0, [])
+            group.note_sent(target, last_offset)
             if auto_commit:
-                slot.store(last_offset)
+                found.offsets.store(ConsumerKind.GROUP, group_id, last_offset)
+                group.note_stored(target, last_offset)
         return polled
 
     # Stored offsets.
@@ -142,17 +127,41 @@ class Consuming:
     ) -> None:
         with self._commands.lock:
             self._commands.check_open()
-            slot = _slot_to_store(self._topics.find(stream, topic), consumer, partition_id, client_id)
-            partition = slot.partition.partition
+            slot = _find_slot(self._topics.find(stream, topic), consumer, partition_id, client_id)
+            partition = slot.running.partition
             check_offset(offset, current_offset=partition.current_offset, has_messages=partition.has_messages)
-            slot.store(offset)
+            slot.running.offsets.store(consumer.kind, slot.consumer_id, offset)
+            if slot.group is not None:
+                slot.group.note_stored(slot.partition_id, offset)
 
     def delete_offset(
         self, stream: Identifier, topic: Identifier, consumer: Consumer, *, partition_id: int | None, client_id: int
     ) -> None:
         with self._commands.lock:
             self._commands.check_open()
-            _slot_to_store(self._topics.find(stream, topic), consumer, partition_id, client_id).delete()
+            slot = _find_slot(self._topics.find(stream, topic), consumer, partition_id, client_id)
+            slot.running.offsets.delete(consumer.kind, slot.consumer_id)
+            if slot.group is not None:
+                slot.group.note_stored(slot.partition_id, None)
+
+
+class _OffsetSlot(NamedTuple):
+    """The stored offset of one consumer or group in one partition. `group` is None for a single consumer."""
+
+    partition_id: int
+    running: RunningPartition
+    consumer_id: int
+    group: ConsumerGroup | None
+
+
+def _find_slot(running: RunningTopic, consumer: Consumer, partition_id: int | None, client_id: int) -> _OffsetSlot:
+    consumer_id = _consumer_id(running, consumer)
+    if consumer.kind is not ConsumerKind.GROUP:
+        partition_id = partition_id or 0
+        return _OffsetSlot(partition_id, running.partition(partition_id), consumer_id, None)
+    group = running.groups[consumer_id]
+    target = group.store_target(client_id, partition_id)
+    return _OffsetSlot(target, running.partition(target), consumer_id, group)
 
 
 def _consumer_id(running: RunningTopic, consumer: Consumer) -> int:
@@ -161,33 +170,10 @@ def _consumer_id(running: RunningTopic, consumer: Consumer) -> int:
     return consumer_file_id(consumer.id)
 
 
-def _slot_to_poll(
-    running: RunningTopic, consumer: Consumer, partition_id: int | None, client_id: int
-) -> _OffsetSlot | None:
-    """None when the member of a group has no partition to read now."""
-    consumer_id = _consumer_id(running, consumer)
-    if consumer.kind is not ConsumerKind.GROUP:
-        partition_id = partition_id or 0
-        return _OffsetSlot(partition_id, running.partition(partition_id), consumer.kind, consumer_id, None)
-    group = running.groups[consumer_id]
-    target = group.poll_target(client_id, partition_id)
-    if target is None:
-        return None
-    return _OffsetSlot(target, running.partition(target), consumer.kind, consumer_id, group)
-
-
-def _slot_to_store(running: RunningTopic, consumer: Consumer, partition_id: int | None, client_id: int) -> _OffsetSlot:
-    consumer_id = _consumer_id(running, consumer)
-    if consumer.kind is not ConsumerKind.GROUP:
-        partition_id = partition_id or 0
-        return _OffsetSlot(partition_id, running.partition(partition_id), consumer.kind, consumer_id, None)
-    group = running.groups[consumer_id]
-    target = group.store_target(client_id, partition_id)
-    return _OffsetSlot(target, running.partition(target), consumer.kind, consumer_id, group)
-
-
-def _read(slot: _OffsetSlot, strategy: PollingStrategy, count: int) -> PolledMessages:
-    reader = slot.partition.partition.reader
+def _read(
+    running: RunningPartition, kind: ConsumerKind, consumer_id: int, strategy: PollingStrategy, count: int
+) -> PolledMessages:
+    reader = running.partition.reader
     match strategy.kind:
         case StrategyKind.OFFSET:
             return reader.poll_offset(strategy.value, count)
@@ -198,5 +184,5 @@ def _read(slot: _OffsetSlot, strategy: PollingStrategy, count: int) -> PolledMes
         case StrategyKind.LAST:
             return reader.poll_last(count)
         case StrategyKind.NEXT:
-            stored = slot.get()
+            stored = running.offsets.get(kind, consumer_id)
             return reader.poll_first(count) if stored is None else reader.poll_offset(stored + 1, count)

@@ -11,11 +11,11 @@ class RunningTopics:
     """The caller holds the lock of `Commands`."""
 
     def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
+        self._streams = metadata.streams
         self._topics: dict[int, dict[int, RunningTopic]] = {}
 
     def find(self, stream: Identifier, topic: Identifier) -> RunningTopic:
-        info = self._metadata.resolve_topic(stream, topic)
+        info = self._streams.resolve(stream).topics.resolve(topic)
         return self._topics[info.stream_id][info.id]
 
     def of_stream(self, stream_id: int) -> Iterable[RunningTopic]:
