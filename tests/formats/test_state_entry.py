@@ -256,10 +256,10 @@ def test_a_command_that_nobody_knows_is_damage_even_at_the_end() -> None:
     assert len(entries) == len(COMMANDS)
 
 
-def test_flags_that_nobody_knows_are_damage() -> None:
+def test_unknown_flags_are_damage() -> None:
     _entries, trouble = read(PAGE, encode_page_entry(StateEntry(0, TIMESTAMP, 0, COMMANDS[1], flags=2)))
     assert isinstance(trouble, BadFrame)
-    assert trouble.message == "flags 0x2 that nobody knows"
+    assert trouble.message == "unknown flags 0x2"
 
 
 @both_layouts

@@ -2,7 +2,7 @@
 
     with topics.streams.open("data") as streams: ...
 
-See `Streams` for what can be done, `topics.streams.settings` for what can be set.
+`Streams` has the methods, `topics.streams.settings` the settings.
 """
 
 try:

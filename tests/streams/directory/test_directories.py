@@ -82,6 +82,6 @@ def test_a_folder_in_the_way_is_set_aside_under_a_name_of_its_own(caplog: pytest
         directories.make_room("streams/0")
     directories.make_room("streams/0")
     assert directories.names("streams") == ["0.set-aside-1", "0.set-aside-2"]
-    assert caplog.text.count("belonged to nothing and was in the way") == 2
+    assert caplog.text.count("is not in the state log and was in the way") == 2
     disk.crash(Damage.DROP)
     assert directories.names("streams") == ["0.set-aside-1", "0.set-aside-2"]

@@ -258,7 +258,9 @@ def test_a_failed_write_that_cannot_be_cut_stops_the_log() -> None:
         log.append(0, COMMANDS[1])
     faults.heal()
     for _ in range(2):
-        with pytest.raises(StreamsError, match="a write and the cut behind it failed; check the disk, then restart"):
+        with pytest.raises(
+            StreamsError, match="a failed write whose bytes could not be cut off; check the disk, then restart"
+        ):
             log.append(0, COMMANDS[2])
     log.close()
     # The half of an entry is a torn tail for the next start.

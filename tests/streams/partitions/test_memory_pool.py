@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.conftest import FULL
-from topics.streams.partitions.memory_pool import BUCKET_BYTES, MIB, BucketCounters, MemoryPool, PooledBuffer
+from topics.limits import MIB
+from topics.streams.partitions.memory_pool import BUCKET_BYTES, BucketCounters, MemoryPool, PooledBuffer
 
 GIB: Final = 1024 * MIB
 
@@ -112,7 +113,6 @@ def test_a_disabled_pool_only_allocates() -> None:
     before = pool.counters
     with pool.acquire(1000) as buffer:
         assert len(buffer.view) == 1000
-        buffer.resize(2000)
     assert before.buckets == pool.counters.buckets
     assert pool.counters.external_allocations == 0
 
@@ -164,37 +164,6 @@ def test_a_view_that_is_gone_makes_room_under_the_limit() -> None:
     kept.clear()
     with pool.acquire(256):
         assert pool.counters.external_allocations == 1
-
-
-def test_resizing_keeps_the_bytes_and_adds_zeros() -> None:
-    pool = make_pool()
-    with pool.acquire(300) as dirty:
-        dirty.view[:] = b"x" * 300
-    with pool.acquire(300) as buffer:
-        buffer.view[:] = b"a" * 300
-        buffer.resize(10)
-        assert buffer.view == b"a" * 10
-        buffer.resize(512)
-        assert buffer.view == b"a" * 10 + bytes(502)
-        assert pool.counters.resizes == 0
-        buffer.resize(5000)
-        assert buffer.view == b"a" * 10 + bytes(4990)
-        assert pool.counters.resizes == 1
-        assert bucket(pool, 512).in_use == 0
-        assert bucket(pool, 8192).in_use == 1
-    assert bucket(pool, 8192).free == 1
-    assert pool.counters.in_use_bytes == 0
-
-
-def test_views_of_a_buffer_outlive_its_resizing() -> None:
-    pool = make_pool()
-    with pool.acquire(256) as buffer:
-        buffer.view[:] = b"r" * 256
-        kept = buffer.view[:100]
-        buffer.resize(1000)
-    with pool.acquire(256) as other:
-        other.view[:] = b"w" * 256
-    assert kept == b"r" * 100
 
 
 def test_an_error_in_the_block_gives_the_buffer_back() -> None:
@@ -252,15 +221,6 @@ class PoolMachine(RuleBasedStateMachine):
         buffer = self.pool.acquire(size)
         buffer.view[:] = bytes([self.mark]) * size
         self.held.append((buffer, self.mark))
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data(), size=st.sampled_from((0, 100, 300, 2000)))
-    def resize(self, data: st.DataObject, size: int) -> None:
-        buffer, mark = data.draw(st.sampled_from(self.held))
-        buffer.resize(size)
-        # Views of the same memory see the bytes that were added.
-        self.views = [(view, seen) for view, seen in self.views if seen != mark]
-        buffer.view[:] = bytes([mark]) * size
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())

@@ -215,9 +215,9 @@ def test_an_earlier_segment_keeps_its_bytes_and_polls_jump_over_the_gap(caplog: 
     assert offsets(world.partition.reader.poll_offset(2, 1)) == [3]
     messages = [record.getMessage() for record in caplog.records]
     assert messages == [
-        f"{FIRST_INDEX}: the last 1 entries are of messages that are not there",
-        f"{FIRST_LOG}: {SIZE} bytes behind the last good message; left alone",
-        f"{ROOT}: segment 3 begins where offset 2 is expected; polls go on behind the gap",
+        f"{FIRST_INDEX}: the messages of the last 1 entries are missing or damaged",
+        f"{FIRST_LOG}: {SIZE} bytes after the last good message; left alone",
+        f"{ROOT}: segment 3 begins where offset 2 is expected; polls continue after the gap",
     ]
 
 
@@ -226,7 +226,7 @@ def test_a_missing_segment_is_reported_and_polls_jump_over_it(caplog: pytest.Log
     world.disk.unlink(f"{ROOT}/{3:020d}.log")
     with caplog.at_level(logging.WARNING):
         world.open()
-    assert f"{ROOT}: segment 6 begins where offset 3 is expected; polls go on behind the gap" in caplog.messages
+    assert f"{ROOT}: segment 6 begins where offset 3 is expected; polls continue after the gap" in caplog.messages
     assert offsets(world.partition.reader.poll_first(100)) == [0, 1, 2, 6, 7, 8]
     assert not world.disk.exists(f"{ROOT}/{3:020d}.index")
     assert world.send(b"next").first_offset == 9
@@ -288,7 +288,7 @@ def test_with_validation_a_bad_message_refuses_the_start_and_names_it() -> None:
     assert refused.value.number is StreamStatus.CANNOT_READ_PARTITIONS
     assert refused.value.message == (
         f"{FIRST_LOG}: the message with offset 1 at {SIZE} is damaged; "
-        "start without system.partition.validate_checksum to serve the others"
+        "start without system.partition.validate_checksum to serve the other messages"
     )
     world.open(validate_checksum=False)
     assert offsets(world.partition.reader.poll_offset(2, 100)) == [2, 3, 4, 5]

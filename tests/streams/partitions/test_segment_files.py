@@ -121,8 +121,8 @@ def test_side_files_without_a_log_and_temporary_files_are_removed(
         assert find_segments(disk, ROOT) == [4]
     assert disk.listdir(ROOT) == [f"{4:020d}.index", f"{4:020d}.log"]
     assert [record.getMessage() for record in caplog.records] == [
-        "/p/00000000000000000009.index: removed, there is no .log beside it",
-        "/p/00000000000000000009.codec: removed, there is no .log beside it",
+        "/p/00000000000000000009.index: removed, because it has no .log",
+        "/p/00000000000000000009.codec: removed, because it has no .log",
     ]
     disk.crash(Damage.DROP)
     assert disk.listdir(ROOT) == [f"{4:020d}.index", f"{4:020d}.log"], "the removals are durable"

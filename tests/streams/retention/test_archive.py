@@ -225,7 +225,7 @@ def test_files_that_are_not_what_the_partition_says_are_not_archived(
     path = f"{DATA}/{name_of(0, suffix)}"
     disk.replace(path, change(disk.read(path)))
     assert new_archiver(disk).run(topic.partitions) == ArchivePass(0, 1)
-    assert "does not describe it" in caplog.text
+    assert "does not describe the segment" in caplog.text
     assert archived_files(disk) == {}
 
 
@@ -357,7 +357,7 @@ def test_an_archive_without_room_ends_the_pass_and_not_the_appends(
         topic.fill()
     archiver = Archiver(disk, DATA, FolderStore(small, BACKUP))
     assert archiver.run(topic.partitions) == ArchivePass(1, 2)
-    assert "2 segments are not archived, to be tried again" in caplog.text
+    assert "2 segments are not archived; the next pass tries again" in caplog.text
     topic.fill()
     small.capacity_bytes = None
     assert archiver.run(topic.partitions) == ArchivePass(3, 0)

@@ -159,7 +159,7 @@ def test_an_outage_ends_the_pass_and_the_next_one_goes_on(
         front.persistent_fault = fault
         topic.fill(0, 1)
         assert archiver.run(topic.partitions) == ArchivePass(0, 2)
-        assert "2 segments are not archived, to be tried again" in caplog.text
+        assert "2 segments are not archived; the next pass tries again" in caplog.text
         assert SECRET not in caplog.text
         # Not even what was archived before: it cannot be asked for now.
         for segment in topic.partition(0).segments[:3]:

@@ -13,7 +13,7 @@ from topics.errors import ColdUnavailable, StartRefused
 from topics.formats.message_codec import Codec
 from topics.storage.stores import FolderStore
 from topics.streams.retention.archive import Archiver
-from topics.streams.retention.restore import CHUNK_BYTES, RestoreReport, restore
+from topics.streams.retention.restore import PIECE_BYTES, RestoreReport, restore
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 from topics.testing.monitor_fs import MonitorFs
@@ -173,7 +173,7 @@ def test_messages_of_another_life_of_the_partition_refuse() -> None:
 def test_a_log_without_an_index_refuses() -> None:
     archived = Archived()
     archived.share.unlink(f"{BACKUP}/{name_of(3, '.index', 1)}")
-    refuse_restore(archived, FakeDisk(), "has no .index beside it")
+    refuse_restore(archived, FakeDisk(), "has no .index")
 
 
 @pytest.mark.parametrize("damage", ["short log", "odd index", "empty index"])
@@ -243,7 +243,7 @@ def test_an_object_that_shrinks_while_it_is_read_is_not_taken() -> None:
 def test_a_segment_that_is_larger_than_a_chunk_comes_back_whole() -> None:
     share, disk = FakeDisk(), FakeDisk()
     store = FolderStore(share, BACKUP)
-    log = bytes(range(256)) * (CHUNK_BYTES // 256 + 1)
+    log = bytes(range(256)) * (PIECE_BYTES // 256 + 1)
     index = bytes(4) + len(log).to_bytes(4, "little") + bytes(8)
     store.put(name_of(0, ".index"), index)
     store.put(name_of(0, ".log"), log)

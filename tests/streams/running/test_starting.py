@@ -388,7 +388,7 @@ def test_a_folder_that_no_state_knows_of_is_set_aside_and_never_deleted(caplog: 
     world.disk.replace(f"{ROOT}/streams/0/keep", b"somebody's")
     world.make_topic()
     assert world.disk.read(f"{ROOT}/streams/0.set-aside-1/keep") == b"somebody's"
-    assert "belonged to nothing and was in the way" in caplog.text
+    assert "is not in the state log and was in the way" in caplog.text
     world.disk.makedirs(f"{ROOT}/streams/0/topics/0/partitions/1")
     world.system.create_partitions("s", "t", 1)
     assert world.names(f"{ROOT}/streams/0/topics/0/partitions") == ["0", "1", "1.set-aside-1"]

@@ -71,10 +71,10 @@ def test_every_problem_of_a_mapping_is_told_with_a_suggestion() -> None:
             }
         )
     assert caught.value.problems == (
-        "systm is no setting; did you mean system?",
-        "zzz is no setting",
+        "systm is not a setting; did you mean system?",
+        "zzz is not a setting",
         "system.partition.enforce_fsync is 'yes': it must be true or false",
-        "system.segment.sise is no setting; did you mean system.segment.size?",
+        "system.segment.sise is not a setting; did you mean system.segment.size?",
         'system.segment.cache_indexes is \'some\': it must be one of "all", "open_segment", "none"',
         'message_saver.interval is 30: it must be a duration, such as "30 s", "1 m" or "2 days 4 hours"',
         "heartbeat is a section, not a value",

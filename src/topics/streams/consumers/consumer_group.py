@@ -1,19 +1,19 @@
-"""Who of a consumer group reads which partition of its topic.
+"""Which member of a consumer group reads which partition of the topic.
 
 Rules:
 
-1. While a group has members, each partition has exactly one owner. Only the owner may store offsets for the group in
-   it, so a member that lost a partition cannot move the group back or forth there.
-2. A join takes nothing away from anybody who is in the middle of something. What a member has too much is marked
-   pending, towards the member that has too few, and changes hands once the group has processed all that was sent
-   to it, or never was sent anything, or after a time limit.
-3. A leave, and a change of the number of partitions, deals everything anew at once.
-4. Counting what is pending where it goes, no two members ever differ by more than one partition.
+1. While a group has members, each partition has exactly one owner. Only the owner may store the group's offset in the
+   partition, so a member that lost a partition cannot move that offset any more.
+2. A join takes no partition from a member that is still processing its messages. A surplus partition of a member is
+   marked pending, with the member that gets it. It changes hands once all messages that were sent from it are
+   processed, or if none were sent, or after a time limit.
+3. A leave, and a change of the number of partitions, assigns all partitions again at once.
+4. If pending partitions are counted for the members that get them, no two members differ by more than one partition.
 
-What was sent and not processed when a partition changes hands comes again, to its new owner: the group goes on
-behind the offset that is stored. So nothing is lost, and what rule 2 waits for is that nothing comes twice.
+Messages that were sent and not processed when a partition changes hands are sent again to the new owner: the group
+continues after its stored offset. So nothing is lost, and rule 2 waits so that nothing is sent twice.
 
-Not thread-safe: the caller holds the lock of its topic's groups. Times are of a clock that never steps.
+Not thread-safe: the caller holds the lock of `Commands`. Times are of a clock that never steps back.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ from topics.stream_errors import StreamsError, StreamStatus
 
 
 class MemberInfo(NamedTuple):
-    """What clients are told of a member; partitions that it is about to lose are still its own."""
+    """A member, as clients see it. `partitions` include pending ones that it still owns."""
 
     id: int
     client_id: int
@@ -42,18 +42,18 @@ class _Revocation(NamedTuple):
 class _Member:
     id: int
     client_id: int
-    # In the order in which they came; a join takes from the end.
+    # In the order in which the member got them; a join takes from the end.
     partitions: list[int] = field(default_factory=list)
-    # Where its next poll without a partition begins, as a place in `partitions`.
+    # The index in `partitions` that the next poll without a partition reads.
     next_place: int = 0
-    # Where its last poll was, which is what a store without a partition is about.
+    # The partition of the last poll. A store without a partition is about this one.
     polled_partition: int | None = None
 
 
 class ConsumerGroup:
-    """The members of one group. They live no longer than their connections, so a start begins without any.
+    """The members of one group. A member lasts as long as its connection, so a group starts without members.
 
-    `stored` are the group's offsets by partition, as far as there are some.
+    `stored` are the group's stored offsets by partition.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class ConsumerGroup:
     ) -> None:
         self._partitions_count = partitions_count
         self._rebalancing_timeout_us = rebalancing_timeout_us
-        # By client, in the order of their joins.
+        # By client id, in the order of joins.
         self._members: dict[int, _Member] = {}
         self._owners: dict[int, _Member] = {}
         self._pending: dict[int, _Revocation] = {}
-        # The last offset that the present owner was sent.
+        # By partition: the last offset that its present owner was sent.
         self._sent: dict[int, int] = {}
         self._stored: dict[int, int] = dict(stored or {})
 
-    # Who is in it.
+    # Members.
 
     @property
     def members(self) -> list[MemberInfo]:
-        """In the order of their joins."""
+        """In the order of joins."""
         return [MemberInfo(member.id, member.client_id, tuple(member.partitions)) for member in self._members.values()]
 
     @property
@@ -82,21 +82,21 @@ class ConsumerGroup:
 
     @property
     def pending(self) -> dict[int, int]:
-        """Partitions that wait to change hands, and the clients that they go to."""
+        """The partitions that wait to change hands, each with the client that gets it."""
         return {partition: revocation.target_client_id for partition, revocation in self._pending.items()}
 
     def is_member(self, client_id: int) -> bool:
         return client_id in self._members
 
     def join(self, client_id: int, *, now_us: int, is_connected: Callable[[int], bool] | None = None) -> None:
-        """Joining twice is joining once. Members whose connections are gone make room first."""
+        """Adds the client; a second join changes nothing. Members that `is_connected` denies leave first."""
         if is_connected is not None:
             self._drop([other for other in self._members if other != client_id and not is_connected(other)])
         if client_id in self._members:
             return
         member_id = max((member.id for member in self._members.values()), default=-1) + 1
         self._members[client_id] = _Member(member_id, client_id)
-        self._deal_unowned()
+        self._assign_unowned()
         self._level(now_us)
 
     def leave(self, client_id: int) -> None:
@@ -107,12 +107,12 @@ class ConsumerGroup:
         """Partitions were added, or the last ones deleted."""
         self._partitions_count = partitions_count
         self._stored = {partition: offset for partition, offset in self._stored.items() if partition < partitions_count}
-        self._deal_all()
+        self._assign_all()
 
     # Polls and stores.
 
     def poll_target(self, client_id: int, partition: int | None = None) -> int | None:
-        """The partition that this poll reads. None when there is none for it: an empty answer, and no error."""
+        """The partition that this poll reads. None if the member has none to read now; that is not an error."""
         member = self._member(client_id)
         if partition is None:
             partition = self._next_partition(member)
@@ -123,8 +123,8 @@ class ConsumerGroup:
         return partition
 
     def store_target(self, client_id: int, partition: int | None = None) -> int:
-        """The partition that this member may store (or delete) the group's offset in; without a partition the one
-        that it polled last. A member that does not own it any more is refused."""
+        """The partition in which this member may store or delete the group's offset; by default the one that it polled
+        last. Raises if the member does not own the partition."""
         member = self._member(client_id)
         if partition is None:
             partition = member.polled_partition
@@ -136,18 +136,18 @@ class ConsumerGroup:
         return partition
 
     def owns(self, client_id: int, partition: int) -> bool:
-        """Asked after a read, before its auto-commit: the partition may have changed hands meanwhile."""
+        """Whether the client owns the partition now. A poll asks after its read: the owner may have changed."""
         owner = self._owners.get(partition)
         return owner is not None and owner.client_id == client_id
 
     def note_sent(self, partition: int, offset: int) -> None:
-        """The owner of the partition gets messages, this the last of them."""
-        # The last member may have left while it was read.
+        """The owner of the partition is sent messages up to this offset."""
+        # During the read the last member may have left.
         if partition in self._owners:
             self._sent[partition] = offset
 
     def note_stored(self, partition: int, offset: int | None) -> None:
-        """The group's offset there is now this; None when it was deleted."""
+        """The group's stored offset in the partition has changed; None: it was deleted."""
         if partition >= self._partitions_count:
             return
         if offset is None:
@@ -158,14 +158,14 @@ class ConsumerGroup:
             self._complete(partition)
 
     def note_purged(self) -> None:
-        """The topic begins anew: nobody has been sent anything."""
+        """The topic was purged: no messages count as sent."""
         self._sent.clear()
         self._stored.clear()
         for partition in sorted(self._pending):
             self._complete(partition)
 
     def tick(self, now_us: int) -> list[int]:
-        """Ends the waiting that took too long; returns the partitions that changed hands."""
+        """Hands over pending partitions that waited too long. Returns them."""
         late = sorted(
             partition
             for partition, revocation in self._pending.items()
@@ -175,7 +175,7 @@ class ConsumerGroup:
             self._complete(partition)
         return late
 
-    # Dealing.
+    # Assignment.
 
     def _member(self, client_id: int) -> _Member:
         member = self._members.get(client_id)
@@ -198,10 +198,10 @@ class ConsumerGroup:
     def _drop(self, client_ids: Iterable[int]) -> None:
         gone = [self._members.pop(client_id) for client_id in client_ids]
         if gone:
-            self._deal_all()
+            self._assign_all()
 
-    def _deal_all(self) -> None:
-        """Partitions in ascending order, one to each member in turn."""
+    def _assign_all(self) -> None:
+        """Assigns all partitions in ascending order, one to each member in turn."""
         members = list(self._members.values())
         before = self._owners
         self._pending.clear()
@@ -215,7 +215,7 @@ class ConsumerGroup:
             if before.get(partition) is not self._owners.get(partition):
                 self._sent.pop(partition, None)
 
-    def _deal_unowned(self) -> None:
+    def _assign_unowned(self) -> None:
         idle = [member for member in self._members.values() if not member.partitions]
         unowned = [partition for partition in range(self._partitions_count) if partition not in self._owners]
         for place, partition in enumerate(unowned):
@@ -226,10 +226,10 @@ class ConsumerGroup:
         member.partitions.append(partition)
 
     def _level(self, now_us: int) -> None:
-        """Marks as pending what members have too much, until no two differ by more than one.
+        """Marks surplus partitions as pending, until no two members differ by more than one.
 
-        Counted is where partitions go, not where they are. One that is already on its way is the first to be sent
-        elsewhere, as that costs nobody anything.
+        A pending partition counts for the member that gets it. Pending partitions are the first that get another
+        target, because no further owner loses a partition then.
         """
         share, extra = divmod(self._partitions_count, len(self._members))
         holdings = self._holdings()
@@ -239,13 +239,13 @@ class ConsumerGroup:
             surplus += held[keep:][::-1]
             del held[keep:]
         for partition in surplus:
-            # The first of those that have least, in the order of their joins.
+            # The member with the fewest partitions; of several, the one that joined first.
             client_id = min(holdings, key=lambda client_id: len(holdings[client_id]))
             holdings[client_id].append(partition)
-            self._send(partition, client_id, now_us)
+            self._give_later(partition, client_id, now_us)
 
     def _holdings(self) -> dict[int, list[int]]:
-        """What each client will have once nothing is pending: first what it has, then what comes to it."""
+        """The partitions that each client has once nothing is pending: first those it keeps, then those it gets."""
         holdings: dict[int, list[int]] = {
             client_id: [partition for partition in member.partitions if partition not in self._pending]
             for client_id, member in self._members.items()
@@ -254,10 +254,10 @@ class ConsumerGroup:
             holdings[revocation.target_client_id].append(partition)
         return holdings
 
-    def _send(self, partition: int, client_id: int, now_us: int) -> None:
+    def _give_later(self, partition: int, client_id: int, now_us: int) -> None:
         earlier = self._pending.get(partition)
         assert self._owners[partition].client_id != client_id, "shares were even, so only the newcomer has too few"
-        # Sent elsewhere it waits no longer than it would have waited.
+        # A partition that gets another target keeps the time since which it waits.
         self._pending[partition] = _Revocation(client_id, earlier.since_us if earlier else now_us)
         if self._is_processed(partition):
             self._complete(partition)
@@ -272,7 +272,7 @@ class ConsumerGroup:
         place = owner.partitions.index(partition)
         del owner.partitions[place]
         if place < owner.next_place:
-            # The next poll goes on with the one that it would have gone on with.
+            # The next poll still reads the same partition.
             owner.next_place -= 1
         self._sent.pop(partition, None)
         self._give(partition, target)

@@ -1,17 +1,17 @@
-"""How far consumers and groups have come in one partition: a number each, in memory and in a file of its own.
+"""The stored offsets of one partition: one number for each consumer and group, in memory and in a file each.
 
     offsets/consumers/{id}    offsets/groups/{id}    8 bytes: the offset of the last processed message, u64 LE
 
-A store overwrites the 8 bytes in place and does not sync, so a power cut may take it back: then messages come again.
-That is the only direction in which anything here may fail. What could make a consumer *skip* messages is guarded:
+A store overwrites the 8 bytes in place and does not sync. A power loss may undo it: then the consumer gets messages
+again. No failure here may make a consumer *skip* messages:
 
-1. A file that is shorter is skipped with a warning, and its consumer starts at the first message.
+1. A file that is too short is ignored with a warning, and its consumer starts at the first message.
 2. A removal is durable before it counts. An offset that came back after a purge would point into newer messages.
-3. A number beyond the end of the partition, whose unsaved messages died with a process, is lowered to the end, in
-   the file too, durably: once the partition has grown past it nobody could tell that it is stale.
-4. A store that fails leaves the old number, in memory and, as far as the disk still takes writes, in the file.
+3. An offset above the last message is lowered to the last message, durably in the file as well. It happens when a crash
+   took unsaved messages. Once the partition has grown past the offset, it could not be recognised as stale.
+4. A store that fails leaves the old offset in memory and, if the disk still takes writes, in the file.
 
-Any thread may call; one lock keeps memory and files in step.
+Any thread may call; one lock keeps memory and files the same.
 """
 
 import logging
@@ -38,7 +38,7 @@ _OFFSET: Final = Struct("<Q")
 
 
 class ConsumerKind(IntEnum):
-    """Who reads; the numbers are those of the wire."""
+    """What kind of reader an offset belongs to. The numbers are those of the wire protocol."""
 
     CONSUMER = 1
     GROUP = 2
@@ -48,26 +48,31 @@ _FOLDERS: Final = {ConsumerKind.CONSUMER: "consumers", ConsumerKind.GROUP: "grou
 
 
 def consumer_file_id(identifier: int | str) -> int:
-    """What a consumer's file is called: its number, or a hash of its name."""
+    """The name of a consumer's file: its number, or a hash of its name."""
     if isinstance(identifier, str):
         return xxh32_intdigest(identifier.encode(), seed=0)
     if not 0 <= identifier <= U32_MAX:
-        raise StreamsError(StreamStatus.INVALID_IDENTIFIER, f"{identifier} is no id of a consumer: it has 32 bits")
+        raise StreamsError(
+            StreamStatus.INVALID_IDENTIFIER, f"{identifier} is not the id of a consumer: an id has 32 bits"
+        )
     return identifier
 
 
 def check_offset(offset: int, *, current_offset: int, has_messages: bool) -> None:
-    """Whether a client may store this offset. An auto-commit needs no question: it was just read."""
+    """Raises if a client may not store this offset. An auto-commit is not checked: its message was just read."""
     if not has_messages:
-        raise StreamsError(StreamStatus.INVALID_OFFSET, f"offset {offset} of a partition that has no messages")
+        raise StreamsError(
+            StreamStatus.INVALID_OFFSET, f"offset {offset} cannot be stored: the partition has no messages"
+        )
     if not 0 <= offset <= current_offset:
         raise StreamsError(
-            StreamStatus.INVALID_OFFSET, f"offset {offset} is not one of 0 to {current_offset}, the last message"
+            StreamStatus.INVALID_OFFSET,
+            f"offset {offset} is not between 0 and {current_offset}, the offset of the last message",
         )
 
 
 class ConsumerOffsets:
-    """The stored offsets of one partition; `directory` is the partition's, and the first store makes folders in it."""
+    """`directory` is that of the partition. The first store makes folders in it."""
 
     def __init__(self, fs: Fs, directory: str) -> None:
         self._fs = fs
@@ -78,7 +83,7 @@ class ConsumerOffsets:
 
     @classmethod
     def open(cls, fs: Fs, directory: str) -> "ConsumerOffsets":
-        """Reads what is there. A folder or file that cannot be read refuses the start: it is not an absent one."""
+        """Reads all files. One that cannot be read refuses the start: it must not count as missing."""
         offsets = cls(fs, directory)
         for kind in ConsumerKind:
             try:
@@ -91,26 +96,26 @@ class ConsumerOffsets:
         return self._offsets[kind].get(consumer_id)
 
     def ids(self, kind: ConsumerKind) -> list[int]:
-        """Who has a stored offset."""
+        """The ids that have a stored offset."""
         with self._lock:
             return sorted(self._offsets[kind])
 
     def minimum(self) -> int | None:
-        """The smallest stored offset: what retention may wait for."""
+        """The smallest stored offset, for retention that keeps unread segments."""
         with self._lock:
             return min((offset for offsets in self._offsets.values() for offset in offsets.values()), default=None)
 
     def store(self, kind: ConsumerKind, consumer_id: int, offset: int) -> None:
-        """Takes any offset, also a smaller one; `check_offset` is for those that clients name."""
+        """Stores any offset, smaller ones too. `check_offset` checks offsets that clients name."""
         assert 0 <= offset <= U64_MAX, "offsets are u64"
-        with self._lock, _translated("store the offset"):
-            self._check_there()
+        with self._lock, _storage_errors("store the offset"):
+            self._check_not_dropped()
             self._write(kind, consumer_id, offset)
             self._offsets[kind][consumer_id] = offset
 
     def delete(self, kind: ConsumerKind, consumer_id: int) -> None:
-        with self._lock, _translated("delete the offset"):
-            self._check_there()
+        with self._lock, _storage_errors("delete the offset"):
+            self._check_not_dropped()
             if consumer_id not in self._offsets[kind]:
                 raise StreamsError(
                     StreamStatus.CONSUMER_OFFSET_NOT_FOUND, f"{kind.name.lower()} {consumer_id} has no stored offset"
@@ -118,24 +123,24 @@ class ConsumerOffsets:
             self._remove(kind, [str(consumer_id)])
 
     def discard(self, kind: ConsumerKind, consumer_id: int) -> None:
-        """As `delete`, for one that may have none: of a group that goes, or whose id comes into use again."""
-        with self._lock, _translated("delete the offset"):
-            self._check_there()
+        """Deletes the offset if there is one, for a group that is deleted or gets the id of an earlier group."""
+        with self._lock, _storage_errors("delete the offset"):
+            self._check_not_dropped()
             if consumer_id in self._offsets[kind] or self._fs.exists(self._path(kind, consumer_id)):
                 self._remove(kind, [str(consumer_id)])
 
     def keep_groups(self, group_ids: Collection[int]) -> None:
-        """At start: drops offsets of groups that are gone. A crash can come between the end of a group and that of
-        its files, and the next group with its id must not begin where it stopped."""
-        with self._lock, _translated("delete offsets of groups that are gone"):
+        """At a start: drops the offsets of deleted groups. A crash can come between the deletion of a group and that of
+        its files, and the next group with this id must not begin where the old one stopped."""
+        with self._lock, _storage_errors("delete offsets of deleted groups"):
             stale = [group_id for group_id in self._offsets[ConsumerKind.GROUP] if group_id not in group_ids]
             if stale:
                 logger.warning("%s: dropped offsets of groups that do not exist: %s", self._root, sorted(stale))
                 self._remove(ConsumerKind.GROUP, [str(group_id) for group_id in stale])
 
     def delete_all(self) -> None:
-        """Every file of both folders goes, also those that no offset was read from."""
-        with self._lock, _translated("delete all offsets"):
+        """Deletes every file of both folders, ignored ones too."""
+        with self._lock, _storage_errors("delete all offsets"):
             for kind in ConsumerKind:
                 names = self._names(kind)
                 if names:
@@ -143,15 +148,15 @@ class ConsumerOffsets:
                 self._offsets[kind].clear()
 
     def clamp(self, current_offset: int, *, has_messages: bool = True) -> None:
-        """At start: offsets beyond the recovered end are lowered to it. In a partition without messages there is
-        nothing that anybody can have processed, so they go. A file that cannot follow is only worth a warning."""
+        """At a start: lowers offsets above the last recovered message to it, and drops all offsets of a partition
+        without messages. A file that cannot be changed is logged."""
         with self._lock:
             for kind, offsets in self._offsets.items():
                 for consumer_id, offset in list(offsets.items()):
                     if not has_messages:
                         logger.warning("%s: offset %d, but no messages; dropped", self._path(kind, consumer_id), offset)
                         del offsets[consumer_id]
-                        self._follow(kind, consumer_id, None)
+                        self._update_file(kind, consumer_id, None)
                     elif offset > current_offset:
                         logger.warning(
                             "%s: offset %d is beyond the last message; lowered to %d",
@@ -160,14 +165,14 @@ class ConsumerOffsets:
                             current_offset,
                         )
                         offsets[consumer_id] = current_offset
-                        self._follow(kind, consumer_id, current_offset)
+                        self._update_file(kind, consumer_id, current_offset)
 
     def drop(self) -> None:
-        """The partition is deleted: its folder is not ours any more, and another partition may get its name."""
+        """The partition is deleted: later stores are refused, because another partition may get the same folder."""
         with self._lock:
             self._is_dropped = True
 
-    def _check_there(self) -> None:
+    def _check_not_dropped(self) -> None:
         if self._is_dropped:
             raise StreamsError(StreamStatus.PARTITION_NOT_FOUND, "the partition was deleted")
 
@@ -190,12 +195,12 @@ class ConsumerOffsets:
             path = f"{self._folder(kind)}/{name}"
             consumer_id = _parse_id(name)
             if consumer_id is None:
-                logger.warning("%s: the name is no id of a consumer or group; skipped", path)
+                logger.warning("%s: the name is not the id of a consumer or group; ignored", path)
                 continue
             data = read_file(self._fs, path)
             if len(data) < _OFFSET.size:
                 logger.warning(
-                    "%s: %d bytes instead of %d; skipped, its reader starts at the first message",
+                    "%s: %d bytes instead of %d; ignored, its consumer starts at the first message",
                     path,
                     len(data),
                     _OFFSET.size,
@@ -226,7 +231,7 @@ class ConsumerOffsets:
         file = self._fs.open(path, "create")
         try:
             write_all(file, _OFFSET.pack(offset), 0)
-            # Once for each reader, so that what is left to chance is the number and not whether there is one.
+            # Once for each consumer: a power loss may take a newer offset, but not the file.
             self._fs.sync_dir(self._folder(kind))
         except OSError:
             self._drop_file(path)
@@ -235,7 +240,7 @@ class ConsumerOffsets:
             file.close()
 
     def _undo_write(self, kind: ConsumerKind, consumer_id: int, file: File) -> None:
-        """Half of a new number and half of an old one may be larger than both."""
+        """Writes the old offset back: half of a new number and half of an old one may be larger than both."""
         path = self._path(kind, consumer_id)
         old = self._offsets[kind].get(consumer_id)
         if old is not None:
@@ -251,21 +256,22 @@ class ConsumerOffsets:
             self._fs.unlink(path)
             self._fs.sync_dir(path.rpartition("/")[0])
         except OSError as error:
-            # The error to report is that of the write.
+            # The caller reports the error of the write.
             logger.warning("%s: holds an offset that was not stored, and cannot be removed: %s", path, error)
 
-    def _follow(self, kind: ConsumerKind, consumer_id: int, offset: int | None) -> None:
-        """The file, after memory."""
+    def _update_file(self, kind: ConsumerKind, consumer_id: int, offset: int | None) -> None:
+        """Makes the file the same as memory."""
         try:
             if offset is None:
                 self._remove(kind, [str(consumer_id)])
             else:
                 self._write(kind, consumer_id, offset, must_be_durable=True)
         except OSError as error:
-            logger.warning("%s: stays as it is: %s", self._path(kind, consumer_id), error)
+            logger.warning("%s: the file could not be changed: %s", self._path(kind, consumer_id), error)
 
     def _remove(self, kind: ConsumerKind, names: list[str]) -> None:
-        """Memory forgets only what is durably gone, so that a removal that failed can be asked for again."""
+        """Memory forgets an offset after the removal of its file is durable, so that a failed removal can be tried
+        again."""
         folder = self._folder(kind)
         for name in names:
             try:
@@ -279,7 +285,7 @@ class ConsumerOffsets:
 
 
 def _parse_id(name: str) -> int | None:
-    """A decimal u32 as we write it; `007` would be a second file of consumer 7."""
+    """The id of a decimal u32 without leading zeros: `007` would be a second file of consumer 7."""
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
         return None
     consumer_id = int(name)
@@ -287,7 +293,7 @@ def _parse_id(name: str) -> int | None:
 
 
 @contextmanager
-def _translated(action: str) -> Iterator[None]:
+def _storage_errors(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

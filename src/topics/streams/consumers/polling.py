@@ -1,4 +1,4 @@
-"""Who polls, and from where."""
+"""Which consumer polls, and where its poll begins."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,7 +20,7 @@ class Consumer:
 
 
 class StrategyKind(IntEnum):
-    """The numbers are those of the wire."""
+    """The numbers are those of the wire protocol."""
 
     OFFSET = 1
     TIMESTAMP = 2
@@ -31,7 +31,7 @@ class StrategyKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PollingStrategy:
-    """Where a poll begins. `value` is an offset, or microseconds since 1970; the others need none."""
+    """Where a poll begins. `value` is the offset or the time (microseconds since 1970); the other kinds need none."""
 
     kind: StrategyKind
     value: int = 0
@@ -42,7 +42,7 @@ class PollingStrategy:
 
     @classmethod
     def timestamp(cls, timestamp_us: int) -> "PollingStrategy":
-        """The first message that is not older."""
+        """At the first message that is not older than the time."""
         return cls(StrategyKind.TIMESTAMP, timestamp_us)
 
     @classmethod
@@ -56,5 +56,5 @@ class PollingStrategy:
 
     @classmethod
     def next(cls) -> "PollingStrategy":
-        """Behind the consumer's stored offset; the first message without one."""
+        """After the consumer's stored offset; at the first message if it has none."""
         return cls(StrategyKind.NEXT)

@@ -1,8 +1,8 @@
-"""Where things are in a data directory, and how folders of what was deleted go.
+"""The folders of a data directory: their paths, and how they are removed.
 
-A folder is renamed to `<name>.deleted` before its files are unlinked, so that what is half gone is never taken for
-something; a start finishes what was left. A folder that stands where a new one belongs, and that no state knows of, is
-not ours to delete: it is set aside under a name of its own, with a warning.
+A folder is renamed to `<name>.deleted` before its files are unlinked, so that a half deleted folder is never taken for
+a whole one; the next start finishes the removal. A folder in the place of a new one that the state log does not know is
+not deleted: it is renamed to `<name>.set-aside-<number>`, with a warning.
 """
 
 import logging
@@ -20,7 +20,7 @@ SET_ASIDE: Final = ".set-aside-"
 
 
 def take_lock(fs: Fs, root: str) -> Lock:
-    """One process at a time has the directory, which is made when it is missing."""
+    """Makes the directory if it is missing, and takes its lock: one process at a time has it open."""
     fs.makedirs(root)
     lock = fs.lock(f"{root}/{LOCK_FILE}")
     if lock is None:
@@ -44,11 +44,11 @@ class Directories:
         return self._fs.exists(self.path(key))
 
     def names(self, key: str) -> list[str]:
-        """What stands in the folder; nothing when there is none."""
+        """The names in the folder; none if the folder is missing."""
         return self._fs.listdir(self.path(key)) if self.exists(key) else []
 
     def make_room(self, key: str) -> None:
-        """For a folder that is about to be made: what a crash or a person left in its place goes out of the way."""
+        """Before a folder is made: renames a folder that a crash or a person left in its place."""
         path = self.path(key)
         if not self._fs.exists(path):
             return
@@ -58,10 +58,10 @@ class Directories:
         target = f"{path}{SET_ASIDE}{number}"
         self._fs.rename(path, target)
         self._fs.sync_dir(path.rpartition("/")[0])
-        logger.warning("%s belonged to nothing and was in the way: it is %s now", path, target)
+        logger.warning("%s is not in the state log and was in the way of a new folder; renamed to %s", path, target)
 
     def remove(self, key: str) -> None:
-        """A folder with everything in it. Gone for good once its name is, also when the machine stops right then."""
+        """Removes a folder with everything in it. A crash after the rename does not bring it back."""
         path = self.path(key)
         if not self._fs.exists(path):
             return
@@ -74,7 +74,7 @@ class Directories:
         self._fs.sync_dir(path.rpartition("/")[0])
 
     def finish_removals(self, key: str) -> None:
-        """At start: whatever was being deleted in this folder."""
+        """At a start: finishes the removal of folders in this folder."""
         doomed = [name for name in self.names(key) if name.endswith(DELETED)]
         for name in doomed:
             self._unlink_all(self.path(f"{key}/{name}"))

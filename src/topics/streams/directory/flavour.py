@@ -1,8 +1,8 @@
-"""The two flavours of a data directory: which state log it has, and how the bodies of its messages are ordered.
+"""The two flavours of a data directory: which state log it has, and in which order message bodies are.
 
-The state log tells: `state.messages` is `page`, `state/log` is `iggy`. A directory with both is refused, because nobody
-can say which one is true. A directory with neither is fresh and gets the flavour of the settings, by an empty state log
-that is durable before anything else is written. A flavour never changes afterwards.
+A directory with `state.messages` has the flavour `page`, one with `state/log` the flavour `iggy`. A directory with both
+is refused, because it is unknown which log is right. A directory with neither is fresh. It gets the flavour of the
+settings: an empty state log, which is durable before anything else is written. A flavour never changes afterwards.
 """
 
 from topics.errors import StartRefused
@@ -12,11 +12,13 @@ from topics.streams.settings import StreamsSettings
 
 
 def open_flavour(fs: Fs, root: str, settings: StreamsSettings) -> Flavour:
-    """The flavour of the directory, which is made one when it is fresh or missing."""
+    """The flavour of the directory. Makes the empty state log of a fresh or missing directory."""
     found = [flavour for flavour in Flavour if fs.exists(flavour.state_log_path(root))]
     if len(found) > 1:
         paths = " and ".join(flavour.state_log_path(root) for flavour in found)
-        raise StartRefused(f"{paths} both exist: a directory has one state log; move away the one that is not its own")
+        raise StartRefused(
+            f"{paths} both exist, and a directory has one state log; move away the one that does not belong to it"
+        )
     if found:
         return found[0]
     flavour = Flavour(settings.system.flavour)

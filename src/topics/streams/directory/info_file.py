@@ -1,13 +1,13 @@
 """The version file of a directory: `info.json` (`page`) or `state/info` (`iggy`). Informational; nothing depends on it.
 
-* `info.json`: `{"version": {"version": …, "hash": …}, "migrations": [], "flavour": "page"}`. The version is ours;
-  members that we do not know stay as they are.
-* `state/info`: the same in MessagePack with arrays for structs, `[[version, hash], migrations]`. It names the version
-  whose layout the flavour has, so that a directory of such a server is left untouched.
+* `info.json`: `{"version": {"version": …, "hash": …}, "migrations": [], "flavour": "page"}`. The version is that of
+  this package; unknown members stay as they are.
+* `state/info`: the same in MessagePack with arrays for structs, `[[version, hash], migrations]`. The version is the one
+  of the Apache Iggy server with this layout, so that a directory of that server stays unchanged.
 
-The hash is SipHash-1-3 with a zero key over the previous hash and the byte 0xFF, in decimal; the first one follows an
-empty text. The file is replaced as a whole, and only when its version is another one than ours. One that cannot be read
-is replaced as well, with a warning: servers of the other kind overwrite theirs without cutting it.
+The hash is SipHash-1-3 with a zero key over the previous hash and the byte 0xFF, in decimal; the first hash follows an
+empty text. The file is replaced as a whole, and only if its version differs. A file that cannot be read is replaced as
+well, with a warning: an Apache Iggy server overwrites its file without cutting it, so old bytes may remain at its end.
 """
 
 import logging
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 IGGY_VERSION_NAME: Final = "0.8.0"
 
 
-class _Info(msgspec.Struct):
-    """What `info.json` must have to be one."""
+class _InfoMembers(msgspec.Struct):
+    """The members that `info.json` must have."""
 
     version: dict[str, Any]
     migrations: list[Any] = []
 
 
 def update_info(fs: Fs, root: str, flavour: Flavour) -> bool:
-    """Makes the file name our version; says whether it had to be written."""
+    """Makes the file name the right version. Returns whether it had to be written."""
     path = flavour.info_path(root)
     members = _read(fs, path, flavour) if fs.exists(path) else _fresh()
     version = members["version"]
@@ -59,7 +59,7 @@ def _read(fs: Fs, path: str, flavour: Flavour) -> dict[str, Any]:
     try:
         if flavour is Flavour.PAGE:
             members = msgspec.json.decode(data, type=dict[str, Any])
-            msgspec.convert(members, _Info)
+            msgspec.convert(members, _InfoMembers)
         else:
             (version, its_hash), migrations = msgspec.msgpack.decode(data, type=tuple[tuple[str, str], list[Any]])
             members = {"version": {"version": version, "hash": its_hash}, "migrations": migrations}

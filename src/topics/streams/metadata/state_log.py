@@ -1,17 +1,17 @@
 """The state log of a directory: every change of metadata, in order, appended before the change is answered.
 
 Rules:
-1. An entry is on disk as a whole or not at all: a write that fails is cut back, and the log goes on.
-2. A sync that fails stops the log, and so does a cut that fails: what is in the file is unknown then. Every later
-   append raises until a restart. The entry in question is cut off where that still works, since it was refused.
-   Earlier ones that waited for the sync are written once more: the kernel counts them as written and may show them
-   to the next start, which must not build on what no sync would ever bring to the disk.
-3. A torn last entry, which a crash leaves, is cut at the next start, with a warning. Other damage refuses the start.
-4. What could not be read back is not written: it would refuse every later start.
-5. Nothing is compacted: a log holds all there ever was.
+1. An entry is on disk completely or not at all: a failed write is cut off, and the log takes further entries.
+2. A failed sync stops the log, and so does a failed cut: what the file holds is unknown then. Every later append raises
+   until a restart. The refused entry is cut off if that still works. Earlier entries that waited for the sync are
+   written once more: the kernel takes them for written and may show them to the next start, although no later sync
+   would bring them to the disk.
+3. A torn last entry, which a crash leaves, is cut off at the next start, with a warning. Other damage refuses the
+   start.
+4. An entry that could not be read back is not written: it would refuse every later start.
+5. Nothing is compacted: the log keeps every entry for ever.
 
-Open a directory by `open_flavour` first: that makes the empty log of a fresh one. Not thread-safe: whoever changes
-metadata holds its lock.
+`open_flavour` makes the empty log of a fresh directory first. Not thread-safe: the caller holds the lock of `Commands`.
 """
 
 import logging
@@ -53,7 +53,7 @@ class StateLog:
         *,
         enforce_fsync: bool,
     ) -> None:
-        # What the file held when it was opened; for the replay.
+        # The entries that the file had when it was opened, for the replay.
         self.entries = entries
         self.enforce_fsync = enforce_fsync
         self._file = file
@@ -61,10 +61,10 @@ class StateLog:
         self._encrypt = None if cipher is None else cipher.encrypt
         self._clock = clock
         self._next_index = len(entries)
-        # Behind the last good entry, which is where the file ends.
+        # The end of the last good entry, which is the end of the file.
         self._end = end
         self._synced_end = end
-        # Why nothing can be appended any more.
+        # Why appends are refused; None while they are not.
         self.stopped: str | None = None
 
     @classmethod
@@ -81,7 +81,7 @@ class StateLog:
         file = fs.open(flavour.state_log_path(root), "write")
         try:
             entries, end = _recover(file, flavour, cipher)
-            # What was read may still wait in the cache of a process that is gone.
+            # Entries of a killed process may be in the page cache only.
             file.fsync()
         except BaseException:
             file.close()
@@ -93,7 +93,7 @@ class StateLog:
         return self._end
 
     def check_writable(self) -> None:
-        """For whoever does something before the entry that only makes sense with it."""
+        """Raises if the log has stopped. A caller asks before it makes folders for an entry."""
         if self.stopped is not None:
             raise StreamsError(
                 StreamStatus.CANNOT_APPEND_TO_FILE,
@@ -101,9 +101,9 @@ class StateLog:
             )
 
     def append(self, user_id: int, command: Command, *, must_be_durable: bool = False) -> StateEntry:
-        """Writes the command as what `user_id` asked for now. Nothing was changed where this raises.
+        """Writes the command as a request of `user_id` at the present time. If it raises, nothing was changed.
 
-        `must_be_durable` is for an entry that something durable follows; others are as durable as the setting says.
+        `must_be_durable` syncs the entry even if the settings do not ask for it.
         """
         self.check_writable()
         _check_readable(command)
@@ -111,7 +111,7 @@ class StateLog:
         try:
             end = write_all(self._file, self._encode(entry, self._encrypt), self._end)
         except OSError as error:
-            self._cut_back("a write and the cut behind it failed")
+            self._cut_back("a failed write whose bytes could not be cut off")
             raise StreamsError(
                 StreamStatus.CANNOT_APPEND_TO_FILE, f"{self._file.path}: an entry could not be written: {error}"
             ) from error
@@ -123,20 +123,20 @@ class StateLog:
         return entry
 
     def sync(self) -> None:
-        """Makes all entries durable, for those who do not ask for it by entry."""
+        """Makes all entries durable."""
         if self.stopped is None:
             self._sync()
             self._synced_end = self._end
 
     def close(self) -> None:
-        """Durable, unless the log was stopped."""
+        """Syncs the log, unless it has stopped, and closes the file."""
         try:
             self.sync()
         finally:
             self._file.close()
 
     def abandon(self) -> None:
-        """For a start that failed later on: nothing of its own is in it that anybody was told of."""
+        """Closes the file without a sync, for a start that failed: no client was told of its entries."""
         self._file.close()
 
     def _sync(self) -> None:
@@ -165,21 +165,21 @@ class StateLog:
 
 
 def _check_readable(command: Command) -> None:
-    """The reader of the other flavour is as strict about every member, so one of them will do."""
+    """Raises if the command could not be read back. The readers of both flavours are equally strict."""
     try:
         decode_page(encode_page(command))
     except (TypeError, ValueError, OverflowError) as error:
-        raise StreamsError(StreamStatus.INVALID_COMMAND, f"a command that cannot be stored: {error}") from error
+        raise StreamsError(StreamStatus.INVALID_COMMAND, f"the command cannot be stored: {error}") from error
 
 
 def _recover(file: File, flavour: Flavour, cipher: CommandCipher | None) -> tuple[list[StateEntry], int]:
-    """The entries and where they end; the file ends there, too."""
+    """The entries, and where they end. Cuts off a torn last entry."""
     scan = scan_page if flavour is Flavour.PAGE else scan_iggy
     size = file.size()
     entries: list[StateEntry] = []
     try:
         for scanned in scan(file.pread(size, 0), None if cipher is None else cipher.decrypt):
-            entries.append(scanned.entry)  # noqa: PERF401 - what came before the torn tail is kept
+            entries.append(scanned.entry)  # noqa: PERF401 - entries before a torn tail are kept
     except Torn as torn:
         logger.warning("%s: cut from %d to %d bytes, a torn last entry: %s", file.path, size, torn.offset, torn.message)
         file.truncate(torn.offset)

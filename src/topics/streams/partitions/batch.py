@@ -1,11 +1,12 @@
-"""Messages on their way in: what a client sent, what is prepared for the disk, what a partition has numbered.
+"""Messages on their way in: checked, then prepared for the disk, then numbered by a partition.
 
-    IncomingBatch   checked, as it came          (`check`, or `encode_send` for messages that were never bytes)
-    PreparedBatch   compressed, encrypted, in the order of the directory, every message with an id
-    StoredBatch     offsets, one timestamp and checksums are set; as it goes to disk, never changed again
+    IncomingBatch   checked, with the bytes that the client sent (`check`), or made of Python values (`encode_send`)
+    PreparedBatch   compressed, encrypted, bodies in the order of the directory, an id for every message
+    StoredBatch     offsets, one timestamp and checksums are set; the bytes that go to disk, never changed again
 
-`prepare` does all that needs no partition, so it runs outside its lock; `stamp` is the short rest inside. The three
-share one buffer, which is changed in place, unless compression or encryption make a new one.
+`prepare` does all work that needs no partition, so it runs without the partition's lock; `stamp` is the short rest
+under the lock. The three batches share one buffer, which changes in place, unless compression or encryption makes a new
+one.
 """
 
 import os
@@ -38,7 +39,7 @@ from topics.formats.message import (
 )
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
-from topics.formats.message_index import ENTRY, ENTRY_BYTES, POSITION_MAX, Entries, decode_entries, make_entries
+from topics.formats.message_index import ENTRY, ENTRY_BYTES, POSITION_MAX, decode_entries
 from topics.formats.user_headers import UserHeaders, encode_user_headers
 from topics.stream_errors import StreamsError, StreamStatus
 
@@ -48,7 +49,7 @@ Mask = NDArray[np.bool_]
 
 
 class NewMessage(msgspec.Struct, frozen=True):
-    """A message to send. Id 0 lets the engine choose one; user headers may come encoded."""
+    """A message to send. With id 0 the engine chooses one. User headers may be encoded already."""
 
     payload: Buffer
     id: int = 0
@@ -57,16 +58,16 @@ class NewMessage(msgspec.Struct, frozen=True):
 
 
 class IncomingBatch:
-    """Messages that passed every check of a send, with the payload first, as they travel.
+    """Messages that passed every check of a send, in wire form: the payload before the user headers.
 
-    `buffer` is a writable view of the caller's buffer, which is given away with the call, or of a copy when that one
-    cannot be written. A batch is appended once: `prepare` takes it.
+    `buffer` is a writable view of the caller's buffer, which the caller must not use any more, or of a copy if that
+    buffer is read-only. A batch can be appended once: `prepare` takes it.
     """
 
     __slots__ = ("buffer", "starts", "ends", "headers", "count", "size_bytes", "has_user_headers", "_is_taken")
 
     def __init__(self, buffer: memoryview, starts: Positions, ends: Positions, headers: Headers) -> None:
-        """Trusts its arguments; `check` is what makes a batch of bytes from outside."""
+        """Checks nothing. `check` makes a batch of bytes from outside."""
         self.buffer: Final = buffer
         self.starts: Final = starts
         self.ends: Final = ends
@@ -78,7 +79,7 @@ class IncomingBatch:
 
     @classmethod
     def check(cls, indexes: Buffer, messages: Buffer) -> "IncomingBatch":
-        """The batch, or the error of the first rule that some message breaks: their order is part of the rules."""
+        """The batch. Raises the error of the first broken rule; the order of the rules is part of the protocol."""
         count = len(indexes) // ENTRY_BYTES
         if count == 0:
             raise StreamsError(StreamStatus.INVALID_MESSAGES_COUNT, "a batch has at least one message")
@@ -97,19 +98,19 @@ class IncomingBatch:
         sizes = ends - starts
         size_min = int(sizes.min())
         if int(ends.max()) > len(messages):
-            raise _refused(StreamStatus.MISSING_INDEX, ends > len(messages), "ends behind the bytes received")
+            raise _refused(StreamStatus.MISSING_INDEX, ends > len(messages), "ends after the bytes received")
         readable = starts
         if size_min < HEADER_BYTES:
             too_short = (sizes >= 0) & (sizes < HEADER_BYTES)
             if too_short.any():
                 raise _refused(StreamStatus.MISSING_INDEX, too_short, f"has fewer than {HEADER_BYTES} bytes")
-            # The rest are positions that fall, which is a later rule; what can be cut out goes before it.
+            # The rest have falling positions, which a later rule refuses. The rules before it see the other messages.
             readable = starts[sizes >= 0]
 
         headers = read_headers(messages, readable)
         _check_headers(headers)
         if size_min < 0:
-            raise _refused(StreamStatus.CANNOT_READ_INDEX_POSITION, sizes < 0, "ends before the one in front of it")
+            raise _refused(StreamStatus.CANNOT_READ_INDEX_POSITION, sizes < 0, "ends before the previous message ends")
         wrong = headers["payload_length"] + headers["user_headers_length"] + HEADER_BYTES != sizes
         if np.count_nonzero(wrong):
             raise _refused(StreamStatus.INVALID_MESSAGES_SIZE, wrong, "has another size than its header says")
@@ -121,8 +122,8 @@ class IncomingBatch:
         return cls(memoryview(bytearray(view)) if view.readonly else view, starts, ends, headers)
 
     def take(self) -> Headers:
-        """The headers, for the one that turns the batch into another form: from here on its buffer changes."""
-        assert not self._is_taken, "the partition that took the batch before still holds its buffer"
+        """The headers, for `prepare`: the buffer changes from now on."""
+        assert not self._is_taken, "the partition that took the batch first still holds its buffer"
         self._is_taken = True
         return self.headers
 
@@ -148,7 +149,7 @@ def _check_headers(headers: Headers) -> None:
     falls = offsets[1:] < offsets[:-1]
     if np.count_nonzero(falls):
         falls = np.concatenate(([False], falls))
-        raise _refused(StreamStatus.INVALID_OFFSET, falls, "has a smaller offset than the one in front of it")
+        raise _refused(StreamStatus.INVALID_OFFSET, falls, "has a smaller offset than the previous message")
 
 
 def _refused(number: StreamStatus, wrong: Mask, why: str) -> StreamsError:
@@ -156,7 +157,7 @@ def _refused(number: StreamStatus, wrong: Mask, why: str) -> StreamsError:
 
 
 def encode_send(messages: Sequence[NewMessage]) -> IncomingBatch:
-    """The batch of messages that a program hands over, under the same rules as one from the wire."""
+    """A batch of messages of a program, under the same rules as a batch from the wire."""
     parts: list[Buffer] = []
     sizes: list[int] = []
     try:
@@ -190,7 +191,7 @@ def _encoded_user_headers(user_headers: UserHeaders | Buffer | None) -> Buffer:
 def prepare(
     batch: IncomingBatch, *, order: BodyOrder, codec: Codec = Codec.NONE, cipher: Cipher | None = None
 ) -> "PreparedBatch":
-    """Takes the batch. Payloads are compressed, then payloads and user headers encrypted, each on its own."""
+    """Takes the batch. Payloads are compressed; then each payload and each message's user headers are encrypted."""
     headers = batch.take()
     is_assigned = _assign_ids(headers)
     if codec is Codec.NONE and cipher is None:
@@ -215,7 +216,7 @@ def prepare(
 
 
 def _assign_ids(headers: Headers) -> Mask:
-    """Gives each message with the id 0 a random UUID (version 4), its bytes in their order. Says which ones."""
+    """Gives each message with the id 0 a random UUID (version 4), in the byte order of a UUID. Returns which ones."""
     halves = headers["id"]
     is_assigned: Mask = (halves[:, 0] | halves[:, 1]) == 0
     count = int(np.count_nonzero(is_assigned))
@@ -228,7 +229,7 @@ def _assign_ids(headers: Headers) -> Mask:
 
 
 class PreparedBatch:
-    """All that a partition has to add are its numbers. `headers` are ahead of the buffer until `stamp` writes them."""
+    """The partition only adds offsets and a timestamp. `stamp` writes `headers` into the buffer, which has old ones."""
 
     __slots__ = ("buffer", "starts", "ends", "headers", "is_assigned", "count", "size_bytes", "has_user_headers")
 
@@ -246,11 +247,11 @@ class PreparedBatch:
 
     @property
     def ids(self) -> Bytes:
-        """The 16 bytes of each id, a row each: what deduplication goes by, together with `is_assigned`."""
+        """The 16 bytes of each id, one row per message, for deduplication."""
         return np.ascontiguousarray(self.headers["id"]).view(np.uint8).reshape(-1, ID_BYTES)
 
     def without(self, duplicates: Mask) -> "PreparedBatch":
-        """The batch less the messages whose mask is set; it may have none left. This one is given up."""
+        """The batch without the masked messages, possibly empty. This batch must not be used any more."""
         keep = ~duplicates
         spans = zip(self.starts[keep].tolist(), self.ends[keep].tolist(), strict=True)
         buffer = bytearray().join([self.buffer[start:end] for start, end in spans])
@@ -258,7 +259,7 @@ class PreparedBatch:
         return PreparedBatch(memoryview(buffer), starts_of(ends), ends, self.headers[keep], self.is_assigned[keep])
 
     def stamp(self, first_offset: int, timestamp: int) -> "StoredBatch":
-        """Numbers the messages from `first_offset` on and seals each with its checksum. May be done again."""
+        """Numbers the messages from `first_offset` on and sets their checksums. It can be called again."""
         assert self.count, "a batch without messages has no offsets"
         headers = self.headers
         headers["offset"] = np.arange(first_offset, first_offset + self.count, dtype=np.uint64)
@@ -271,7 +272,7 @@ class PreparedBatch:
 
 
 class StoredBatch:
-    """Messages as they stand in the `.log`, back to back. Positions are relative to the batch."""
+    """Messages as they are in the `.log`, back to back. Positions are relative to the batch."""
 
     __slots__ = ("buffer", "starts", "ends", "first_offset", "timestamp", "has_user_headers", "count", "size_bytes")
 
@@ -293,20 +294,8 @@ class StoredBatch:
         self.count: Final = len(ends)
         self.size_bytes: Final = len(buffer)
 
-    @property
-    def last_offset(self) -> int:
-        return self.first_offset + self.count - 1
-
-    def entries(self, segment_start_offset: int, log_position: int) -> Entries:
-        """Index entries for a segment that starts at that offset and gets the batch at that position of its `.log`."""
-        return make_entries(
-            self.first_offset - segment_start_offset,
-            self.ends + log_position,
-            np.full(self.count, self.timestamp, dtype=np.uint64),
-        )
-
     def window(self, first: int, count: int) -> memoryview:
-        """The bytes of `count` messages from the one with that index in the batch on."""
+        """The bytes of `count` messages, beginning with message `first` of the batch."""
         assert first >= 0
         assert 0 < count <= self.count - first
         return self.buffer[int(self.starts[first]) : int(self.ends[first + count - 1])]

@@ -1,7 +1,7 @@
-"""Which messages of a batch a partition has seen before, by their ids. The memory is not persisted.
+"""Which messages of a batch are duplicates: messages whose id the partition has seen before.
 
-A message is noted only once it was appended: one that was refused, for whatever reason, may be sent again. Nothing here
-is thread-safe; the lock of the partition is around it.
+The ids are not persisted. An id is noted after its message was appended, so a message that was refused may be sent
+again. Not thread-safe: the caller holds the partition's lock for writing.
 """
 
 from collections import OrderedDict
@@ -19,23 +19,23 @@ _ID: Final = Struct("16s")
 
 
 class Deduplicator:
-    """Remembers the last `max_entries` ids (0: all) for `expiry_us` (0: for ever) from their first sighting on."""
+    """Remembers the last `max_entries` ids (0: all), each for `expiry_us` (0: for ever) after it was first seen."""
 
     __slots__ = ("_max_entries", "_expiry_us", "_first_seen_us")
 
     def __init__(self, max_entries: int, expiry_us: int) -> None:
         self._max_entries = max_entries
         self._expiry_us = expiry_us
-        # In the order of the sightings. A plain dict would walk over all that left at its front to find the oldest.
+        # Oldest first. A plain dict would walk over all deleted slots at its front to find the oldest.
         self._first_seen_us: OrderedDict[bytes, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._first_seen_us)
 
     def keep_mask(self, ids: Bytes, is_assigned: Mask, now_us: int) -> Mask | None:
-        """Which messages are new; None when all are, the usual case. `PreparedBatch.without` takes the inverse.
+        """Which messages are new; None if all are, which is the usual case.
 
-        Ids that the engine has just made are new by definition.
+        Ids that the engine has just assigned are always new.
         """
         self._forget_expired(now_us)
         keys = _keys(ids if not is_assigned.any() else ids[~is_assigned])
@@ -51,7 +51,7 @@ class Deduplicator:
         return None if keep.all() else keep
 
     def note(self, ids: Bytes, now_us: int) -> None:
-        """Remembers the ids of messages that were appended, none of which is a duplicate."""
+        """Remembers the ids of messages that were appended. None of them is a duplicate."""
         seen = self._first_seen_us
         for key in _keys(ids):
             seen[key] = now_us
@@ -60,7 +60,7 @@ class Deduplicator:
             seen.popitem(last=False)
 
     def clear(self) -> None:
-        """Forgets everything, as a purged partition does."""
+        """Forgets all ids: the partition was purged."""
         self._first_seen_us.clear()
 
     def _is_remembered(self, key: bytes, now_us: int) -> bool:
@@ -71,7 +71,8 @@ class Deduplicator:
         return self._expiry_us > 0 and first_seen_us + self._expiry_us <= now_us
 
     def _forget_expired(self, now_us: int) -> None:
-        """Those in front. Behind a clock that was set back there may be others; they are told by their times."""
+        """Drops expired ids at the front. If the clock was set back, later ids may have expired, too; `_is_remembered`
+        checks the time of each."""
         seen = self._first_seen_us
         while seen and self._is_expired(next(iter(seen.values())), now_us):
             seen.popitem(last=False)

@@ -1,9 +1,9 @@
 """Batches that were accepted and are not in the files yet.
 
-They follow the messages of the active segment without a gap. A flush that is under way leaves them here until its
-writes have returned, so that they can be read all the time, and so that a write that fails has lost nothing.
+Their messages follow those of the active segment without a gap. A running flush leaves the batches here until its
+writes have returned, so that polls find them all the time and a failed write loses nothing.
 
-Caller holds the partition's lock. What `windows` returns can be read without it: batches never change.
+The caller holds the lock of `PartitionContents`. Windows can be read without the lock: batches never change.
 """
 
 from bisect import bisect_left, bisect_right
@@ -52,7 +52,7 @@ class Journal:
         self.size_bytes = 0
 
     def windows(self, offset: int, count: int) -> list[Window]:
-        """Up to `count` messages from an offset on, which must not lie before the first."""
+        """Up to `count` messages from an offset on. The offset is not below the first one in the journal."""
         found: list[Window] = []
         place = bisect_right(self.batches, offset, key=_first_offset) - 1
         for batch in self.batches[max(place, 0) :]:
@@ -65,7 +65,7 @@ class Journal:
         return found
 
     def offset_at(self, timestamp: int) -> int | None:
-        """Of the first message that is not older; None when all are."""
+        """The offset of the first message that is not older than the time; None if all are older."""
         place = bisect_left(self.batches, timestamp, key=_timestamp)
         return self.batches[place].first_offset if place < len(self.batches) else None
 

@@ -1,11 +1,11 @@
 """Buffers for reading, kept for the next reader instead of being freed.
 
-32 sizes, each with its own shelf of free buffers. What is in use, not what lies on the shelves, is held under the
-limit of the pool. Beyond it, and beyond the largest size, a reader gets memory of its own, so that acquiring never
-fails and never waits.
+There are 32 sizes, each with a shelf of free buffers. The limit of the pool is for buffers in use, not for free ones.
+Above the limit, and above the largest size, a reader gets memory outside of the pool, so acquiring a buffer never fails
+and never waits.
 
-A buffer with views on it is never handed out again: giving it back while somebody still reads it only notes it, and
-it goes to its shelf once the last view is gone. The bytearray tells: it refuses to change its size while it is viewed.
+A buffer with views on it is never handed out again. If it is released while a view lives, it lingers, and goes to its
+shelf once the last view is gone. A bytearray shows that it is viewed: it refuses to change its size.
 """
 
 import threading
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
+from topics.limits import KIB, MIB
 
 BUCKET_BYTES: Final = (
     *(256, 512, 1 * KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB),
@@ -26,13 +25,13 @@ BUCKET_BYTES: Final = (
 assert len(BUCKET_BYTES) == 32
 assert list(BUCKET_BYTES) == sorted(BUCKET_BYTES)
 
-# How many of the buffers that were given back with views on them the next call for their size looks at.
+# How many lingering buffers of a size one call looks at.
 _LINGERING_LOOKED_AT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class BucketCounters:
-    """One size of buffers. `in_use` are handed out, `allocated` and `returned` count since the start."""
+    """Buffers of one size. `allocated` and `returned` count since the start."""
 
     size_bytes: int
     in_use: int
@@ -43,25 +42,25 @@ class BucketCounters:
 
 @dataclass(frozen=True, slots=True)
 class PoolCounters:
-    """What the pool has done so far. `dropped_returns` found their shelf full."""
+    """The numbers of a pool since its start. `dropped_returns` counts buffers that were freed because their shelf was
+    full."""
 
     buckets: tuple[BucketCounters, ...]
     in_use_bytes: int
     external_allocations: int
     external_frees: int
-    resizes: int
     dropped_returns: int
 
 
 class _Shelf:
-    """The buffers of one size. Under the lock of the pool."""
+    """The buffers of one size. The lock of the pool guards it, and only the pool changes it."""
 
     __slots__ = ("size_bytes", "free", "lingering", "in_use", "allocated", "returned")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.free: list[bytearray] = []
-        # Given back while views were alive; in use until those are gone.
+        # Released while views on them were alive; they count as in use until the views are gone.
         self.lingering: deque[bytearray] = deque()
         self.in_use = 0
         self.allocated = 0
@@ -69,10 +68,10 @@ class _Shelf:
 
 
 class PooledBuffer:
-    """Memory on loan: `view` has exactly the bytes that were asked for, with whatever was in them before.
+    """Memory of the pool. `view` has exactly the size that was asked for; its bytes are undefined until it is filled.
 
-    Fill it before anybody reads it. Leave its `with` block, or call `release`, when done; slices of the view may live
-    on and keep the memory from being used again.
+    Leave the `with` block, or call `release`, when done. Slices of the view may live longer: they keep the memory from
+    being used again.
     """
 
     __slots__ = ("view", "_pool", "_block", "_bucket")
@@ -83,28 +82,12 @@ class PooledBuffer:
         self._block, self._bucket = pool._take(size)
         self.view = memoryview(self._block)[:size]
 
-    def resize(self, size: int) -> None:
-        """Makes `view` that long and keeps what is in it; added bytes are 0. Moves to another buffer when it must."""
-        block, bucket, old_view = self._block, self._bucket, self.view
-        assert block is not None, "a released buffer belongs to somebody else"
-        kept = min(size, len(old_view))
-        if size > len(block):
-            self._block, self._bucket = self._pool._take(size)
-            self.view = memoryview(self._block)[:size]
-            self.view[:kept] = old_view[:kept]
-            _let_go(old_view)
-            self._pool._give_back(block, bucket)
-            self._pool._count_resize()
-        else:
-            self.view = memoryview(block)[:size]
-        self.view[kept:] = bytes(size - kept)
-
     def release(self) -> None:
-        """Gives the memory back; a second time does nothing. `view` is gone, slices of it stay valid."""
+        """Returns the memory to the pool. `view` becomes empty; slices of it stay valid. A second call does nothing."""
         block, self._block = self._block, None
         if block is not None:
             view, self.view = self.view, memoryview(b"")
-            _let_go(view)
+            _release_view(view)
             self._pool._give_back(block, self._bucket)
 
     def __enter__(self) -> "PooledBuffer":
@@ -117,11 +100,11 @@ class PooledBuffer:
 
 
 class MemoryPool:
-    """Any thread may acquire and release. `size` bounds the bytes in use, `bucket_capacity` each shelf."""
+    """Any thread may acquire and release. `size` limits the bytes in use, `bucket_capacity` the buffers on a shelf."""
 
     __slots__ = (
         *("_enabled", "_size", "_bucket_capacity", "_lock", "_shelves", "_in_use_bytes"),
-        *("_external_allocations", "_external_frees", "_resizes", "_dropped_returns"),
+        *("_external_allocations", "_external_frees", "_dropped_returns"),
     )
 
     def __init__(self, *, enabled: bool, size: int, bucket_capacity: int) -> None:
@@ -133,16 +116,15 @@ class MemoryPool:
         self._in_use_bytes = 0
         self._external_allocations = 0
         self._external_frees = 0
-        self._resizes = 0
         self._dropped_returns = 0
 
     def acquire(self, size: int) -> PooledBuffer:
-        """A buffer of that many bytes, whatever the pool has left. A disabled pool only allocates."""
+        """A buffer of `size` bytes. It comes from outside of the pool if the pool is full or disabled."""
         return PooledBuffer(self, size)
 
     @property
     def counters(self) -> PoolCounters:
-        """All numbers of one moment."""
+        """All numbers at one moment."""
         with self._lock:
             for shelf in self._shelves:
                 self._collect(shelf, len(shelf.lingering))
@@ -155,12 +137,11 @@ class MemoryPool:
                 self._in_use_bytes,
                 self._external_allocations,
                 self._external_frees,
-                self._resizes,
                 self._dropped_returns,
             )
 
     def _take(self, size: int) -> tuple[bytearray, int | None]:
-        """A block of at least that size, and the bucket it belongs to."""
+        """A block of at least `size` bytes, and its bucket; None for memory outside of the pool."""
         bucket = bisect_left(BUCKET_BYTES, size)
         if not self._enabled:
             return bytearray(size), None
@@ -194,12 +175,12 @@ class MemoryPool:
                 self._external_frees += 1
                 return
             shelf = self._shelves[bucket]
-            # Looked at first: most are free at once.
+            # Put in front, so that `_collect` looks at it first: most blocks have no views any more.
             shelf.lingering.appendleft(block)
             self._collect(shelf, _LINGERING_LOOKED_AT)
 
     def _collect(self, shelf: _Shelf, count: int) -> None:
-        """Puts back those of the first `count` lingering buffers that nobody views any more."""
+        """Puts those of the first `count` lingering buffers on the shelf that have no views any more."""
         for _ in range(min(count, len(shelf.lingering))):
             block = shelf.lingering.popleft()
             if _is_viewed(block):
@@ -213,22 +194,18 @@ class MemoryPool:
             else:
                 self._dropped_returns += 1
 
-    def _count_resize(self) -> None:
-        with self._lock:
-            self._resizes += 1
-
 
 def _is_viewed(block: bytearray) -> bool:
     try:
-        # Neither moves the bytes: they stay within what is allocated.
+        # Neither call moves the bytes, because the allocation stays the same.
         block.append(block.pop())
     except BufferError:
         return True
     return False
 
 
-def _let_go(view: memoryview) -> None:
-    """Ends this view at once, whoever still holds the object; an array on it does so later, when it dies."""
+def _release_view(view: memoryview) -> None:
+    """Ends this view at once. If an array still uses it, the view ends when the array is freed."""
     try:
         view.release()
     except BufferError:

@@ -1,7 +1,6 @@
-"""Messages on their way out, as views: nothing is decoded until somebody asks for it.
+"""Messages on their way out, as views: a field is decoded when it is read.
 
-A view keeps the memory under it alive, and a buffer of the pool out of use. Take `bytes(message.payload)` to keep a
-payload for long.
+A view keeps its memory alive and its buffer out of the pool. Take `bytes(message.payload)` to keep a payload for long.
 """
 
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ _U64: Final = Struct("<Q")
 
 
 class MessageView:
-    """One message in wire form: the payload first."""
+    """One message in wire form: the payload before the user headers."""
 
     __slots__ = ("_buffer", "_start", "_end")
 
@@ -53,7 +52,7 @@ class MessageView:
 
     @property
     def origin_timestamp(self) -> int:
-        """What its sender gave as its time, in microseconds since 1970."""
+        """The time that the sender gave, in microseconds since 1970."""
         return self._u64(ORIGIN_TIMESTAMP_AT)
 
     @property
@@ -71,11 +70,11 @@ class MessageView:
 
     @property
     def user_headers(self) -> dict[HeaderKey, HeaderField]:
-        """Decoded anew at each call; empty without any."""
+        """Decoded at each call; empty if the message has none."""
         return decode_user_headers(self.user_headers_bytes)
 
     def to_bytes(self) -> bytes:
-        """The whole message as it travels."""
+        """The whole message in wire form."""
         return bytes(self._buffer[self._start : self._end])
 
     def _payload_length(self) -> int:
@@ -92,7 +91,7 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageChunk:
-    """Messages back to back in wire form: `buffer` begins with the first and ends with the last."""
+    """Messages back to back in wire form. `buffer` begins with the first message and ends with the last."""
 
     buffer: memoryview
     starts: Positions
@@ -109,7 +108,7 @@ class MessageChunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolledMessages:
-    """The answer to a poll. `current_offset` is that of the last message in the partition, 0 when it is empty."""
+    """The answer to a poll. `current_offset` is the offset of the last message in the partition, 0 if it is empty."""
 
     partition_id: int
     current_offset: int
@@ -117,7 +116,7 @@ class PolledMessages:
     chunks: list[MessageChunk]
 
     def __post_init__(self) -> None:
-        assert self.count == sum(map(len, self.chunks)), "the answer would promise other messages than it holds"
+        assert self.count == sum(map(len, self.chunks)), "the count must be that of the chunks"
 
     def __len__(self) -> int:
         return self.count
@@ -128,19 +127,19 @@ class PolledMessages:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all messages."""
+        """The bytes of all messages."""
         return sum(len(chunk.buffer) for chunk in self.chunks)
 
     @property
     def last_offset(self) -> int | None:
-        """What an auto-commit stores; None without messages."""
+        """The offset that an auto-commit stores; None without messages."""
         for chunk in reversed(self.chunks):
             if len(chunk):
                 return MessageView(chunk.buffer, int(chunk.starts[-1]), int(chunk.ends[-1])).offset
         return None
 
     def to_buffers(self) -> list[Buffer]:
-        """The answer as it travels, in pieces for a vectored write: 16 bytes, then the messages."""
+        """The answer in wire form, in pieces for a vectored write: 16 bytes, then the messages."""
         head = POLLED.pack(self.partition_id, self.current_offset, self.count)
         return [head, *(chunk.buffer for chunk in self.chunks)]
 

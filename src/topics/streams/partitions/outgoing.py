@@ -1,4 +1,4 @@
-"""Stored messages on their way to a reader: first verified, then turned into the form in which they travel."""
+"""Stored messages on their way to a reader: verified, then turned into wire form."""
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from topics.streams.partitions.message_view import MessageChunk
 
 
 def verify(buffer: Buffer, starts: Positions, ends: Positions, first_offset: int) -> None:
-    """Whether these are the messages from `first_offset` on, undamaged. Positions come from an index: not trusted."""
+    """Raises if these are not the undamaged messages from `first_offset` on. The positions are not trusted: they come
+    from an index."""
     if not len(starts):
         return
     if int(starts.min()) < 0 or int((ends - starts).min()) < HEADER_BYTES or int(ends.max()) > len(buffer):
@@ -44,7 +45,8 @@ def verify(buffer: Buffer, starts: Positions, ends: Positions, first_offset: int
     if not right.all():
         wrong = int(right.argmin())
         raise StreamsError(
-            StreamStatus.INVALID_OFFSET, f"offset {int(offsets[wrong])} stands where {first_offset + wrong} should be"
+            StreamStatus.INVALID_OFFSET,
+            f"offset {int(offsets[wrong])} is where offset {first_offset + wrong} should be",
         )
 
 
@@ -58,9 +60,9 @@ def to_wire(
     cipher: Cipher | None = None,
     has_user_headers: bool = True,
 ) -> MessageChunk:
-    """The messages, which lie back to back, decrypted and expanded, with the payload first and a checksum that fits.
+    """Messages that lie back to back, in wire form: decrypted, expanded, the payload first, with the right checksum.
 
-    A view of the buffer where nothing changes. `has_user_headers` may be True when nobody knows.
+    A view of the buffer if nothing has to change. `has_user_headers` may be True if it is unknown.
     """
     view = memoryview(buffer)
     if not len(starts):

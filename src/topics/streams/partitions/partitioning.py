@@ -1,4 +1,4 @@
-"""Which partition of a topic a request goes to. All of its messages go to the same one."""
+"""Which partition of a topic a send goes to. All messages of one send go to the same partition."""
 
 import threading
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ KEY_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Balanced:
-    """One partition after the other."""
+    """The partitions take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class PartitionId:
 
 @dataclass(frozen=True, slots=True)
 class MessagesKey:
-    """Equal keys go to the same partition as long as their number does not change."""
+    """Equal keys go to the same partition, as long as the number of partitions stays the same."""
 
     key: bytes
 
@@ -38,7 +38,7 @@ Partitioning = Balanced | PartitionId | MessagesKey
 
 
 class RoundRobin:
-    """Whose turn it is among the partitions of one topic. Not persisted; any thread may ask."""
+    """Which partition of a topic is next. Not persisted. Thread-safe."""
 
     __slots__ = ("_lock", "_next_id")
 
@@ -48,14 +48,14 @@ class RoundRobin:
 
     def take(self, partitions_count: int) -> int:
         with self._lock:
-            # Partitions may have been deleted since.
+            # Partitions may have been deleted since the last call.
             chosen = self._next_id % partitions_count
             self._next_id = (chosen + 1) % partitions_count
             return chosen
 
 
 def choose(partitioning: Partitioning, partitions_count: int, counter: RoundRobin) -> int:
-    """The id of the partition; `counter` belongs to the topic."""
+    """The id of the partition. `counter` is that of the topic."""
     match partitioning:
         case Balanced():
             if partitions_count == 0:

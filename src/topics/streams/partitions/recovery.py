@@ -1,20 +1,22 @@
-"""What a start finds in the directory of a partition, and makes of it.
+"""The recovery of a partition: each segment gets an index that fits its log, and the last segment a clean end.
 
-The log is the truth. An index is derived from it and never evidence against it: whatever of an index does not fit is
-dropped and made again. For each segment:
+The log is the truth. An index is derived from it, and is never evidence against it: entries that do not fit are dropped
+and made again. For each segment:
 
-1. Of the index counts what is in order and lies within the log (`segment_index.count_good`); none is as good as any.
-2. From the back, entries whose message is not there, whole and right, are dropped: a power loss may keep an index
-   and lose the messages it was about.
-3. From there the log is walked, and its good messages get entries. Good: complete, reserved 0, the next offset, and
-   the checksum right.
-4. A bad message is the torn end if no good one follows, and also if it is one that a whole index of the last segment
-   does not know: a power loss keeps sectors of the last flush in no order, and what nobody was promised must not
-   stand in the way of readers. Otherwise it is damage: it keeps its offset, and a poll of it fails, but its
-   neighbours stay readable.
-5. The last segment is cut behind its last good message, so that appends go on there. Earlier ones keep their bytes.
+1. The good entries of the index are those in order and within the log (`segment_index.count_good`). A missing index has
+   none.
+2. Entries at the end are dropped if their message is not whole and right: a power loss may keep an index and lose the
+   messages that it describes.
+3. From there the log is walked, and each good message gets an entry. A good message is complete, has the next offset, a
+   reserved field of 0 and the right checksum.
+4. A bad message is a torn end if no good message follows. It is also a torn end if it comes after the last entry of a
+   whole index in the last segment: a power loss keeps the sectors of the last flush in no order, and messages that were
+   never promised to be durable must not block readers. Any other bad message is damage: it keeps its offset, and a poll
+   of it fails, but the messages around it stay readable.
+5. The last segment is cut after its last good message, so that appends continue there. Earlier segments keep their
+   bytes.
 
-A step that is interrupted is simply made again at the next start. Runs before anything else has the files open.
+An interrupted step is simply done again at the next start. Nothing else has the files open meanwhile.
 """
 
 import logging
@@ -45,14 +47,14 @@ from topics.streams.partitions.segment_index import count_good, read_entries
 
 logger = logging.getLogger(__name__)
 
-# A log is walked in pieces of this size, or of one message where that is larger.
+# A log is walked in pieces of this size, or of the size of one message if that is larger.
 WALK_BYTES: Final = 4 * MIB
 
-# An index that is wrong for this many messages at its end is not one of this log; it is made again from the start.
+# An index with more wrong entries than this at its end does not belong to the log; it is made again from the start.
 WRONG_ENTRIES_MAX: Final = 4096
 
-# Lengths that no message was accepted with, however it is stored: encryption adds 28 bytes, compression at worst a
-# little, so this is far beyond. A length above is a damaged one.
+# No stored message is longer: encryption adds 28 bytes and compression at worst a little more. So a larger length is
+# damaged.
 _BODY_BYTES_MAX: Final = 2 * (PAYLOAD_BYTES_MAX + USER_HEADERS_BYTES_MAX)
 
 
@@ -61,7 +63,7 @@ class RecoveredSegment:
     start_offset: int
     codec: Codec
     messages_count: int
-    # Where the last message ends, which in an earlier segment need not be the end of its file.
+    # Where the last message ends. The file of an earlier segment may be longer.
     size_bytes: int
     start_timestamp: int
     end_timestamp: int
@@ -72,18 +74,18 @@ class RecoveredSegment:
 
 
 class Walked(NamedTuple):
-    """Messages that follow each other in a log: where each ends and when it was appended."""
+    """Consecutive messages of a log: where each ends and when it was appended."""
 
     ends: list[int]
     timestamps: list[int]
-    # Those of them that are bad, by their place.
+    # The places of bad messages in the two lists.
     damaged: list[int]
 
 
 def recover(fs: Fs, directory: str, *, validate_checksum: bool) -> list[RecoveredSegment]:
-    """The segments of a partition, rising, each with an index that fits its log. All of their files are synced.
+    """The segments of a partition in rising order, each with an index that fits its log. All their files are synced.
 
-    `validate_checksum`: every message is read, and a bad one refuses the start.
+    With `validate_checksum` every message is read, and a bad one refuses the start.
     """
     start_offsets = find_segments(fs, directory)
     segments = []
@@ -91,7 +93,7 @@ def recover(fs: Fs, directory: str, *, validate_checksum: bool) -> list[Recovere
     for start_offset in start_offsets:
         if next_offset is not None and start_offset != next_offset:
             logger.warning(
-                "%s: segment %d begins where offset %d is expected; polls go on behind the gap",
+                "%s: segment %d begins where offset %d is expected; polls continue after the gap",
                 directory,
                 start_offset,
                 next_offset,
@@ -101,7 +103,7 @@ def recover(fs: Fs, directory: str, *, validate_checksum: bool) -> list[Recovere
             validate(fs, directory, segment)
         segments.append(segment)
         next_offset = start_offset + segment.messages_count
-    # A process that was killed may have made files whose names only the kernel knows.
+    # A process that was killed may have created files whose names are not durable yet.
     fs.sync_dir(directory)
     return segments
 
@@ -111,7 +113,7 @@ def _recover_segment(fs: Fs, directory: str, start_offset: int, *, is_last: bool
     index_path = segment_path(directory, start_offset, INDEX)
     has_index = fs.exists(index_path)
     if not has_index:
-        logger.warning("%s: missing; made again from the messages", index_path)
+        logger.warning("%s: missing; rebuilt from the messages", index_path)
         write_atomic(fs, index_path, b"")
     files = open_files(fs, directory, start_offset, is_writable=True)
     try:
@@ -138,7 +140,7 @@ def _recover_segment(fs: Fs, directory: str, start_offset: int, *, is_last: bool
 
 
 def _end_of(index: File, count: int) -> tuple[int, int]:
-    """Position and time of the last of `count` messages."""
+    """The end position and the time of the last of `count` messages."""
     if not count:
         return 0, 0
     last = read_entries(index, count - 1, 1)[0]
@@ -146,9 +148,9 @@ def _end_of(index: File, count: int) -> tuple[int, int]:
 
 
 def _count_right(log: File, index: File, start_offset: int, log_bytes: int) -> tuple[int, bool]:
-    """How many entries are kept: those in order, less the ones at the end whose message is not good.
+    """How many entries are kept: the ones in order, without the ones at the end whose message is not good.
 
-    And whether the index is all in order, so that what it does not know came after it.
+    Also whether the whole index is in order. Messages without an entry were then written after it.
     """
     good, total = count_good(index, log_bytes)
     is_whole = index.size() == good * ENTRY_BYTES
@@ -158,15 +160,15 @@ def _count_right(log: File, index: File, start_offset: int, log_bytes: int) -> t
     while keep and not _is_right(log, index, start_offset, keep - 1):
         keep -= 1
         if good - keep > WRONG_ENTRIES_MAX:
-            logger.warning("%s: does not fit its log; made again from the messages", index.path)
+            logger.warning("%s: does not fit its log; rebuilt from the messages", index.path)
             return 0, False
     if keep < good:
-        logger.warning("%s: the last %d entries are of messages that are not there", index.path, good - keep)
+        logger.warning("%s: the messages of the last %d entries are missing or damaged", index.path, good - keep)
     return keep, is_whole
 
 
 def _is_right(log: File, index: File, start_offset: int, place: int) -> bool:
-    """Whether the message of an entry is the one that the entry tells of."""
+    """Whether the message where the entry points is good and has the time of the entry."""
     start, _ = _end_of(index, place)
     end, timestamp = _end_of(index, place + 1)
     walked = _walk_piece(log.pread(end - start, start), 0, start_offset + place)
@@ -174,11 +176,11 @@ def _is_right(log: File, index: File, start_offset: int, place: int) -> bool:
 
 
 def _repair_index(fs: Fs, index: File, keep: int, walked: Walked) -> File:
-    """Brings the file to the first `keep` entries and those of what was walked; the file as it is then."""
+    """Makes the file hold its first `keep` entries and those of the walked messages. Returns the open file."""
     entries = make_entries(keep, np.array(walked.ends, dtype=np.int64), np.array(walked.timestamps, dtype=np.uint64))
     if keep == 0 and len(entries):
-        # Made from nothing it comes to be as a whole. A crash in the middle must not leave a new index that is short
-        # in the place of an old one that was only wrong at its end.
+        # A rebuilt index replaces the old one as a whole: a crash must not leave a short new index in place of an old
+        # one that was only wrong at its end.
         write_atomic(fs, index.path, entries.tobytes())
         return fs.open(index.path, "write")
     if index.size() > keep * ENTRY_BYTES:
@@ -191,10 +193,10 @@ def _repair_index(fs: Fs, index: File, keep: int, walked: Walked) -> File:
 
 def _cut_tail(log: File, end: int, log_bytes: int, *, is_last: bool) -> None:
     if is_last:
-        logger.warning("%s: %d bytes behind the last good message cut off", log.path, log_bytes - end)
+        logger.warning("%s: %d bytes after the last good message cut off", log.path, log_bytes - end)
         log.truncate(end)
     else:
-        logger.warning("%s: %d bytes behind the last good message; left alone", log.path, log_bytes - end)
+        logger.warning("%s: %d bytes after the last good message; left alone", log.path, log_bytes - end)
 
 
 # Walking a log.
@@ -203,8 +205,10 @@ def _cut_tail(log: File, end: int, log_bytes: int, *, is_last: bool) -> None:
 def walk(
     log: File, position: int, offset: int, timestamp: int, log_bytes: int, *, ends_at_damage: bool = False
 ) -> Walked:
-    """All messages from a position on, up to the last good one, or to the first bad one. `timestamp` is that of the
-    message before."""
+    """All messages from a position up to the last good one or, with `ends_at_damage`, up to the first bad one.
+
+    `timestamp` is the time of the message before the position.
+    """
     found = Walked([], [], [])
     while position < log_bytes:
         piece = _read_piece(log, position, log_bytes)
@@ -232,7 +236,7 @@ def walk(
             offset + place,
         )
         found.damaged.extend(range(place, place + lost))
-        # Where each began is not known. Whatever an entry of theirs points to has a wrong checksum.
+        # Where each damaged message began is unknown. The bytes that their entries point to have wrong checksums.
         found.ends.extend(position + HEADER_BYTES * step for step in range(1, lost))
         found.ends.append(good_position)
         found.timestamps.extend([timestamp] * lost)
@@ -241,7 +245,7 @@ def walk(
 
 
 def _read_piece(log: File, position: int, log_bytes: int) -> bytes:
-    """A piece with at least the whole of its first message, if the file has it."""
+    """A piece that has its first message completely, if the file has it."""
     piece = log.pread(WALK_BYTES, position)
     if len(piece) >= HEADER_BYTES:
         size = _claimed_size(piece, 0)
@@ -256,7 +260,7 @@ def _claimed_size(piece: Buffer, at: int) -> int:
 
 
 def _walk_piece(piece: Buffer, position: int, offset: int) -> Walked:
-    """Good messages from the start of a piece on, until one is bad or not whole. A million take about a second."""
+    """Good messages from the start of a piece, until one is bad or incomplete. A million take about a second."""
     ends: list[int] = []
     timestamps: list[int] = []
     view = memoryview(piece)
@@ -277,10 +281,10 @@ def _walk_piece(piece: Buffer, position: int, offset: int) -> Walked:
 
 
 def _find_good(log: File, position: int, offset: int, log_bytes: int) -> tuple[int, int] | None:
-    """The next good message behind a bad one: where it is, and its offset, which is larger than `offset`.
+    """The next good message after a bad one: its position, and its offset, which is larger than `offset`.
 
-    Inside of what the bad one claims to be its body, anything may be somebody's payload. There a message counts only
-    if good ones follow it up to the very end of the file: then it is a length that is damaged.
+    The claimed body of the bad message may contain a payload that looks like a message. So a message in there counts
+    only if good messages follow up to the end of the file: then the length of the bad message is damaged.
     """
     header = log.pread(HEADER_BYTES, position)
     if len(header) < HEADER_BYTES:
@@ -299,13 +303,13 @@ def _find_good(log: File, position: int, offset: int, log_bytes: int) -> tuple[i
                 return start, found_offset
         if len(piece) < WALK_BYTES:
             break
-        # A header that the piece ends in is looked at again.
+        # The next piece begins where a header that was cut by this piece may begin.
         begin += len(piece) - HEADER_BYTES + 1
     return None
 
 
 def _end_of_good(log: File, position: int, offset: int, log_bytes: int) -> int:
-    """Where the good messages end that begin at a position; the position itself when there is none."""
+    """Where the good messages from the position on end; the position itself if there is none."""
     while position < log_bytes:
         walked = _walk_piece(_read_piece(log, position, log_bytes), position, offset)
         if not walked.ends:
@@ -316,9 +320,10 @@ def _end_of_good(log: File, position: int, offset: int, log_bytes: int) -> int:
 
 
 def _candidates(piece: bytes, distance: int, offset: int) -> list[tuple[int, int]]:
-    """Places in a piece where a header may be: its reserved field is 0, its offset one that fits in between.
+    """Places in a piece where a header may be: its reserved field is 0, and its offset is possible there.
 
-    `distance` is how far the piece begins behind the bad message. Each message takes the room of a header at least.
+    `distance` is from the start of the bad message to the start of the piece. An offset is possible if each message
+    in between has room for its header.
     """
     count = len(piece) - HEADER_BYTES + 1
     if count <= 0:
@@ -326,17 +331,17 @@ def _candidates(piece: bytes, distance: int, offset: int) -> list[tuple[int, int
     offsets: np.ndarray[tuple[int], np.dtype[np.uint64]] = np.ndarray((count,), "<u8", piece, OFFSET_AT, (1,))
     reserved: np.ndarray[tuple[int], np.dtype[np.uint64]] = np.ndarray((count,), "<u8", piece, RESERVED_AT, (1,))
     room = (np.arange(distance, distance + count) // HEADER_BYTES).astype(np.uint64)
-    # Differences of unsigned numbers: what is smaller than `offset` becomes huge.
+    # The numbers are unsigned: the difference is huge for an offset below `offset`.
     ahead = offsets - np.uint64(offset)
     places = np.flatnonzero((reserved == 0) & (ahead >= 1) & (ahead <= room))
     return [(int(at), int(offsets[at])) for at in places]
 
 
-# Checking on demand.
+# Checks that `validate_checksum` asks for.
 
 
 def validate(fs: Fs, directory: str, segment: RecoveredSegment) -> None:
-    """Reads all messages of a segment; raises at the first that is bad."""
+    """Reads all messages of a segment. Raises at the first bad one."""
     log = fs.open(segment_path(directory, segment.start_offset, LOG), "read")
     try:
         position = 0
@@ -348,7 +353,7 @@ def validate(fs: Fs, directory: str, segment: RecoveredSegment) -> None:
                 raise StreamsError(
                     StreamStatus.CANNOT_READ_PARTITIONS,
                     f"{log.path}: the message with offset {segment.start_offset + count} at {position} is damaged; "
-                    "start without system.partition.validate_checksum to serve the others",
+                    "start without system.partition.validate_checksum to serve the other messages",
                 )
             position = walked.ends[-1]
             count += len(walked.ends)

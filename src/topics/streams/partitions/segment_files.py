@@ -1,10 +1,11 @@
-"""The files of a segment: the handles that writer and readers share, how they come and go.
+"""The files of a segment: the handles that the writer and the readers share; how files are created and removed.
 
 Rules of this file:
 
-1. `.codec` is durable before `.log` exists, and goes only when `.log` is durably gone. A `.log` whose `.codec` is
-   missing would be taken for uncompressed.
-2. `.log` goes first. A crash then leaves an `.index` that nobody misses, never messages that were deleted.
+1. `.codec` is durable before `.log` exists, and is deleted after the deletion of `.log` is durable. A `.log` without
+   `.codec` would be read as uncompressed.
+2. `.log` is deleted first. A crash then may leave an `.index` without a log, which a start removes, but never messages
+   that were deleted.
 """
 
 import errno
@@ -22,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentFiles:
-    """Open handles of `.log` and `.index`, closed when the last who holds them lets go.
+    """Open handles of `.log` and `.index`. They close when the last holder lets go.
 
-    Readers hold them without a lock: what is deleted meanwhile can still be read to its end. Thread-safe.
+    A reader holds them without a lock: it can read a segment to its end while the segment is deleted. Thread-safe.
     """
 
     __slots__ = ("_holders", "_mutex", "index", "log")
@@ -37,7 +38,7 @@ class SegmentFiles:
 
     def hold(self) -> None:
         with self._mutex:
-            assert self._holders, "closed handles are not taken up again"
+            assert self._holders, "closed handles cannot be held again"
             self._holders += 1
 
     def let_go(self) -> None:
@@ -61,9 +62,9 @@ def open_files(fs: Fs, directory: str, start_offset: int, *, is_writable: bool) 
 
 
 def create_files(fs: Fs, directory: str, start_offset: int, codec: Codec) -> SegmentFiles:
-    """An empty pair. The caller syncs the directory before anybody relies on it.
+    """Creates an empty pair. The caller syncs the directory before it relies on the files.
 
-    What an earlier try or an interrupted delete left is taken up: a log that is empty, an index without a log.
+    An empty log, or an index without a log, that an earlier try or an interrupted delete left is used again.
     """
     write_codec(fs, directory, start_offset, codec)
     log = _create_or_open(fs, segment_path(directory, start_offset, LOG))
@@ -84,7 +85,7 @@ def _create_or_open(fs: Fs, path: str) -> File:
 
 
 def write_codec(fs: Fs, directory: str, start_offset: int, codec: Codec) -> None:
-    """Notes the algorithm of a segment that holds no message yet, durably."""
+    """Notes the codec of a segment without messages, durably."""
     path = segment_path(directory, start_offset, CODEC)
     if codec is not Codec.NONE:
         write_atomic(fs, path, codec.value.encode("ascii"))
@@ -104,7 +105,7 @@ def read_codec(fs: Fs, directory: str, start_offset: int) -> Codec:
 
 
 def remove_side_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> None:
-    """What belongs to logs that are unlinked: those first become durably gone (rule 1)."""
+    """Removes `.index` and `.codec` of unlinked logs, after the deletion of the logs is durable (rule 1)."""
     fs.sync_dir(directory)
     for start_offset in start_offsets:
         for suffix in (INDEX, CODEC):
@@ -115,19 +116,19 @@ def remove_side_files(fs: Fs, directory: str, start_offsets: Sequence[int]) -> N
 
 
 def list_segments(fs: Fs, directory: str) -> list[int]:
-    """Start offsets of the segments that are there, rising. Nothing is changed."""
+    """The start offsets of all segments in the directory, in rising order. Changes nothing."""
     return segment_starts(fs.listdir(directory))
 
 
 def find_segments(fs: Fs, directory: str) -> list[int]:
-    """The same, for a start: leftovers of a crash are removed on the way."""
+    """The same for a start: it also removes what a crash left."""
     found: dict[str, set[int]] = {LOG: set(), INDEX: set(), CODEC: set()}
     unlinked = False
     for name in fs.listdir(directory):
         match = SEGMENT_FILE.fullmatch(name)
         if match is None:
             if name != OFFSETS_FOLDER:
-                logger.warning("%s/%s: not the name of a segment's file; ignored", directory, name)
+                logger.warning("%s/%s: not the name of a segment file; ignored", directory, name)
         elif match[3]:
             fs.unlink(f"{directory}/{name}")
             unlinked = True
@@ -136,7 +137,7 @@ def find_segments(fs: Fs, directory: str) -> list[int]:
     for suffix in (INDEX, CODEC):
         for start_offset in sorted(found[suffix] - found[LOG]):
             path = segment_path(directory, start_offset, suffix)
-            logger.warning("%s: removed, there is no %s beside it", path, LOG)
+            logger.warning("%s: removed, because it has no %s", path, LOG)
             fs.unlink(path)
             unlinked = True
     if unlinked:

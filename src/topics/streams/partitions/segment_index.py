@@ -1,10 +1,10 @@
-"""Looking messages up in a segment: by offset one multiplication, by time a binary search.
+"""Where messages are in a segment: by offset with one multiplication, by time with a binary search.
 
-The entries of a segment are in memory, all of them, or none is and they are read from the `.index` file. A part of
-them is never kept, so that it cannot be taken for the whole.
+Either all entries of a segment are cached in memory, or none is and they are read from the `.index` file. A part is
+never cached, so that it cannot be mistaken for the whole.
 
-`SegmentIndex` belongs to the partition's owner and grows. `IndexView` is what readers get: the entries that were
-there when they asked, which no later append changes. The owner of a view brings the file.
+`SegmentIndex` belongs to the segment and grows. A reader gets an `IndexView`: the entries at one moment, which no later
+append changes. The reader passes the open file to each call.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ from topics.formats.message import HEADER_BYTES
 from topics.formats.message_index import ENTRY, ENTRY_BYTES, Entries, decode_entries
 from topics.storage.fs import File
 
-# Entries are checked at a start in pieces of this many: 4 MiB.
+# A start checks so many entries at a time: 4 MiB.
 CHECK_ENTRIES: Final = 256 * 1024
 
 _ENTRIES_MIN: Final = 256
@@ -26,7 +26,7 @@ Positions = NDArray[np.int64]
 
 
 class Spans(NamedTuple):
-    """Where messages lie in the `.log`: the n-th in `[starts[n], ends[n])`. One begins where the one before ends."""
+    """Where messages are in the `.log`: the n-th in `[starts[n], ends[n])`. Each begins where the previous one ends."""
 
     starts: Positions
     ends: Positions
@@ -42,7 +42,7 @@ class IndexView:
         self._cached = cached
 
     def spans(self, file: File, first: int, count: int) -> Spans:
-        """Of the messages from relative offset `first` on. All of them must be there."""
+        """The spans of `count` messages from relative offset `first` on. The view must have all of them."""
         assert first >= 0
         assert first + count <= self.count
         before = 1 if first else 0
@@ -57,7 +57,7 @@ class IndexView:
         return read_entries(file, first, count)
 
     def lower_bound(self, file: File, timestamp: int) -> int:
-        """The first message that is not older; `count` when all are."""
+        """The relative offset of the first message that is not older than the time; `count` if all are older."""
         return bisect_left(range(self.count), timestamp, key=lambda place: self._timestamp(file, place))
 
     def _timestamp(self, file: File, place: int) -> int:
@@ -65,12 +65,12 @@ class IndexView:
 
 
 class SegmentIndex:
-    """How many entries there are, and the entries if they are cached. Caller holds the partition's lock."""
+    """The number of entries, and the entries if they are cached. The caller holds the lock of `PartitionContents`."""
 
     __slots__ = ("_entries", "count")
 
     def __init__(self, count: int = 0, entries: Entries | None = None) -> None:
-        """With `entries` all of them are cached and stay so; without, none is."""
+        """With `entries` all are cached, later ones too; without, none is."""
         assert entries is None or len(entries) == count, "a part of a segment's entries is not its index"
         self.count = count
         self._entries = entries
@@ -80,9 +80,9 @@ class SegmentIndex:
         return self._entries is not None
 
     def reserve(self, count: int) -> None:
-        """Makes room for more entries. `append` of that many then needs no memory, and cannot fail."""
+        """Makes room for `count` more entries, so that their `append` needs no memory and cannot fail."""
         if self._entries is not None and self.count + count > len(self._entries):
-            # Views of the old array live on.
+            # Views keep the old array.
             grown = np.empty(max(self.count + count, len(self._entries) * 3 // 2, _ENTRIES_MIN), dtype=ENTRY)
             grown[: self.count] = self._entries[: self.count]
             self._entries = grown
@@ -106,7 +106,7 @@ def no_entries() -> Entries:
 
 
 def read_entries(file: File, first: int, count: int) -> Entries:
-    """Entries from a file that must have them."""
+    """Reads entries. Raises `OSError` if the file ends before them."""
     data = file.pread(count * ENTRY_BYTES, first * ENTRY_BYTES)
     if len(data) < count * ENTRY_BYTES:
         raise OSError(f"{file.path}: ends before entry {first + count - 1}")
@@ -114,9 +114,9 @@ def read_entries(file: File, first: int, count: int) -> Entries:
 
 
 def count_good(file: File, log_bytes: int) -> tuple[int, int]:
-    """How many entries of the file, from the first on, can be believed, and how many there are.
+    """How many entries of the file, from the first on, are good, and how many it has.
 
-    Believed are offsets 0, 1, 2 …, positions with room for a message each that lie within the log, and times that
+    Good entries have offsets 0, 1, 2 …, positions within the log that leave room for a message each, and times that
     never fall.
     """
     total = file.size() // ENTRY_BYTES
@@ -132,7 +132,7 @@ def count_good(file: File, log_bytes: int) -> tuple[int, int]:
 
 
 def _count_in_order(entries: Entries, first: int, position: int, timestamp: int, log_bytes: int) -> int:
-    """How many from the first on are right, of a piece that follows an entry with this position and time."""
+    """How many entries from the first on are good. `position` and `timestamp` are those of the entry before them."""
     positions = entries["position"].astype(np.int64)
     timestamps = entries["timestamp"]
     good = entries["offset"] == np.arange(first, first + len(entries), dtype=np.uint32)

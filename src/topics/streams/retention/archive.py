@@ -1,13 +1,13 @@
-"""Copies of sealed segments in another place: a folder, such as a mounted share, or a bucket.
+"""Copies of sealed segments in an archive: a folder, such as a mounted share, or a bucket.
 
-An object is called as its file is below the data directory: `streams/0/topics/0/partitions/0/{start_offset}.log`, with
+An object has the name of its file below the data directory: `streams/0/topics/0/partitions/0/{start_offset}.log`, with
 `.index` and `.codec` beside it. Rules:
 
-1. `.log` goes last, and goes away first when another segment takes its name (a topic that was purged begins at
-   offset 0 again): where there is a `.log` the segment is complete, and what lies beside it belongs to it.
-2. Sealed segments never change, so they are copied without a lock, and each once. What an earlier process copied is
-   recognised by its sizes and by the first and last entry of its index, which hold times that never come again.
-3. No trouble here reaches those who append. What could not be copied is tried again by the next pass.
+1. `.log` is copied last. It is deleted first when another segment takes its name, as after a purge, which restarts
+   offsets at 0. So a segment with a `.log` in the archive is complete, and its `.index` and `.codec` belong to it.
+2. Sealed segments never change, so each is copied once and without a lock. A copy of an earlier process is recognised
+   by its sizes and by the first and last entry of its index, which hold times that never come again.
+3. An error here does not affect appends. The next pass tries again to copy what could not be copied.
 """
 
 import logging
@@ -27,7 +27,7 @@ from topics.streams.settings import StreamsSettings
 
 logger = logging.getLogger(__name__)
 
-# Nobody waits for an archive, so it may take its time; the whole put of a segment of 1 GiB needs 2 MiB/s.
+# No request waits for the archive, so the limits are long. A segment of 1 GiB must arrive with 2 MiB/s.
 CONNECT_MS_MAX: Final = 10_000
 IDLE_MS_MAX: Final = 30_000
 TRANSFER_MS_MAX: Final = 512_000
@@ -36,7 +36,7 @@ CODEC_BYTES_MAX: Final = 64
 
 
 def open_archive(fs: Fs, root: str, settings: StreamsSettings) -> SegmentStore:
-    """The place that the settings name, for the data directory `root`. Touches neither disk nor network."""
+    """The archive of the data directory `root` that the settings name. Uses neither disk nor network."""
     archiver = settings.data_maintenance.archiver
     if archiver.kind == "s3":
         return _open_bucket(settings)
@@ -45,7 +45,7 @@ def open_archive(fs: Fs, root: str, settings: StreamsSettings) -> SegmentStore:
 
 
 def _open_bucket(settings: StreamsSettings) -> SegmentStore:
-    """`tmp_upload_dir` has no use here: a sealed segment does not change while it is sent."""
+    """The setting `tmp_upload_dir` is not needed: a sealed segment does not change while it is sent."""
     try:
         from topics.storage.s3_store import S3Access, S3Bounds, S3Store
     except ModuleNotFoundError as error:
@@ -67,14 +67,14 @@ def open_archiver(fs: Fs, root: str, settings: StreamsSettings) -> "Archiver | N
 
 
 class ArchivePass(NamedTuple):
-    """What one pass did. `left_count` segments are to be tried again."""
+    """What one pass did. The next pass tries `left_count` segments again."""
 
     copied_count: int
     left_count: int
 
 
 class _Identity(NamedTuple):
-    """A segment among all that ever had its name."""
+    """Tells a segment from all other segments that ever had its name."""
 
     key: str
     start_offset: int
@@ -86,7 +86,7 @@ class _Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What a segment has on disk. `log` and `index` are maps, which outlive a deletion of the files."""
+    """The files of a segment. `log` and `index` are memory maps, which stay valid when the files are deleted."""
 
     log: Buffer
     index: Buffer
@@ -94,9 +94,9 @@ class _Files:
 
 
 class Archiver:
-    """Copies what is sealed from the data directory `root` into `store`.
+    """Copies sealed segments from the data directory `root` into `store`.
 
-    One thread at a time may `run`; any may ask `is_archived` meanwhile.
+    One thread at a time may `run`; any thread may call `is_archived` meanwhile.
     """
 
     def __init__(self, fs: Fs, root: str, store: SegmentStore) -> None:
@@ -104,13 +104,13 @@ class Archiver:
         self._root = root
         self._store = store
         self._mutex = threading.Lock()
-        # Known to be there, with the bytes of their logs; only of segments that the last pass saw.
+        # Segments that are in the archive, with the sizes of their logs; only segments that the last pass saw.
         self._archived: dict[_Identity, int] = {}
         self.copied_segments_total = 0
         self.copied_bytes_total = 0
 
     def run(self, partitions: Iterable[RetainedPartition]) -> ArchivePass:
-        """One pass over all partitions: the oldest segment first. An archive that does not answer ends it."""
+        """One pass over all partitions, oldest segment first. It ends early if the archive does not answer."""
         sealed = {
             _identity(partition.key, segment): segment
             for partition in partitions
@@ -125,19 +125,19 @@ class Archiver:
             try:
                 copied_count += self._archive(identity)
             except FileNotFoundError:
-                # Deleted since the pass began: nothing to keep.
+                # The segment was deleted since the pass began.
                 continue
             except OSError as error:
                 logger.warning("%s: segment %d is not archived: %s", identity.key, identity.start_offset, error)
                 left_count += 1
             except (ColdUnavailable, StorageFull) as error:
                 left_count += len(missing) - place
-                logger.warning("%d segments are not archived, to be tried again: %s", left_count, error)
+                logger.warning("%d segments are not archived; the next pass tries again: %s", left_count, error)
                 break
         return ArchivePass(copied_count, left_count)
 
     def is_archived(self, key: str, segment: Segment) -> bool:
-        """Whether the archive holds the segment, at this moment; False also when it does not answer."""
+        """Whether the archive has the segment at this moment; also False if the archive does not answer."""
         if segment.size_bytes == 0:
             return True
         with self._mutex:
@@ -147,15 +147,17 @@ class Archiver:
         try:
             return self._store.size(segment_path(key, segment.start_offset, LOG)) == log_bytes
         except (FileNotFoundError, ColdUnavailable) as error:
-            logger.warning("%s: segment %d must stay: %s", key, segment.start_offset, error)
+            logger.warning(
+                "%s: segment %d is kept, because its copy cannot be confirmed: %s", key, segment.start_offset, error
+            )
             return False
 
     def must_stay(self, key: str, segment: Segment) -> bool:
-        """What retention asks when only archived segments may go."""
+        """For a cleaner that may delete archived segments only."""
         return not self.is_archived(key, segment)
 
     def _archive(self, identity: _Identity) -> bool:
-        """Makes sure that the segment is in the archive; whether it had to be copied."""
+        """Makes sure that the segment is in the archive. Returns whether it had to be copied."""
         files = self._open(identity)
         is_new = not self._is_there(identity, files)
         if is_new:
@@ -171,8 +173,8 @@ class Archiver:
         codec = read_file(self._fs, codec_path) if self._fs.exists(codec_path) else None
         files = _Files(self._map(self._path(identity, LOG)), self._map(self._path(identity, INDEX)), codec)
         if not _describes(files, identity):
-            # Purged and begun anew since the pass started, or an index that a restart has to rebuild.
-            raise OSError(None, f"{self._path(identity, INDEX)} does not describe it")
+            # The partition was purged since the pass began, or the index has to be rebuilt by a restart.
+            raise OSError(None, f"{self._path(identity, INDEX)} does not describe the segment")
         return files
 
     def _path(self, identity: _Identity, suffix: str) -> str:
@@ -186,7 +188,7 @@ class Archiver:
             file.close()
 
     def _is_there(self, identity: _Identity, files: _Files) -> bool:
-        """Rule 2. `.log` first: without it what is there is half of something."""
+        """Rule 2. `.log` is looked at first: without it the copy is incomplete."""
         store = self._store
         name = segment_path(identity.key, identity.start_offset, INDEX)
         try:
@@ -207,7 +209,7 @@ class Archiver:
         return codec == files.codec
 
     def _copy(self, identity: _Identity, files: _Files) -> None:
-        """Rule 1."""
+        """Copies the files in the order of rule 1."""
         log_name, index_name, codec_name = (
             segment_path(identity.key, identity.start_offset, suffix) for suffix in (LOG, INDEX, CODEC)
         )
@@ -236,7 +238,7 @@ def _age(identity: _Identity) -> tuple[int, str, int]:
 
 
 def _describes(files: _Files, identity: _Identity) -> bool:
-    """Whether the index has one entry for each message of the segment, and ends where its log does, or before."""
+    """Whether the index has one entry for each message of the segment and does not point after the end of the log."""
     if len(files.index) != (identity.end_offset - identity.start_offset + 1) * ENTRY_BYTES:
         return False
     entries = decode_entries(files.index)

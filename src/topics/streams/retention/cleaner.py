@@ -1,9 +1,9 @@
-"""Which segments have had their time, and the cleaner that deletes them.
+"""Retention: which segments are expired or too much, and the cleaner that deletes them.
 
-The decisions are functions over values. Only sealed segments can go; the active one never does. A predicate protects
-more of them: `unconsumed` those that some reader has not finished, an archiver those that it has not copied yet.
+The decisions are functions over values. Only sealed segments are deleted, never the active one. Two rules keep more of
+them: segments that a consumer has not read to the end, and segments that the archiver has not copied yet.
 
-Offsets go on where they were: a partition that loses all of its sealed segments still knows its next one.
+Offsets continue: a partition without sealed segments still knows its next offset.
 """
 
 import logging
@@ -17,17 +17,17 @@ from topics.streams.consumers.consumer_offsets import ConsumerOffsets
 
 logger = logging.getLogger(__name__)
 
-# As topics say it: no message expires, no size is too large.
+# The values of topics whose messages never expire, and whose size has no limit.
 NEVER_EXPIRES: Final = U64_MAX
 UNLIMITED_BYTES: Final = U64_MAX
 
-# A topic is cut back when it has come this close to its limit: there must be room for what is on its way.
+# A topic loses segments when it reaches this part of its limit: there must be room for messages that are on their way.
 FULL_NUMERATOR: Final = 9
 FULL_DENOMINATOR: Final = 10
 
 
 class Segment(Protocol):
-    """What retention needs to know of a segment. Both offsets are those of messages in it."""
+    """A segment, as retention sees it. Both offsets are those of messages in the segment."""
 
     @property
     def start_offset(self) -> int: ...
@@ -51,11 +51,11 @@ class Partition(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """With what is buffered."""
+        """With buffered messages."""
         ...
 
     def delete_segment(self, start_offset: int) -> object:
-        """Of a sealed one; somebody who is reading it finishes."""
+        """Deletes a sealed segment. A poll that is reading it can finish."""
         ...
 
 
@@ -70,7 +70,7 @@ class RetainedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetainedTopic:
-    """A topic as the cleaner sees it; both limits are resolved, 0 would be a server default that nobody looked up."""
+    """A topic as the cleaner sees it. Both limits are resolved, so they are never 0."""
 
     message_expiry_us: int
     max_bytes: int
@@ -79,16 +79,16 @@ class RetainedTopic:
 
 S = TypeVar("S", bound=Segment)
 Protection = Callable[[str, Segment], bool]
-"""Whether the segment, of the partition with this key, must stay."""
+"""Whether the segment of the partition with this key must be kept."""
 
 
 def is_unconsumed(segment: Segment, barrier: int | None) -> bool:
-    """Whether somebody still has to read in it; `barrier` is the smallest stored offset, None without any."""
+    """Whether a consumer has not read the whole segment. `barrier` is the smallest stored offset, None without any."""
     return barrier is not None and barrier < segment.end_offset
 
 
 def expired(segments: Iterable[S], expiry_us: int, now_us: int, barrier: int | None = None) -> list[S]:
-    """Sealed segments whose last message is as old as messages may become."""
+    """Sealed segments whose last message has expired."""
     assert expiry_us > 0, "the server default is resolved before it gets here"
     if expiry_us == NEVER_EXPIRES:
         return []
@@ -110,9 +110,9 @@ def oversized(
     max_bytes: int,
     is_protected: Protection | None = None,
 ) -> list[tuple[str, S]]:
-    """What a topic that is too large gives up, in that order: always the oldest of all partitions' first segments.
+    """The segments that a topic over its limit loses, in order: always the oldest first segment of all partitions.
 
-    A partition whose first segment has to stay gives nothing: a hole in the middle would save no less and cost more.
+    A partition whose first segment is protected loses nothing, because a partition must not get a gap.
     """
     chosen: list[tuple[str, S]] = []
     next_places = dict.fromkeys(segments_by_key, 0)
@@ -135,7 +135,7 @@ def oversized(
 
 
 def oldest(segments: Iterable[S], count: int, barrier: int | None = None) -> list[S]:
-    """The first `count` segments, as far as they are sealed and may go: for a client that asks for it."""
+    """The first segments, at most `count`, up to the first one that must be kept."""
     chosen: list[S] = []
     for segment in segments:
         if len(chosen) >= count or not segment.is_sealed or is_unconsumed(segment, barrier):
@@ -145,10 +145,10 @@ def oldest(segments: Iterable[S], count: int, barrier: int | None = None) -> lis
 
 
 class Cleaner:
-    """Deletes what has expired and then what is too much, topic by topic.
+    """Deletes, topic by topic, expired segments and then the oldest segments of topics over their limit.
 
-    `must_stay` is asked last, and only about what would go: it may be slow. Trouble with one partition is logged and
-    tried again by the next pass; the others do not wait for it.
+    `must_stay` may be slow, so it is asked last, and only about segments that would be deleted. An error in one
+    partition is logged, and the next pass tries again; the other partitions are still cleaned.
     """
 
     def __init__(self, *, keep_unconsumed: bool, must_stay: Protection | None = None) -> None:
@@ -158,13 +158,13 @@ class Cleaner:
         self.deleted_bytes_total = 0
 
     def run(self, topics: Iterable[RetainedTopic], now_us: int) -> None:
-        """One pass. Any thread, one at a time."""
+        """One pass. One thread at a time."""
         for topic in topics:
             self._delete_expired(topic, now_us)
             self._delete_oversized(topic)
 
     def delete_oldest(self, partition: RetainedPartition, count: int) -> int:
-        """Up to `count` sealed segments, under the same protection; how many went."""
+        """Deletes up to `count` of the oldest sealed segments that need not be kept. Returns how many."""
         chosen = oldest(partition.partition.segments, count, self._barrier(partition))
         for place, segment in enumerate(chosen):
             if self._is_held_back(partition.key, segment):
@@ -177,7 +177,7 @@ class Cleaner:
         for partition in topic.partitions:
             segments = partition.partition.segments
             for segment in expired(segments, topic.message_expiry_us, now_us, self._barrier(partition)):
-                # What follows one that stays waits for it, as a partition should have no holes.
+                # Segments after one that is kept are kept, too, so that the partition gets no gap.
                 if self._is_held_back(partition.key, segment) or not self._try_to_delete(partition, segment):
                     break
 
@@ -208,7 +208,7 @@ class Cleaner:
         try:
             partition.partition.delete_segment(segment.start_offset)
         except (OSError, TopicsError) as error:
-            logger.warning("%s: segment %d stays for now: %s", partition.key, segment.start_offset, error)
+            logger.warning("%s: segment %d is not deleted yet: %s", partition.key, segment.start_offset, error)
             return False
         self._count(segment)
         return True

@@ -82,7 +82,7 @@ def _pool_problems(pool: MemoryPoolSettings) -> Iterator[str]:
 
 
 def _directory_problems(system: SystemSettings) -> Iterator[str]:
-    """Names of folders. `runtime` is emptied at every start, so it must be nobody else's."""
+    """Each path is the name of one folder. Every start empties the runtime folder, so no other setting may name it."""
     top = {
         "system.backup.path": system.backup.path,
         "system.runtime.path": system.runtime.path,

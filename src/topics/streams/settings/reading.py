@@ -40,7 +40,7 @@ ENV_PREFIX: Final = "IGGY_"
 
 
 def parse_cache_indexes(value: object) -> str:
-    """Older configurations say true or false."""
+    """Older configuration files have true or false."""
     named = {"true": "all", "false": "none"}.get(str(value).lower(), value)
     return parse_choice(get_args(CacheIndexes), named)
 
@@ -59,7 +59,7 @@ _PARSERS: Final[dict[object, Callable[[Any], Any]]] = {
 
 
 def from_mapping(values: Mapping[str, Any]) -> StreamsSettings:
-    """Nested sections with values as people write them; what is not there has its default."""
+    """Settings from nested sections with values as people write them. Missing ones have their defaults."""
     problems: list[str] = []
     settings = _read_section(StreamsSettings, values, "", problems)
     if problems:
@@ -69,7 +69,7 @@ def from_mapping(values: Mapping[str, Any]) -> StreamsSettings:
 
 
 def environment_mapping(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the variables `IGGY_…` say, for `from_mapping`. Others that begin so are not ours to judge."""
+    """The values of variables `IGGY_…`, for `from_mapping`. Variables that name no setting are ignored."""
     values: dict[str, Any] = {}
     for path in setting_names():
         variable = ENV_PREFIX + path.replace(".", "_").upper()
@@ -96,7 +96,7 @@ def _names_below(kind: type[Any], prefix: str) -> Iterator[str]:
 
 
 def to_toml(settings: StreamsSettings) -> str:
-    """All of them as `from_mapping` would read them back, but for secrets, which are left out."""
+    """All settings, as `from_mapping` reads them, without secrets."""
     return "".join(_toml_section(settings, StreamsSettings, ""))
 
 
@@ -123,12 +123,12 @@ def _toml_value(value: Any, hint: object) -> str:
         return '"unlimited"'
     if hint in (Duration, Expiry):
         return f'"{value} us"'
-    # The escapes of JSON are escapes of TOML, too.
+    # TOML has the escapes of JSON.
     return msgspec.json.encode(value).decode()
 
 
 class Member(NamedTuple):
-    """How a part of a section is filled: its attribute, and the section it is or what makes its value."""
+    """A member of a section: its attribute, and either its own section or the parser of its value."""
 
     attribute: str
     section: type[Any] | None
@@ -137,7 +137,7 @@ class Member(NamedTuple):
 
 
 def members_of(kind: type[Any]) -> dict[str, Member]:
-    """By the names that people write: times have no unit there."""
+    """The members of a section by the names that people write: times have no unit there."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         member.name.removesuffix("_us"): Member(
@@ -175,4 +175,4 @@ def _unknown(prefix: str, name: str, siblings: Iterable[str]) -> str:
     path = prefix + name
     close = get_close_matches(name, list(siblings), 1)
     suggestion = prefix + close[0] if close else next(iter(get_close_matches(path, list(setting_names()), 1)), None)
-    return f"{path} is no setting" + (f"; did you mean {suggestion}?" if suggestion else "")
+    return f"{path} is not a setting" + (f"; did you mean {suggestion}?" if suggestion else "")

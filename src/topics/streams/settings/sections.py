@@ -26,7 +26,7 @@ Expiry = Annotated[int, "expiry"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatibilitySettings:
-    """Read for old configurations, without effect."""
+    """Without effect. Configuration files of Apache Iggy have it."""
 
     path: str = "compatibility"
 
@@ -40,7 +40,7 @@ class BackupSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
     enforce_fsync: bool = False
-    # Read for old configurations, without effect, like the next one.
+    # This setting and the next one have no effect. Configuration files of Apache Iggy have them.
     max_file_operation_retries: int = 1
     retry_delay_us: Duration = SECOND_US
 
@@ -63,7 +63,7 @@ class StreamSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     path: str = "topics"
-    # What 0 in a request means, resolved: `UNLIMITED` or bytes, and `UNLIMITED` or microseconds.
+    # What 0 in a request means: bytes or `UNLIMITED`, and microseconds or `UNLIMITED`.
     max_size: TopicSize = UNLIMITED
     message_expiry_us: Expiry = UNLIMITED
 
@@ -92,7 +92,7 @@ class EncryptionSettings:
     key: str = field(default="", repr=False)
 
     def cipher(self) -> Cipher | None:
-        """None while it is not enabled. Raises `StreamsError` for what is no key."""
+        """None if encryption is not enabled. Raises `StreamsError` if the key is invalid."""
         return Cipher(self.key) if self.enabled else None
 
 
@@ -100,16 +100,16 @@ class EncryptionSettings:
 class CompressionSettings:
     default_algorithm: CompressionName = "none"
     allow_override: bool = False
-    # Compress in the `iggy` flavour, too, although no other server can read that.
+    # Compress in the `iggy` flavour, too. An Apache Iggy server cannot read that.
     force: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDeduplicationSettings:
     enabled: bool = False
-    # Per partition; 0: no bound.
+    # Per partition; 0: no limit.
     max_entries: int = 10_000
-    # 0: an id is remembered for good.
+    # 0: an id is remembered for ever.
     expiry_us: Duration = MINUTE_US
 
 
@@ -128,7 +128,7 @@ class RecoverySettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemSettings:
     path: str = "local_data"
-    # Of a directory that has none yet.
+    # The flavour of a fresh directory.
     flavour: FlavourName = "page"
     backup: BackupSettings = field(default_factory=BackupSettings)
     state: StateSettings = field(default_factory=StateSettings)
@@ -154,7 +154,7 @@ class MessageSaverSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskArchiverSettings:
-    # Empty: `system.backup.path` below the directory of the engine.
+    # Empty: `system.backup.path` below the data directory.
     path: str = ""
 
 
@@ -165,6 +165,7 @@ class S3ArchiverSettings:
     bucket: str = ""
     endpoint: str = ""
     region: str = ""
+    # Without effect. Configuration files of Apache Iggy have it.
     tmp_upload_dir: str = ""
 
 
@@ -181,7 +182,7 @@ class MessagesMaintenanceSettings:
     cleaner_enabled: bool = False
     archiver_enabled: bool = False
     interval_us: Duration = MINUTE_US
-    # Keep segments that some consumer or group has not read to the end.
+    # Keep segments that a consumer or group has not read to the end.
     keep_unconsumed: bool = False
 
 
