@@ -1,4 +1,4 @@
-"""What the partitioned engine refuses, by the status codes of its wire protocol."""
+"""The errors of the partitioned engine, with the status codes of its wire protocol."""
 
 from enum import IntEnum
 
@@ -6,22 +6,17 @@ from topics.errors import Detail, TopicsError
 
 
 class StreamStatus(IntEnum):
-    """Numbers and names that clients of the protocol know. Only those that a server of ours sends."""
+    """Numbers and names that clients of the wire protocol know. Only those that this engine raises."""
 
-    ERROR = 1
     INVALID_COMMAND = 3
     INVALID_FORMAT = 4
-    FEATURE_UNAVAILABLE = 5
     INVALID_IDENTIFIER = 6
     DISCONNECTED = 8
     RESOURCE_NOT_FOUND = 20
-    STALE_CLIENT = 30
-    UNAUTHENTICATED = 40
     UNAUTHORIZED = 41
     INVALID_CREDENTIALS = 42
     INVALID_USERNAME = 43
     INVALID_PASSWORD = 44
-    INVALID_USER_STATUS = 45
     USER_ALREADY_EXISTS = 46
     USER_INACTIVE = 47
     CANNOT_DELETE_USER = 48
@@ -29,16 +24,10 @@ class StreamStatus(IntEnum):
     INVALID_PERSONAL_ACCESS_TOKEN_NAME = 50
     PERSONAL_ACCESS_TOKEN_ALREADY_EXISTS = 51
     PERSONAL_ACCESS_TOKENS_LIMIT_REACHED = 52
-    INVALID_PERSONAL_ACCESS_TOKEN = 53
     PERSONAL_ACCESS_TOKEN_EXPIRED = 54
     INVALID_ENCRYPTION_KEY = 70
-    CANNOT_ENCRYPT_DATA = 71
     CANNOT_DECRYPT_DATA = 72
-    INVALID_SIZE_BYTES = 80
-    INVALID_UTF8 = 81
     INVALID_NUMBER_ENCODING = 82
-    CLIENT_NOT_FOUND = 100
-    INVALID_CLIENT_ID = 101
     STREAM_ID_NOT_FOUND = 1009
     STREAM_NAME_ALREADY_EXISTS = 1012
     INVALID_STREAM_NAME = 1013
@@ -78,7 +67,8 @@ class StreamStatus(IntEnum):
 
 
 class StreamsError(TopicsError):
-    """Refused by the partitioned engine; `number` is what a client of the wire protocol gets. No endpoint raises it."""
+    """The partitioned engine refused a call. `number` is the status for a client of the wire protocol; the HTTP server
+    never sends it."""
 
     def __init__(self, number: StreamStatus, message: str, detail: Detail | None = None) -> None:
         super().__init__(message, detail)

@@ -23,11 +23,12 @@ from topics.formats.message import HEADER, HEADER_BYTES, ID_AT
 from topics.formats.message_codec import Codec
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.metadata.logins import Credentials
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings
-from topics.streams.system import Credentials, System
+from topics.streams.system import System
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
@@ -338,7 +339,7 @@ class StreamsWorld:
 
     def _is_stopped(self, stream: str, topic: str, partition: int) -> bool:
         info = self.system.metadata.resolve_topic(stream, topic)
-        return self.system._running[info.stream_id][info.id].partitions[partition].partition.stopped is not None
+        return self.system._topics.find(info.stream_id, info.id).partitions[partition].partition.stopped is not None
 
     def flush(self, stream: str, topic: str, partition: int) -> None:
         if not self._exists(stream, topic, partition):
@@ -400,7 +401,7 @@ class StreamsWorld:
             if not self._exists(stream, topic, partition):
                 continue
             info = self.system.metadata.resolve_topic(stream, topic)
-            running = self.system._running[info.stream_id][info.id].partitions[partition]
+            running = self.system._topics.find(info.stream_id, info.id).partitions[partition]
             if self.arm is None:
                 # Otherwise a deletion may have failed halfway: done as far as we see, and back after a crash.
                 model.deleted_end = max(model.deleted_end, running.partition.segments[0].start_offset)

@@ -21,10 +21,10 @@ from topics.formats.message_codec import Codec
 from topics.formats.state_entry import StateEntry
 from topics.formats.stream_command import Command
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams import partition_recovery
-from topics.streams.segment import Segment
+from topics.streams.metadata.state_log import StateLog
+from topics.streams.partitions import recovery
+from topics.streams.partitions.segment import Segment
 from topics.streams.settings import StreamsSettings, from_mapping
-from topics.streams.state_log import StateLog
 from topics.streams.system import System
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
@@ -345,13 +345,13 @@ def test_the_sweep_notices_messages_that_are_not_synced(monkeypatch: pytest.Monk
 
 
 def test_the_sweep_notices_a_torn_batch_that_is_taken_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 4 of `partition_recovery.py`: a hole in what nobody was promised would stop every reader."""
-    walk = partition_recovery.walk
+    """Rule 4 of `recovery.py`: a hole in what nobody was promised would stop every reader."""
+    walk = recovery.walk
 
-    def patient(*arguments: Any, **_: object) -> partition_recovery.Walked:
+    def patient(*arguments: Any, **_: object) -> recovery.Walked:
         return walk(*arguments)
 
-    monkeypatch.setattr(partition_recovery, "walk", patient)
+    monkeypatch.setattr(recovery, "walk", patient)
     world = new_world("append, durable")
     run_until(append, world, _operations_before_first_sync_of_a_batch())
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.formats.strategies import u64
 from topics.formats import stream_command as commands
+from topics.formats import stream_wire
 from topics.formats.stream_permissions import Permissions, StreamPermissions, TopicPermissions
 
 u32: Final = st.sampled_from((0, 1, 2**31, 2**32 - 1)) | st.integers(0, 2**32 - 1)
@@ -61,13 +62,13 @@ stored_commands: Final[st.SearchStrategy[commands.Command]] = st.one_of(
     *(st.builds(kind, *members) for kind, members in _members.items())
 )
 
-requests: Final[st.SearchStrategy[tuple[int, commands.Request]]] = st.one_of(
-    st.tuples(st.just(33), st.builds(commands.CreateUserRequest, str8, str8, statuses, st.none() | permissions)),
-    st.tuples(st.just(37), st.builds(commands.ChangePasswordRequest, identifiers, str8, str8)),
-    st.tuples(st.just(42), st.builds(commands.CreatePersonalAccessTokenRequest, str8, u64)),
-    st.tuples(st.just(202), st.builds(commands.CreateStreamRequest, names)),
-    st.tuples(st.just(302), st.builds(commands.CreateTopicRequest, identifiers, u32, *_topic_options)),
-    st.tuples(st.just(602), st.builds(commands.CreateConsumerGroupRequest, identifiers, identifiers, names)),
+requests: Final[st.SearchStrategy[tuple[int, stream_wire.Request]]] = st.one_of(
+    st.tuples(st.just(33), st.builds(stream_wire.CreateUserRequest, str8, str8, statuses, st.none() | permissions)),
+    st.tuples(st.just(37), st.builds(stream_wire.ChangePasswordRequest, identifiers, str8, str8)),
+    st.tuples(st.just(42), st.builds(stream_wire.CreatePersonalAccessTokenRequest, str8, u64)),
+    st.tuples(st.just(202), st.builds(stream_wire.CreateStreamRequest, names)),
+    st.tuples(st.just(302), st.builds(stream_wire.CreateTopicRequest, identifiers, u32, *_topic_options)),
+    st.tuples(st.just(602), st.builds(stream_wire.CreateConsumerGroupRequest, identifiers, identifiers, names)),
     stored_commands.filter(lambda command: isinstance(command, commands.PlainCommand)).map(
         lambda command: (commands.command_code(command), command)
     ),

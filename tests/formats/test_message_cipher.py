@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.streams.message_strategies import CIPHER, KEY_BASE64, OTHER_KEY_BASE64
+from tests.streams.partitions.message_strategies import CIPHER, KEY_BASE64, OTHER_KEY_BASE64
 from topics.errors import StartRefused
 from topics.formats.message_cipher import NONCE_BYTES, OVERHEAD_BYTES, Cipher
 from topics.stream_errors import StreamsError, StreamStatus

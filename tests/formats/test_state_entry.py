@@ -32,11 +32,10 @@ from topics.formats.stream_command import (
     DeleteTopic,
     UserStatus,
     decode_page,
-    decode_wire,
     encode_page,
-    encode_wire,
 )
 from topics.formats.stream_permissions import ALL_PERMISSIONS
+from topics.formats.stream_wire import decode_wire, encode_wire
 from topics.stream_errors import StreamsError, StreamStatus
 
 TIMESTAMP: Final = 1_700_000_000_000_000
@@ -257,10 +256,10 @@ def test_a_command_that_nobody_knows_is_damage_even_at_the_end() -> None:
     assert len(entries) == len(COMMANDS)
 
 
-def test_flags_that_nobody_knows_are_damage() -> None:
+def test_unknown_flags_are_damage() -> None:
     _entries, trouble = read(PAGE, encode_page_entry(StateEntry(0, TIMESTAMP, 0, COMMANDS[1], flags=2)))
     assert isinstance(trouble, BadFrame)
-    assert trouble.message == "flags 0x2 that nobody knows"
+    assert trouble.message == "unknown flags 0x2"
 
 
 @both_layouts

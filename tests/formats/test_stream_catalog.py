@@ -22,7 +22,7 @@ from topics.formats.stream_command import (
     UpdateTopic,
 )
 from topics.stream_errors import StreamsError
-from topics.streams.metadata import Metadata
+from topics.streams.metadata.metadata import Metadata
 from topics.streams.settings import StreamsSettings
 
 NAMES = st.sampled_from(("a", "b", "c"))

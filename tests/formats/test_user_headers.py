@@ -83,7 +83,7 @@ def test_an_integer_kind_holds_its_range_and_no_more(kind: HeaderKind, low: int,
     assert HeaderField.of(kind, low).value == low
     assert HeaderField.of(kind, high).value == high
     for beyond in (low - 1, high + 1):
-        with pytest.raises(ValueError, match=f"is no {kind.name.lower()}"):
+        with pytest.raises(ValueError, match=f"is not a value of the kind {kind.name.lower()}"):
             HeaderField.of(kind, beyond)
 
 

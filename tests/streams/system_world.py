@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from topics.stream_errors import StreamsError
-from topics.streams.batch import IncomingBatch, NewMessage, encode_send
-from topics.streams.message_view import PolledMessages
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.batch import IncomingBatch, NewMessage, encode_send
+from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import from_mapping
 from topics.streams.system import System
 from topics.testing.clock import ManualClock

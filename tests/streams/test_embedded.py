@@ -12,8 +12,9 @@ from tests.streams.system_world import refusal
 from topics.errors import InvalidRequest, StartRefused
 from topics.limits import U64_MAX
 from topics.streams import NewMessage, PollingStrategy, embedded
+from topics.streams.running.consuming import StoredOffset
 from topics.streams.settings import from_mapping
-from topics.streams.system import Sent, StoredOffset, System
+from topics.streams.system import Sent, System
 from topics.testing.fake_disk import FakeDisk
 
 

@@ -14,10 +14,11 @@ from topics.formats.message_index import decode_entries, make_entries
 from topics.formats.state_entry import encode_iggy_entry, scan_iggy
 from topics.formats.stream_layout import Flavour
 from topics.storage.fs import RealFs
-from topics.streams.batch import NewMessage, encode_send, prepare
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
-from topics.streams.system import Sent, StoredOffset, System
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.batch import NewMessage, encode_send, prepare
+from topics.streams.partitions.partitioning import PartitionId
+from topics.streams.running.consuming import StoredOffset
+from topics.streams.system import Sent, System
 from topics.testing.clock import ManualClock
 
 FIRST: Final = PollingStrategy.first()

@@ -11,10 +11,12 @@ from topics.formats.stream_command import UserStatus
 from topics.formats.stream_layout import Flavour
 from topics.formats.stream_permissions import Permissions
 from topics.limits import U64_MAX
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.partitioning import Balanced, MessagesKey, PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
-from topics.streams.system import Credentials, Sent, StoredOffset, System
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.metadata.logins import Credentials
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId
+from topics.streams.running.consuming import StoredOffset
+from topics.streams.system import Sent, System
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import Damage, FakeDisk
 

@@ -7,8 +7,8 @@ import pytest
 
 from topics.formats.message_cipher import Cipher
 from topics.storage.inspect.findings import Finding
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.partitioning import PartitionId
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 from topics.streams.verify import StreamsVerifier
@@ -102,12 +102,12 @@ def test_a_torn_state_log_and_a_missing_index_are_told(disk: FakeDisk) -> None:
     assert (index_finding.file, index_finding.severity) == (INDEX.removeprefix(f"{ROOT}/"), "warning")
 
 
-def test_messages_behind_the_index_are_a_warning(disk: FakeDisk) -> None:
+def test_messages_after_the_index_are_a_warning(disk: FakeDisk) -> None:
     make(disk)
     disk.replace(INDEX, disk.read(INDEX)[:-16])
     (finding,) = check(disk)
     assert finding.severity == "warning"
-    assert "the index does not have" in finding.message
+    assert "bytes are not in the index" in finding.message
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

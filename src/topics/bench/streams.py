@@ -1,4 +1,4 @@
-"""Speed of the partitioned engine in one process: sends into the page cache, polls of sealed segments, opening."""
+"""The speed of the partitioned engine in one process: sends into the page cache, polls of sealed segments, opening."""
 
 import os
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Final
 from topics.clock import SystemClock
 from topics.formats.message_index import ENTRY_BYTES
 from topics.storage.fs import RealFs
-from topics.streams.batch import IncomingBatch, NewMessage, encode_send
-from topics.streams.message_view import PolledMessages
-from topics.streams.partitioning import PartitionId
-from topics.streams.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.partitions.batch import IncomingBatch, NewMessage, encode_send
+from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 
@@ -24,7 +24,7 @@ TOPIC: Final = ("bench", "topic")
 @dataclass(frozen=True, slots=True)
 class StreamsResult:
     send_large_bytes_per_s: float
-    # Copying the same bytes and writing them, with no engine in between.
+    # The same bytes, copied and written without the engine.
     raw_large_bytes_per_s: float
     send_small_per_s: float
     poll_large_bytes_per_s: float
@@ -33,7 +33,7 @@ class StreamsResult:
 
 
 class _Template:
-    """A send request of equal messages, made once. Each send takes a copy, as a server reads one from a socket."""
+    """A send request of equal messages. Each send takes a copy, as a server reads one from a socket."""
 
     def __init__(self, payload_bytes: int) -> None:
         batch = encode_send([NewMessage(os.urandom(payload_bytes)) for _ in range(BATCH_MESSAGES)])
@@ -53,16 +53,16 @@ def measure(directory: str, *, send_bytes: int, open_messages: int) -> StreamsRe
     with_large = _open(f"{directory}/large")
     send_large = _send_rate(with_large, large, rounds) * len(large.messages) / BATCH_MESSAGES
     with_large.close()
-    # Reopened with segments that are sealed: what was written is one of them, and the active one is empty.
+    # Polls read the directory again after it was closed and reopened.
     poll = _poll_rate(f"{directory}/large")
     with_small = _open(f"{directory}/small")
     send_small = _send_rate(with_small, small, max(2, open_messages // BATCH_MESSAGES))
     with_small.close()
     began = perf_counter()
-    again = System.open(RealFs(), f"{directory}/small", _settings(), clock=SystemClock())
+    reopened = System.open(RealFs(), f"{directory}/small", _settings(), clock=SystemClock())
     open_s = perf_counter() - began
-    count = again.topic_state(*TOPIC).messages_count
-    again.close()
+    count = reopened.topic_state(*TOPIC).messages_count
+    reopened.close()
     return StreamsResult(send_large, raw, send_small, poll, open_s, count)
 
 

@@ -1,12 +1,11 @@
-"""Messages of the partitioned engine to Arrow: the way of `columnar`, for `.log` and `.index`.
+"""Messages of the partitioned engine as Arrow batches, from `.log` and `.index`. `columnar` does the same for records.
 
-An index entry says where its message ends, and repeats offset and timestamp: what agrees in both files is where it
-should be. Where they disagree the checksum of the message decides, as with frames. Behind damage that leaves no
-length to go by, reading goes on where the index has a whole message; bytes are not searched, since a payload is
-anything, also a copy of a message.
+An index entry says where its message ends, and repeats offset and timestamp: a message that agrees with its entry is in
+the right place. If they disagree, the checksum of the message decides. After damage that leaves no usable length,
+reading continues at the next whole message that the index names. The bytes are not searched for messages, because a
+payload may contain a copy of one.
 
-Times are microseconds. Import this module where it is used: numpy and pyarrow are not among the things every
-installation has.
+Times are microseconds. Import this module only where it is used: numpy and pyarrow are optional packages.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +69,7 @@ def schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 
 
 class PartitionOrigin(NamedTuple):
-    """What is the same for every row."""
+    """The columns that are the same for every row."""
 
     stream: str
     topic: str
@@ -79,7 +78,7 @@ class PartitionOrigin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyDecoder:
-    """What a directory did to bodies: the order of the parts, and functions that undo encryption and compression."""
+    """How bodies are stored: the order of the parts, and functions that undo encryption and compression."""
 
     order: BodyOrder = BodyOrder.PAYLOAD_FIRST
     payload: Callable[[Buffer], Buffer] | None = None
@@ -91,7 +90,7 @@ PLAIN: Final = BodyDecoder()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageTable:
-    """Messages of a `.log`, by offset. The seqs of `bad` are offsets here, its times microseconds."""
+    """Messages of a `.log`, by offset. The seqs in `bad` are offsets, and its times are microseconds."""
 
     log: Buffer
     starts: Positions
@@ -99,7 +98,7 @@ class MessageTable:
     headers: Headers
     bad: tuple[BadRange, ...]
     index_problem: str | None
-    # Whether an index, or the checksum, says the same.
+    # Whether an index, or the checksums, confirm the positions.
     is_confirmed: bool
     first_offset: int
     last_offset: int | None
@@ -112,7 +111,7 @@ class MessageTable:
 def locate_messages(
     log: Buffer, index: Buffer | None, first_offset: int, *, last_offset: int | None = None
 ) -> MessageTable:
-    """The messages of a segment that starts with `first_offset`; `last_offset` when it is known from elsewhere."""
+    """The messages of a segment that starts with `first_offset`. `last_offset` is given if the caller knows it."""
     entries = message_index.decode_entries(b"" if index is None else index)
     problem = None if index is None else _index_problem(entries, len(index), len(log), first_offset, last_offset)
     if last_offset is None and len(entries):
@@ -121,7 +120,7 @@ def locate_messages(
         table = _by_index(log, entries, first_offset, last_offset)
         if table is not None:
             return table
-        problem = "the index has whole messages in other places"
+        problem = "a whole message is not where the index has it"
     return _by_walking(log, entries, first_offset, last_offset, problem)
 
 
@@ -133,7 +132,7 @@ def _index_problem(
         return f"the index has {index_bytes} bytes, not {count} entries"
     in_order = message_index.count_in_order(entries)
     if in_order < len(entries):
-        return f"index entry {in_order} does not follow the one before it"
+        return f"index entry {in_order} does not follow the previous entry"
     ends = entries["position"].astype(np.int64)
     short = np.diff(ends, prepend=0) < message.HEADER_BYTES
     if bool(short.any()):
@@ -143,7 +142,7 @@ def _index_problem(
 
 
 def _by_index(log: Buffer, entries: Entries, first_offset: int, last_offset: int | None) -> MessageTable | None:
-    """None when a whole message is not where the index has it."""
+    """None if a whole message is not where the index has it."""
     ends = entries["position"].astype(np.int64)
     starts = message.starts_of(ends)
     headers = message.read_headers(log, starts)
@@ -157,10 +156,10 @@ def _by_index(log: Buffer, entries: Entries, first_offset: int, last_offset: int
     good = np.ones(len(ends), dtype=np.bool_)
     for row in np.flatnonzero(doubtful).tolist():
         start, end, offset = int(starts[row]), int(ends[row]), first_offset + row
-        reason = _damage(log, start, end)
+        reason = _damage_in(log, start, end)
         if reason is not None:
             if _end_at(log, start, offset, offset)[1] is None:
-                return None  # It is whole, and ends elsewhere.
+                return None  # The message is whole and ends at another position.
             good[row] = False
             bad.append(BadRange(offset, offset, start, reason, int(entries["timestamp"][row])))
         elif int(headers["offset"][row]) != offset:
@@ -177,13 +176,13 @@ def _sizes(headers: Headers) -> Positions:
     return sizes
 
 
-def _damage(log: Buffer, start: int, end: int) -> str | None:
-    """Why the bytes are not one whole message."""
+def _damage_in(log: Buffer, start: int, end: int) -> str | None:
+    """Why the bytes are not one whole message; None if they are."""
     if end - start < message.HEADER_BYTES or end > len(log):
         return "the bytes end inside a message"
     header = message.decode_header(log, start)
     if header.size != end - start:
-        return f"a message of {header.size} bytes where {end - start} are"
+        return f"a message of {header.size} bytes in {end - start} bytes"
     span = np.array([start], dtype=np.int64), np.array([end], dtype=np.int64)
     computed = int(message.checksums(log, *span)[0])
     if computed != header.checksum:
@@ -242,12 +241,12 @@ def _by_salvaging(
 
 
 def _end_at(log: Buffer, position: int, offset_min: int, offset_max: int) -> tuple[int, str | None]:
-    """Where the message at the position ends, and why it is none that could be there."""
+    """Where the message at the position ends, and why it is damaged or in the wrong place; None if it is neither."""
     if position + message.HEADER_BYTES > len(log):
         return position, "the bytes end inside a message"
     header = message.decode_header(log, position)
     end = position + header.size
-    reason = _damage(log, position, end)
+    reason = _damage_in(log, position, end)
     if reason is None and not offset_min <= header.offset <= offset_max:
         reason = f"offset {header.offset} where {offset_min} should be"
     return end, reason
@@ -256,7 +255,7 @@ def _end_at(log: Buffer, position: int, offset_min: int, offset_max: int) -> tup
 def _resume(
     log: Buffer, position: int, named_end: int, offset: int, last_offset: int | None, known_places: list[int]
 ) -> int | None:
-    """The next place with a whole message of a later offset."""
+    """The next position with a whole message of a higher offset."""
     highest = offset + (len(log) - position) // message.HEADER_BYTES if last_offset is None else last_offset
     for place in sorted({named_end, *known_places}):
         if place > position and _end_at(log, place, offset + 1, highest)[1] is None:
@@ -265,7 +264,7 @@ def _resume(
 
 
 def salvage_messages(table: MessageTable) -> MessageTable:
-    """The same once more with every checksum verified, and the damage named."""
+    """The same table with every checksum verified and all damage listed."""
     return _by_salvaging(table.log, table.entries, table.first_offset, table.last_offset, table.index_problem)
 
 
@@ -284,7 +283,7 @@ def message_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The messages from `first_offset` to `last_offset`, both included, in batches that are never empty.
 
-    A damaged one among them raises `CorruptRecord`, or is a gap row; then `columns` must have those of gaps.
+    A damaged message raises `CorruptRecord` or becomes a gap row; for gap rows `columns` must include `GAP_COLUMNS`.
     """
     assert on_corrupt == "fail" or set(GAP_COLUMNS) <= set(columns)
     wanted_schema = schema(columns)
@@ -326,7 +325,7 @@ def message_batches(
 
 
 def message_gap_batch(gaps: Sequence[GapRow], wanted_schema: pa.Schema, origin: PartitionOrigin) -> pa.RecordBatch:
-    """A row for every gap; their times are microseconds here."""
+    """One row for each gap. The times of the gaps are microseconds."""
     return rows_of(
         wanted_schema,
         len(gaps),
@@ -351,7 +350,7 @@ def _wrong_checksums(table: MessageTable, rows: slice) -> Positions:
 def _unverified(table: MessageTable, row: int) -> BadRange:
     start, end = int(table.starts[row]), int(table.ends[row])
     header = message.decode_header(table.log, start)
-    return BadRange(header.offset, header.offset, start, _damage(table.log, start, end) or "", header.timestamp)
+    return BadRange(header.offset, header.offset, start, _damage_in(table.log, start, end) or "", header.timestamp)
 
 
 def _batch(
@@ -362,7 +361,7 @@ def _batch(
     wanted_schema: pa.Schema,
     body: BodyDecoder,
 ) -> tuple[pa.RecordBatch, Positions]:
-    # A copy in any case, as blank bytes: numpy copies those much faster.
+    # Viewed as plain bytes, because numpy copies those much faster.
     headers = table.headers[rows].view(f"V{message.HEADER_BYTES}")[good].view(message.HEADERS)
     base = int(table.starts[rows.start])
     content = bytes(memoryview(table.log)[base : int(table.ends[rows.stop - 1])])
@@ -408,13 +407,13 @@ def _batch(
 
 
 def _ids(headers: Headers) -> pa.Array:
-    """The bytes as they are stored, in hex: of a UUID that is its usual spelling without the dashes."""
+    """The stored bytes in hex. For a UUID that is its usual spelling without the dashes."""
     digits = pa.py_buffer(np.ascontiguousarray(headers["id"]).tobytes().hex().encode())
     offsets = pa.py_buffer(np.arange(0, 32 * len(headers) + 1, 32, dtype=np.int32))
     return pa.Array.from_buffers(pa.string(), len(headers), [None, offsets, digits])
 
 
 def _times(microseconds: message.Column, has_value: Mask | None = None) -> pa.Array:
-    """A client may write any number as its own time: one that no timestamp can hold becomes the largest there is."""
+    """A client may send any number as its time: one that is too large becomes the largest timestamp."""
     fitting = np.minimum(microseconds, np.uint64(I64_MAX)).astype(np.int64)
     return pa.array(fitting, mask=None if has_value is None else ~has_value).view(_TIMESTAMP)

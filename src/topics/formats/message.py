@@ -3,11 +3,12 @@
     checksum u64 | id u128 | offset u64 | timestamp u64 | origin_timestamp u64
     | user_headers_length u32 | payload_length u32 | reserved u64, always 0
 
-Little-endian; times in microseconds. The checksum is XXH3-64 over all bytes behind it, as stored. A body is the user
-headers and the payload, in the order of its `BodyOrder`; without user headers both orders are the same bytes.
+Little-endian; times in microseconds. The checksum is XXH3-64 over all bytes of the stored message after it. A body is
+the user headers and the payload, in the order of its `BodyOrder`; without user headers both orders are the same bytes.
 
-A batch of messages is a buffer and the positions in it. `read_headers` and `read_column` give a field of all of them
-at once: a buffer is seen as overlapping windows, one per byte, of which numpy gathers those that begin a message.
+A batch of messages is a buffer and the positions in it. `read_headers` and `read_column` read a field of all messages
+at once: they view the buffer as overlapping windows, one per byte, and numpy gathers the windows where a message
+begins.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ PAYLOAD_BYTES_MAX: Final = 64_000_000
 USER_HEADERS_BYTES_MAX: Final = 100_000
 
 HEADER: Final = Struct("<Q16sQQQIIQ")
-# The same as columns. An id is two halves, the low one first.
+# The same as columns. An id is two halves, the low half first.
 HEADERS: Final = np.dtype(
     [
         ("checksum", "<u8"),
@@ -49,9 +50,9 @@ USER_HEADERS_LENGTH_AT: Final = 48
 PAYLOAD_LENGTH_AT: Final = 52
 RESERVED_AT: Final = 56
 
-# Up to this size a copy of a message costs less than a view of it: half the time at 164 bytes, equal at 8 KiB.
+# Up to this size a copy of a message is faster than a view: half the time at 164 bytes, the same at 8 KiB.
 _COPIED_BYTES_MAX: Final = 4096
-# Fewer messages than this are done one by one: seeing what they have in common would take longer.
+# Fewer messages than this are processed one by one: to group them would take longer.
 _SWAPPED_AT_ONCE_MIN: Final = 32
 _CUT_AT_ONCE_MIN: Final = 32
 
@@ -63,7 +64,7 @@ Headers = NDArray[np.void]
 
 
 class BodyOrder(Enum):
-    """Which part of a body comes first. Messages travel with the payload first, whatever a directory holds."""
+    """Which part of a body comes first. On the wire the payload comes first, in both flavours."""
 
     HEADERS_FIRST = "page"
     PAYLOAD_FIRST = "iggy"
@@ -86,7 +87,7 @@ class MessageHeader(NamedTuple):
 
 
 def decode_header(buffer: Buffer, position: int = 0) -> MessageHeader:
-    """The header at the position; 64 bytes must be there."""
+    """The header at the position. The buffer must have all 64 bytes."""
     checksum, raw_id, *rest = HEADER.unpack_from(buffer, position)
     return MessageHeader(checksum, int.from_bytes(raw_id, "little"), *rest)
 
@@ -102,7 +103,7 @@ def encode_message(
     order: BodyOrder = BodyOrder.PAYLOAD_FIRST,
     checksum: bool = True,
 ) -> bytes:
-    """One message. `checksum=False` leaves it 0, as a client sends it."""
+    """One message. Without `checksum` the field is 0, as clients send it."""
     header = HEADER.pack(
         0, message_id.to_bytes(16, "little"), offset, timestamp, origin_timestamp, len(user_headers), len(payload), 0
     )
@@ -111,11 +112,11 @@ def encode_message(
     return (xxh3_64_intdigest(rest) if checksum else 0).to_bytes(8, "little") + rest
 
 
-# Columns. `starts` are the positions of messages in a buffer, each with a whole header behind it.
+# Columns. `starts` are the positions of messages in a buffer that has the whole header of each.
 
 
 def read_headers(buffer: Buffer, starts: Positions) -> Headers:
-    """A copy of all headers, a row each."""
+    """A copy of all headers, one row each."""
     rows: Headers = _windows(buffer, 0, HEADER_BYTES)[starts]
     return rows.view(HEADERS)
 
@@ -126,7 +127,7 @@ def write_headers(buffer: Buffer, starts: Positions, headers: Headers) -> None:
 
 
 def read_column(buffer: Buffer, starts: Positions, field_at: int, width: int) -> Column:
-    """One little-endian field of 4 or 8 bytes of all messages."""
+    """One little-endian field of 4 or 8 bytes, of all messages."""
     raw = _windows(buffer, field_at, width)[starts]
     return raw.view("<u8" if width == 8 else "<u4").astype(np.uint64)
 
@@ -138,7 +139,7 @@ def write_column(buffer: Buffer, starts: Positions, field_at: int, values: NDArr
 
 
 def _windows(buffer: Buffer, field_at: int, width: int) -> Headers:
-    """The field of a message at every byte of the buffer, were one to begin there. Views, so it costs nothing."""
+    """The field of a message that would begin at each byte of the buffer. A view: nothing is copied."""
     count = max(0, len(buffer) - field_at - width + 1)
     return np.ndarray((count,), dtype=f"V{width}", buffer=buffer, offset=field_at if count else 0, strides=(1,))
 
@@ -149,7 +150,7 @@ def checksums(buffer: Buffer, starts: Positions, ends: Positions) -> Column:
     digest = xxh3_64_intdigest
     size = _common_size(starts, ends)
     if size:
-        # Messages of one size back to back: the cutting is done in C.
+        # Messages of one size back to back: `Struct` cuts them in C.
         rows = Struct(f"<{ID_AT}x{size - ID_AT}s").iter_unpack(view[int(starts[0]) : int(ends[-1])])
         return np.array([digest(row) for (row,) in rows], dtype="<u8")
     spans = zip((starts + ID_AT).tolist(), ends.tolist(), strict=True)
@@ -157,7 +158,7 @@ def checksums(buffer: Buffer, starts: Positions, ends: Positions) -> Column:
 
 
 def _common_size(starts: Positions, ends: Positions) -> int:
-    """The size of each message when all have the same, are small and leave no gaps; else 0."""
+    """The size of the messages if all have the same small size and lie back to back; else 0."""
     if len(starts) < _CUT_AT_ONCE_MIN:
         return 0
     first, size = int(starts[0]), int(ends[0] - starts[0])
@@ -171,12 +172,12 @@ def _common_size(starts: Positions, ends: Positions) -> int:
 
 
 def swap_bodies(buffer: bytearray | memoryview, starts: Positions, headers: Headers, *, to: BodyOrder) -> None:
-    """Turns the two parts of each body around, in place: from the other order to the one that is named.
+    """Swaps the two parts of each body in place, so that they are in the order `to`.
 
-    Checksums are the caller's business.
+    The caller sets the checksums.
     """
     swapped = np.flatnonzero(headers["user_headers_length"])
-    # As they are now: the part that moves to the end comes first.
+    # `first` is the part that comes first now and moves to the end.
     first, second = "payload_length", "user_headers_length"
     if to is BodyOrder.PAYLOAD_FIRST:
         first, second = second, first
@@ -214,9 +215,9 @@ def rewrite_bodies(
     payload: Callable[[Buffer], Buffer],
     user_headers: Callable[[Buffer], Buffer],
 ) -> tuple[bytearray, Positions, Positions]:
-    """A new buffer with the bodies that the two functions make of the old ones, and where its messages start and end.
+    """A new buffer with the bodies that `payload` and `user_headers` return, and where its messages start and end.
 
-    Sets the lengths in `headers`; the room for headers in the new buffer stays blank until they are written.
+    Sets the lengths in `headers`. The headers in the new buffer are blank; the caller writes them.
     """
     view = memoryview(buffer)
     blank = bytes(HEADER_BYTES)
@@ -247,7 +248,7 @@ def rewrite_bodies(
 
 
 def starts_of(ends: Positions) -> Positions:
-    """Where messages back to back start: at 0, then each at the end of the one before."""
+    """Where messages back to back start: the first at 0, each other one at the end of the previous one."""
     starts = np.empty_like(ends)
     starts[:1] = 0
     starts[1:] = ends[:-1]

@@ -1,8 +1,8 @@
-"""Encryption at rest: AES-256-GCM, a fresh nonce for every field, nothing else bound to it.
+"""Encryption at rest: AES-256-GCM with a fresh nonce for every field and no additional data.
 
     nonce, 12 bytes | ciphertext | tag, 16 bytes
 
-One key serves messages and the state log. A key is never part of an error or a repr.
+Messages and the state log share one key. No error and no repr shows the key.
 """
 
 import base64
@@ -21,7 +21,7 @@ OVERHEAD_BYTES: Final = NONCE_BYTES + TAG_BYTES
 
 
 class Cipher:
-    """May be used by any number of threads at once."""
+    """Thread-safe."""
 
     __slots__ = ("_aead", "_invalid_tag")
 
@@ -43,17 +43,17 @@ class Cipher:
         self._invalid_tag = InvalidTag
 
     def encrypt(self, data: Buffer) -> bytes:
-        """The stored form, 28 bytes longer than the data."""
+        """The stored form: 28 bytes longer than the data."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         return nonce + self._aead.encrypt(nonce, data, None)
 
     def decrypt(self, data: Buffer) -> bytes:
         if len(data) < OVERHEAD_BYTES:
-            raise StreamsError(StreamStatus.CANNOT_DECRYPT_DATA, "too short to have been encrypted")
+            raise StreamsError(StreamStatus.CANNOT_DECRYPT_DATA, "the data is too short to be encrypted")
         view = memoryview(data)
         try:
             return self._aead.decrypt(view[:NONCE_BYTES], view[NONCE_BYTES:], None)
         except self._invalid_tag:
             raise StreamsError(
-                StreamStatus.CANNOT_DECRYPT_DATA, "encrypted with another key, not encrypted, or damaged"
+                StreamStatus.CANNOT_DECRYPT_DATA, "the data is encrypted with another key, not encrypted, or damaged"
             ) from None

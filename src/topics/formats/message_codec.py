@@ -1,6 +1,6 @@
-"""Compression of payloads, one self-contained frame each.
+"""Compression of payloads: each payload is one frame.
 
-The libraries are imported at the first use: who meets no compression needs none of them.
+The libraries are imported at the first use, so that a program without compression does not need them.
 """
 
 import zlib
@@ -15,14 +15,14 @@ from topics.stream_errors import StreamsError, StreamStatus
 _GZIP_WBITS = 31
 _GZIP_LEVEL = 6
 
-# Those of zstandard serve one thread at a time and take long to make: who needs one takes it off its list, and puts
-# it back when done. Both are single steps of a list, which any threads may take at once.
+# Compressors of zstandard serve one thread at a time and are slow to create. A caller takes one off the list and puts
+# it back when done. `pop` and `append` of a list are atomic, so no lock is needed.
 _idle_compressors: list[Any] = []
 _idle_decompressors: list[Any] = []
 
 
 class Codec(Enum):
-    """The value is the name that settings and `.codec` files use; `code` stands on the wire and in the state log."""
+    """The value is the name in settings and `.codec` files; `code` is the number on the wire and in the state log."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -51,7 +51,7 @@ class Codec(Enum):
 
     @classmethod
     def from_file(cls, content: Buffer) -> "Codec":
-        """The one that a `.codec` file names. No such file is `NONE`."""
+        """The codec that a `.codec` file names. A segment without the file has `NONE`."""
         for codec in cls:
             if codec.value.encode("ascii") == content:
                 return codec
@@ -59,14 +59,14 @@ class Codec(Enum):
         raise BadFrame(f"expected one of {known}, found {bytes(content[:40])!r}")
 
     def load(self) -> None:
-        """Imports what this codec needs, so that a missing package is found at the start and not at a send."""
+        """Imports the package of the codec, so that a missing one is found at a start and not at a send."""
         if self is Codec.LZ4:
             _lz4_frame()
         elif self is Codec.ZSTD:
             _zstandard()
 
     def compress(self, data: Buffer) -> Buffer:
-        """A frame of its own, also when that is longer than the data."""
+        """One frame, even if it is longer than the data."""
         if self is Codec.GZIP:
             return _compress_gzip(data)
         if self is Codec.LZ4:
@@ -80,7 +80,7 @@ class Codec(Enum):
         return data
 
     def expand(self, data: Buffer, bytes_max: int) -> Buffer:
-        """What `compress` was given. Never makes more than `bytes_max`, whatever a frame promises or holds."""
+        """The data that `compress` was given. Raises, without expanding further, if it is longer than `bytes_max`."""
         if self is Codec.GZIP:
             return _expand_gzip(data, bytes_max)
         if self is Codec.LZ4:
@@ -101,7 +101,8 @@ def _take(idle: list[Any], make: Callable[[], Any]) -> Any:
 
 
 def _compress_gzip(data: Buffer) -> bytes:
-    # No larger window than the payload needs: at 100 bytes setting up the usual 256 KiB would take most of the time.
+    # The window is no larger than the payload needs: for 100 bytes, setting up the usual 256 KiB takes most of the
+    # time.
     size_bits = len(data).bit_length()
     window_bits = min(max(size_bits, 9), zlib.MAX_WBITS)
     memory_level = min(max(size_bits - 6, 1), zlib.DEF_MEM_LEVEL)
@@ -112,7 +113,7 @@ def _compress_gzip(data: Buffer) -> bytes:
 def _expand_gzip(data: Buffer, bytes_max: int) -> bytes:
     decompressor = zlib.decompressobj(_GZIP_WBITS)
     try:
-        # One byte more than allowed tells "too long" from "just right".
+        # One byte more than allowed shows that the data is too long.
         expanded = decompressor.decompress(data, bytes_max + 1)
     except zlib.error as error:
         raise _unreadable("gzip", str(error)) from error
@@ -123,7 +124,7 @@ def _expand_lz4(data: Buffer, bytes_max: int) -> bytes:
     frame = _lz4_frame()
     decompressor = frame.LZ4FrameDecompressor()
     try:
-        # The decompressor allocates all that it may make, 64 MB for each small payload: our frames say how much it is.
+        # The decompressor allocates `max_length`, 64 MB for a small payload. So the size in the frame limits it.
         size: int = frame.get_frame_info(data)["content_size"]
         expanded: bytes = decompressor.decompress(data, max_length=min(size, bytes_max) + 1)
     except (RuntimeError, EOFError) as error:
@@ -137,14 +138,14 @@ def _whole_frame(name: str, decompressor: Any, expanded: bytes, bytes_max: int) 
     if not decompressor.eof:
         raise _unreadable(name, "it ends inside its frame")
     if decompressor.unused_data:
-        raise _unreadable(name, "there are bytes behind its frame")
+        raise _unreadable(name, "there are bytes after its frame")
     return expanded
 
 
 def _expand_zstd(data: Buffer, bytes_max: int) -> bytes:
     zstandard = _zstandard()
-    # The library believes the size in the frame over any limit that it is given, so that size is judged first.
-    # Our frames always have one.
+    # The library uses the size in the frame and ignores the limit, so the size is checked first. Frames that `compress`
+    # made always have a size.
     try:
         size: int = zstandard.frame_content_size(data)
         if not 0 <= size <= bytes_max:

@@ -1,8 +1,8 @@
-"""The index of a segment of messages: 16 bytes a message, in order, no file header.
+"""The index of a segment of messages: 16 bytes for each message, in order, without a file header.
 
     offset u32, less the segment's start | position u32, the end of the message in the `.log` | timestamp u64
 
-The same entries travel in front of the messages of a send request, with offset and timestamp 0.
+A send request has the same entries before its messages, with offset and timestamp 0.
 """
 
 from typing import Final
@@ -20,12 +20,12 @@ Buffer = bytes | bytearray | memoryview
 
 
 def decode_entries(data: Buffer) -> Entries:
-    """Entries over the same memory; a rest of less than an entry is left out."""
+    """Entries over the same memory. An incomplete last entry is left out."""
     return np.frombuffer(data, dtype=ENTRY, count=len(data) // ENTRY_BYTES)
 
 
 def make_entries(first_offset: int, positions: NDArray[np.int64], timestamps: NDArray[np.uint64]) -> Entries:
-    """`first_offset` is relative to the segment; `positions` are ends in its `.log`. Both are kept in 32 bits."""
+    """`first_offset` is relative to the segment; `positions` are ends in its `.log`. Both must fit 32 bits."""
     assert first_offset >= 0
     assert first_offset + len(positions) - 1 <= OFFSET_MAX, "offsets would start again at 0"
     assert not len(positions) or int(positions[-1]) <= POSITION_MAX, "positions would start again at 0"
@@ -37,7 +37,7 @@ def make_entries(first_offset: int, positions: NDArray[np.int64], timestamps: ND
 
 
 def count_in_order(entries: Entries) -> int:
-    """How many entries from the first on are as they must be: offsets 0, 1, 2 …, positions rise, times never fall."""
+    """How many entries from the first on are good: offsets 0, 1, 2 …, positions rise, times never fall."""
     if not len(entries):
         return 0
     good = entries["offset"] == np.arange(len(entries), dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""The entries of a state log: every command that changed metadata, one behind the other, nothing in between.
+"""The entries of a state log: every command that changed metadata, back to back.
 
 `page` flavour, 68 bytes and the command:
 
@@ -10,22 +10,23 @@
     index u64 | term u64 | leader_id u32 | version u32 | flags u64 | timestamp u64 | user_id u32 | checksum u64
     | context length u32 | context | code u32 | length u32 | command, a wire request
 
-    Its checksum is XXH3-64 over the entry without the checksum, with the plain command and its plain length, also where
-    nonce, ciphertext and tag are stored. Nothing says that an entry is encrypted; who has the key knows.
+    The checksum is XXH3-64 over the entry without the checksum, with the plain command and its plain length, even if
+    the stored command is encrypted. No field says that an entry is encrypted: a reader with a key takes all for
+    encrypted.
 
 Little-endian; times in microseconds. Encryption is a function from bytes to bytes: this module knows no keys.
 
-A scan gives entries until the end, and raises
+A scan yields entries up to the end, and raises
 
-* `Torn` when the rest is no entry and no entry follows: what a crash leaves of the last one. Its `offset` is where to
+* `Torn` if the rest is not an entry and no entry follows, as a crash leaves the last entry. Its `offset` is where to
   cut. The rest may be too short, have a bad checksum or be zeros.
-* `BadFrame` for everything else: a bad entry with a good one behind it, an index that does not follow, flags or
-  commands that nobody knows. These bytes were written so, or were good once; cutting them would lose more than a tail.
+* `BadFrame` for everything else: a bad entry before a good one, an index that does not follow, unknown flags or unknown
+  commands. These bytes were written so, or were good once; to cut them would lose more than a tail.
 
-To tell a damaged length from a torn tail the rest is searched for an entry that verifies. In the `iggy` flavour a wrong
-or missing key looks like a bad checksum. There the first entry is never called torn when all of it is there: no entry
-before it has proved the key, and cutting would empty the log. It is shorter than a sector, which disks write whole or
-not at all, so no crash leaves one. The first index must be 0.
+To tell a damaged length from a torn tail, the rest is searched for an entry that verifies. In the `iggy` flavour a
+wrong or missing key looks like a bad checksum. So a complete first entry of that flavour is never called torn: no entry
+before it has proved the key, and a cut would empty the log. No crash leaves such an entry, because it is shorter than a
+sector, which disks write completely or not at all. The first index must be 0.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,10 +39,11 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import BadFrame, Torn
 from topics.formats.buffers import Buffer
-from topics.formats.stream_command import Command, command_code, decode_page, decode_wire, encode_page, encode_wire
+from topics.formats.stream_command import Command, command_code, decode_page, encode_page
+from topics.formats.stream_wire import decode_wire, encode_wire
 from topics.stream_errors import StreamsError
 
-# What entries of ours claim to be written by: the version whose layout this is.
+# The version that new entries name: the Apache Iggy server that has this layout.
 IGGY_VERSION: Final = 8000
 
 FLAG_ENCRYPTED: Final = 1
@@ -52,7 +54,7 @@ _PAGE_HEAD: Final = Struct("<QQQIII")
 _DIGEST_BYTES: Final = 32
 PAGE_ENTRY_BYTES_MIN: Final = _PAGE_HEAD.size + _DIGEST_BYTES
 
-# Up to the checksum, and what follows the context.
+# The head, up to the checksum; the checksum and the length of the context; and the fields after the context.
 _IGGY_HEAD: Final = Struct("<QQIIQQI")
 _IGGY_CHECKSUM: Final = Struct("<QI")
 _IGGY_COMMAND: Final = Struct("<II")
@@ -65,7 +67,7 @@ assert IGGY_ENTRY_BYTES_MIN == 64
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """`leader_id`, `version` and `context` are of the `iggy` flavour alone."""
+    """Only the `iggy` flavour has `leader_id`, `version` and `context`."""
 
     index: int
     timestamp: int
@@ -89,7 +91,7 @@ class ScannedEntry(NamedTuple):
 
 
 class _Unverified(Exception):
-    """The bytes at hand are no entry. `end` is where they would end by their own lengths, None if behind the data."""
+    """The bytes are not an entry. `end` is where it would end by its lengths; None if that is after the data."""
 
     def __init__(self, message: str, end: int | None) -> None:
         super().__init__(message)
@@ -98,7 +100,7 @@ class _Unverified(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Verified:
-    """An entry whose checksum is right. Its command is not decoded yet."""
+    """An entry with the right checksum. Its command is not decoded yet."""
 
     index: int
     end: int
@@ -112,7 +114,7 @@ _Verify = Callable[[bytes, int], _Verified]
 
 
 def encode_page_entry(entry: StateEntry, encrypt: Transform | None = None) -> bytes:
-    """The flag of encryption follows `encrypt`, whatever `entry.flags` says of it."""
+    """`encrypt` decides about the flag of encryption, whatever `entry.flags` says."""
     command = encode_page(entry.command)
     flags = entry.flags & ~FLAG_ENCRYPTED
     if encrypt is not None:
@@ -145,10 +147,10 @@ def _verify_page(data: bytes, start: int, decrypt: Transform | None) -> _Verifie
     def decode() -> StateEntry:
         command = data[command_at:digest_at]
         if flags & ~FLAG_ENCRYPTED:
-            raise BadFrame(f"flags {flags:#x} that nobody knows", start)
+            raise BadFrame(f"unknown flags {flags:#x}", start)
         if flags & FLAG_ENCRYPTED:
             if decrypt is None:
-                raise BadFrame("an encrypted entry, and no key for it", start)
+                raise BadFrame("the entry is encrypted, and there is no key", start)
             command = decrypt(command)
         return StateEntry(index, timestamp, user_id, decode_page(command), term, flags)
 
@@ -182,7 +184,7 @@ def _iggy_checksum(head: bytes, context: bytes, code: int, command: bytes) -> in
 
 
 def scan_iggy(data: Buffer, decrypt: Transform | None = None) -> Iterator[ScannedEntry]:
-    """With `decrypt` every entry is taken for an encrypted one."""
+    """With `decrypt` every entry is taken for encrypted."""
 
     def verify(data: bytes, start: int) -> _Verified:
         return _verify_iggy(data, start, decrypt)
@@ -247,7 +249,7 @@ def _refuse_rest(
     data: bytes, start: int, index: int, message: str, verify: _Verify, entry_bytes_min: int, *, is_sure: bool
 ) -> NoReturn:
     if data.count(0, start) == len(data) - start:
-        raise Torn(f"nothing but zeros where entry {index} should be", start)
+        raise Torn(f"only zeros where entry {index} should be", start)
     if not is_sure:
         raise BadFrame(f"{message}, in the first entry: is it encrypted, or with another key?", start)
     found = _find_entry(data, start + 1, index, verify, entry_bytes_min)
@@ -257,7 +259,7 @@ def _refuse_rest(
 
 
 def _find_entry(data: bytes, start: int, index: int, verify: _Verify, entry_bytes_min: int) -> int | None:
-    """Where something verifies as a later entry. Only positions whose index could be one are looked at closely."""
+    """The position of a later entry that verifies. Only positions whose first bytes can be its index are verified."""
     index_max = index + (len(data) - start) // entry_bytes_min + 1
     for position in range(start, len(data) - entry_bytes_min + 1):
         if index <= int.from_bytes(data[position : position + 8], "little") <= index_max:

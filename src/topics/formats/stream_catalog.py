@@ -1,11 +1,10 @@
-"""Which streams, topics and partitions a state log tells of: for those who read a data directory without its engine.
+"""The streams, topics and partitions of a state log, for a program that reads a data directory without the engine.
 
-Names live in the state log alone, folders have numbers. An entry also dates what it makes: the index of the entry that
-created a partition, or emptied it last, is its *epoch*. Offsets of another epoch have nothing to do with those of
-this one, although the numbers are the same.
+Only the state log has names; folders have numbers. The index of the entry that created a partition, or purged it last,
+is the *epoch* of the partition. An offset of one epoch and the same offset of another epoch are different messages.
 
-Entries are taken as they come; the engine checked them before it wrote them. What does not concern messages (users,
-tokens, groups) is passed over.
+Entries are not checked: the engine checked them before it wrote them. Entries about users, tokens and groups are
+ignored.
 """
 
 from collections.abc import Iterable
@@ -34,7 +33,7 @@ from topics.formats.stream_command import (
 class CatalogTopic:
     id: int
     name: str
-    # By the number of the partition.
+    # By the id of the partition.
     epochs: list[int]
 
 
@@ -49,7 +48,7 @@ class CatalogStream:
 
 
 class Catalog:
-    """What is there behind the last entry that was read."""
+    """The streams and topics after the last entry that was applied."""
 
     def __init__(self) -> None:
         self.streams: dict[int, CatalogStream] = {}
@@ -58,7 +57,7 @@ class Catalog:
         return _find(self.streams, identifier)
 
     def apply(self, index: int, command: Command) -> None:
-        """Raises `BadFrame` for a command about something that is not there."""
+        """Raises `BadFrame` if the command names a stream or topic that does not exist."""
         match command:
             case CreateStream():
                 self.streams[command.stream_id] = CatalogStream(command.stream_id, command.name)
@@ -93,13 +92,13 @@ class Catalog:
     def _stream(self, index: int, identifier: Identifier) -> CatalogStream:
         stream = self.find(identifier)
         if stream is None:
-            raise BadFrame(f"entry {index} of the state log is about stream {identifier!r}, which is not there")
+            raise BadFrame(f"entry {index} of the state log is about stream {identifier!r}, which does not exist")
         return stream
 
     def _topic(self, index: int, stream_id: Identifier, identifier: Identifier) -> CatalogTopic:
         topic = self._stream(index, stream_id).find(identifier)
         if topic is None:
-            raise BadFrame(f"entry {index} of the state log is about topic {identifier!r}, which is not there")
+            raise BadFrame(f"entry {index} of the state log is about topic {identifier!r}, which does not exist")
         return topic
 
 

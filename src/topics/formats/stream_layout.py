@@ -1,14 +1,14 @@
-"""Where things are in a data directory of the partitioned engine. Names only: nothing here looks at a file.
+"""The names of files and folders in a data directory of the partitioned engine.
 
     {state log of the flavour}
     streams/{stream_id}/topics/{topic_id}/partitions/{partition_id}/
         {start_offset:020d}.log     messages, back to back
-        {start_offset:020d}.index   one entry a message
-        {start_offset:020d}.codec   the name of the algorithm that its payloads are compressed with; none without it
+        {start_offset:020d}.index   one entry for each message
+        {start_offset:020d}.codec   the name of the algorithm that compresses its payloads; no file: none
         offsets/consumers/{id}  offsets/groups/{id}
 
-A directory has one of two flavours, and its state log tells which: `state.messages` is `page`, `state/log` is `iggy`.
-They differ in that log and in the order of the bodies of messages.
+A directory has one of two flavours: `page` with the state log `state.messages`, or `iggy` with `state/log`. The
+flavours differ in the state log and in the order of user headers and payload in a message.
 """
 
 import re
@@ -48,7 +48,7 @@ class Flavour(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamKeys:
-    """Keys are paths below the data directory, such as `streams/0/topics/0/partitions/0`; settings name the folders."""
+    """Keys are paths below the data directory, such as `streams/0/topics/0/partitions/0`. Settings name the folders."""
 
     streams: str = "streams"
     topics: str = "topics"
@@ -75,6 +75,6 @@ def segment_path(directory: str, start_offset: int, suffix: str) -> str:
 
 
 def segment_starts(names: Iterable[str]) -> list[int]:
-    """Start offsets of the segments among the names in the folder of a partition, rising: one for each `.log`."""
+    """The start offsets of the segments in the folder of a partition, in rising order: one for each `.log`."""
     matches = [match for name in names if (match := SEGMENT_FILE.fullmatch(name))]
     return sorted(int(match[1]) for match in matches if match[2] == LOG and not match[3])

@@ -9,11 +9,12 @@ On the wire, and in the state log of the `iggy` flavour:
                 repeat: topic_id u32, 4 x u8 the flags of `TopicPermissions`, u8 another topic follows
               u8 another stream follows
 
-A flag that is not 0 is set. Ids are written in ascending order; of an id that comes twice the last one counts. A map
-without members is written as an absent one, since the wire knows no other.
+A flag that is not 0 is set. Ids are written in ascending order; if an id comes twice, the last one counts. An empty map
+is written as an absent one, because the wire cannot tell them apart.
 
-In the state log of the `page` flavour they are the MessagePack map of the struct: the ten flags and `streams`, which
-is nil or a map from the id (an integer) to six flags and `topics`, which is nil or a map from the id to four flags.
+In the state log of the `page` flavour permissions are the MessagePack map of the struct: the ten flags and `streams`,
+which is nil or a map from the id (an integer) to six flags and `topics`, which is nil or a map from the id to four
+flags.
 """
 
 from struct import Struct
@@ -67,14 +68,14 @@ GLOBAL_FLAGS: Final = Permissions.__struct_fields__[:10]
 STREAM_FLAGS: Final = StreamPermissions.__struct_fields__[:6]
 TOPIC_FLAGS: Final = TopicPermissions.__struct_fields__
 
-# What root has: each of the ten, so that nothing has to be said about streams.
+# The permissions of the root user: all ten flags, which need no flags for single streams.
 ALL_PERMISSIONS: Final = Permissions(True, True, True, True, True, True, True, True, True, True)
 
 V = TypeVar("V")
 
 
 def ascending(permissions: Permissions) -> Permissions:
-    """The same, with ids in ascending order and without empty maps: what is encoded, and what decoding gives back."""
+    """The same permissions with ids in ascending order and without empty maps, as they are encoded and decoded."""
     streams = {
         stream_id: msgspec.structs.replace(stream, topics=_ascending(stream.topics))
         for stream_id, stream in (_ascending(permissions.streams) or {}).items()
@@ -90,7 +91,7 @@ def encode_permissions(permissions: Permissions) -> bytes:
     ordered = ascending(permissions)
     parts = [_GLOBAL.pack(*(getattr(ordered, flag) for flag in GLOBAL_FLAGS))]
     for stream_id, stream in (ordered.streams or {}).items():
-        # The 1 says that there are some, or behind the first one, that another follows: the same byte.
+        # The 1 before the first one says that some follow; the 1 before each other one that another follows.
         parts += [b"\1", _STREAM.pack(stream_id, *(getattr(stream, flag) for flag in STREAM_FLAGS))]
         for topic_id, topic in (stream.topics or {}).items():
             parts += [b"\1", _TOPIC.pack(topic_id, *(getattr(topic, flag) for flag in TOPIC_FLAGS))]
@@ -100,13 +101,13 @@ def encode_permissions(permissions: Permissions) -> bytes:
 
 
 def decode_permissions(data: Buffer) -> Permissions:
-    """All of `data`: bytes that are missing or left over make its length wrong, which is INVALID_FORMAT."""
+    """Decodes all of `data`. Missing bytes and extra bytes are INVALID_FORMAT."""
     try:
         permissions, end = _decode_global(bytes(data))
     except (IndexError, ValueError) as error:
         raise StreamsError(StreamStatus.INVALID_FORMAT, "the permissions end too early") from error
     if end != len(data):
-        raise StreamsError(StreamStatus.INVALID_FORMAT, f"{len(data) - end} bytes too many behind the permissions")
+        raise StreamsError(StreamStatus.INVALID_FORMAT, f"{len(data) - end} bytes too many after the permissions")
     return permissions
 
 

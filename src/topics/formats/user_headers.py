@@ -1,9 +1,9 @@
-"""The user headers of a message: typed keys with typed values, one pair behind the other.
+"""The user headers of a message: pairs of a typed key and a typed value, back to back.
 
     key_kind u8 | key_length u32 | key | value_kind u8 | value_length u32 | value
 
-Little-endian; each length is 1 to 255. The engine stores them as they come. Only who writes or reads a header looks
-inside, and a kind that is not known here passes through as its bytes.
+Little-endian; each length is 1 to 255. The engine stores user headers without looking inside. A field of an unknown
+kind is decoded as its bytes.
 """
 
 import struct
@@ -63,26 +63,26 @@ class HeaderField:
 
     @classmethod
     def of(cls, kind: HeaderKind, value: Scalar) -> "HeaderField":
-        """The value as that kind. What the kind cannot hold raises a ValueError."""
+        """The value as a field of the kind. Raises `ValueError` if the kind cannot hold it."""
         try:
             return cls(kind, _encode_scalar(kind, value))
         except (OverflowError, TypeError, AttributeError, struct.error) as error:
-            raise ValueError(f"{value!r} is no {kind.name.lower()}") from error
+            raise ValueError(f"{value!r} is not a value of the kind {kind.name.lower()}") from error
 
     @property
     def value(self) -> Scalar:
-        """The value in Python, or the bytes themselves where they are not what the kind says."""
+        """The value in Python; the bytes if they are not valid for the kind."""
         return _decode_scalar(self.kind, self.data)
 
 
 HeaderKey = str | HeaderField
-# Keys are fields or scalars as well. A type checker that was told so would refuse a dict of plain strings.
+# A key is a field or a scalar as well. With that type a type checker would refuse a dict of plain strings.
 UserHeaders = Mapping[Any, HeaderField | Scalar]
 
 
 def encode_user_headers(headers: UserHeaders) -> bytes:
-    """Plain keys and values get the kind that is natural for them: text is a string, an int is an int64 where it fits.
-    For another kind give a `HeaderField`."""
+    """Plain keys and values get their natural kind: text is a string, an int is an int64 if it fits. A `HeaderField`
+    has any other kind."""
     parts: list[bytes] = []
     for key, value in headers.items():
         for field, wrong in (
@@ -100,7 +100,7 @@ def encode_user_headers(headers: UserHeaders) -> bytes:
 
 
 def decode_user_headers(data: Buffer) -> dict[HeaderKey, HeaderField]:
-    """The pairs in their order, of equal keys the last. String keys are plain strings, all others stay fields."""
+    """The pairs in their order; of equal keys the last one. String keys are plain strings, other keys are fields."""
     headers: dict[HeaderKey, HeaderField] = {}
     position = 0
     while position < len(data):
@@ -152,9 +152,9 @@ def _natural_kind(value: Scalar) -> HeaderKind:
 
 def _encode_scalar(kind: HeaderKind, value: Scalar) -> bytes:
     if kind is HeaderKind.RAW:
-        return bytes(memoryview(value))  # type: ignore[arg-type]  # A TypeError for what is no bytes.
+        return bytes(memoryview(value))  # type: ignore[arg-type]  # Raises TypeError if it is not bytes.
     if kind is HeaderKind.STRING:
-        return value.encode()  # type: ignore[union-attr]  # An AttributeError for what is no text.
+        return value.encode()  # type: ignore[union-attr]  # Raises AttributeError if it is not text.
     if kind is HeaderKind.BOOL:
         return bytes([bool(value)])
     if kind in _FLOATS:

@@ -2,15 +2,15 @@
 
     with topics.streams.open("data") as streams: ...
 
-See `Streams` for what can be done, `topics.streams.settings` for what can be set.
+`Streams` has the methods, `topics.streams.settings` the settings.
 """
 
 try:
-    from topics.streams.batch import NewMessage
+    from topics.streams.consumers.polling import PollingStrategy
     from topics.streams.embedded import Streams, restore_archive
     from topics.streams.embedded import open_streams as open  # noqa: A004 - as in `topics.open`
-    from topics.streams.message_view import MessageView, PolledMessages
-    from topics.streams.polling import PollingStrategy
+    from topics.streams.partitions.batch import NewMessage
+    from topics.streams.partitions.message_view import MessageView, PolledMessages
     from topics.streams.settings import StreamsSettings
 except ModuleNotFoundError as error:
     if error.name in ("argon2", "blake3", "numpy"):

@@ -7,8 +7,8 @@
         for message in streams.poll("orders", "events", consumer="billing", partition=0, auto_commit=True):
             print(message.offset, bytes(message.payload))
 
-A thread of its own saves what is buffered, and does what retention, archiving and consumer groups need. Everything may
-be called from any thread.
+A background thread saves buffered messages and does the work of retention, archiving and consumer groups. Any thread
+may call anything.
 """
 
 import logging
@@ -24,16 +24,19 @@ from topics.formats.message import Buffer
 from topics.formats.message_codec import Codec
 from topics.formats.stream_command import Identifier
 from topics.storage.fs import Fs, RealFs
-from topics.streams.archive import open_archive
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.directories import take_lock
-from topics.streams.message_view import PolledMessages
-from topics.streams.metadata import GroupInfo, StreamInfo, TopicInfo
-from topics.streams.partitioning import Balanced, MessagesKey, PartitionId, Partitioning
-from topics.streams.polling import Consumer, PollingStrategy
-from topics.streams.restore import RestoreReport, restore
+from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.directory.directories import take_lock
+from topics.streams.metadata.logins import DEFAULT_ROOT_USER, Credentials
+from topics.streams.metadata.streams_metadata import GroupInfo, StreamInfo, TopicInfo
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId, Partitioning
+from topics.streams.retention.archive import open_archive
+from topics.streams.retention.restore import RestoreReport, restore
+from topics.streams.running.consuming import StoredOffset
+from topics.streams.running.running_topic import TopicState
 from topics.streams.settings import StreamsSettings
-from topics.streams.system import DEFAULT_ROOT_USER, Credentials, Sent, StoredOffset, System, TopicState
+from topics.streams.system import Sent, System
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ def open_streams(
     clock: Clock | None = None,
     root_user: Credentials = DEFAULT_ROOT_USER,
 ) -> "Streams":
-    """Opens the data directory, which is made when it is missing, and recovers it when nobody closed it.
+    """Opens the data directory. Makes it if it is missing, and recovers it if it was not closed.
 
     `settings` default to those of the server; `StreamsSettings` in `topics.streams.settings` lists them all, and
     `from_mapping` there makes them of a dict. Raises `StartRefused` with the reason.
@@ -59,9 +62,9 @@ def open_streams(
 
 
 def restore_archive(path: str | os.PathLike[str], settings: StreamsSettings, *, fs: Fs | None = None) -> RestoreReport:
-    """Copies archived segments back into a data directory that is not open; the archive is the one of the settings.
+    """Copies archived segments back into a data directory that is not open. The settings name the archive.
 
-    What the directory has already stays as it is. The next `open` takes what came back like any sealed segments.
+    Segments that the directory has stay as they are. The next `open` treats restored segments like all sealed segments.
     """
     fs = fs or RealFs()
     root = os.path.abspath(path)
@@ -77,7 +80,7 @@ def restore_archive(path: str | os.PathLike[str], settings: StreamsSettings, *, 
 class Streams:
     """An open data directory. Made by `topics.streams.open`; close it, or use it as a context manager.
 
-    `system` has what is not here: users, tokens, permissions, renaming, retention by hand.
+    `system` has everything else: users, tokens, permissions, renaming, deleting segments.
     """
 
     def __init__(self, system: System) -> None:
@@ -99,26 +102,26 @@ class Streams:
             try:
                 self.system.tick()
             except (OSError, TopicsError) as error:
-                # The next round tries again.
+                # The next tick tries again.
                 logger.warning("background work failed: %s", error)
 
     def close(self) -> None:
-        """Everything that was sent is durable afterwards. Closing twice is closing once."""
+        """Makes everything that was sent durable. A second call does nothing."""
         self._stop.set()
         self._ticker.join()
         self.system.close()
 
-    # What there is.
+    # Streams, topics and groups.
 
     def create_stream(self, name: str) -> StreamInfo:
         return self.system.create_stream(name)
 
     def delete_stream(self, stream: Identifier) -> None:
-        """With all its topics and their messages."""
+        """Deletes the stream with all its topics and their messages."""
         self.system.delete_stream(stream)
 
     def streams(self) -> list[StreamInfo]:
-        """By id."""
+        """All streams in the order of their ids."""
         return self.system.metadata.streams.ascending()
 
     def create_topic(
@@ -131,8 +134,8 @@ class Streams:
         message_expiry_us: int = 0,
         max_bytes: int = 0,
     ) -> TopicInfo:
-        """`message_expiry_us` and `max_bytes` of 0 are the defaults of the settings; 2^64-1 is never and unlimited.
-        Which compression is used depends on `system.compression` as well."""
+        """A `message_expiry_us` or `max_bytes` of 0 is the default of the settings; 2^64-1 is never and unlimited. The
+        settings in `system.compression` decide whether `compression` is used."""
         return self.system.create_topic(
             stream,
             name,
@@ -146,18 +149,18 @@ class Streams:
         self.system.delete_topic(stream, topic)
 
     def purge_topic(self, stream: Identifier, topic: Identifier) -> None:
-        """All messages and stored offsets go; offsets restart at 0."""
+        """Deletes all messages and stored offsets; offsets restart at 0."""
         self.system.purge_topic(stream, topic)
 
     def topic(self, stream: Identifier, topic: Identifier) -> TopicState:
-        """The topic and what its partitions hold."""
+        """The topic and the numbers of its partitions."""
         return self.system.topic_state(stream, topic)
 
     def create_group(self, stream: Identifier, topic: Identifier, name: str) -> GroupInfo:
         return self.system.create_group(stream, topic, name)
 
     def join(self, stream: Identifier, topic: Identifier, group: Identifier, member: int) -> None:
-        """From now on polls of the group with this number as `member` get its share of the partitions."""
+        """Adds a member to the group. Polls with this number as `member` then read its share of the partitions."""
         self.system.join_group(stream, topic, group, member)
 
     def leave(self, stream: Identifier, topic: Identifier, group: Identifier, member: int) -> None:
@@ -174,8 +177,8 @@ class Streams:
         partition: int | None = None,
         key: bytes | None = None,
     ) -> Sent:
-        """Appends the messages to one partition, all of them or none: the one that is named, or that the key stands
-        for, else each in turn. Buffered on return; `flush` makes them durable, and so does closing."""
+        """Appends all of the messages, or none, to one partition: `partition`, or the one that the key selects, or the
+        next one in turn. The messages are buffered on return; `flush` and `close` make them durable."""
         batch = encode_send(
             [message if isinstance(message, NewMessage) else NewMessage(message) for message in messages]
         )
@@ -208,7 +211,7 @@ class Streams:
         )
 
     def flush(self, stream: Identifier, topic: Identifier, partition: int, *, fsync: bool = True) -> None:
-        """What was sent to the partition is in its files afterwards; with `fsync` it is durable."""
+        """Writes buffered messages of the partition to its files; with `fsync` they are durable."""
         self.system.flush(stream, topic, partition, fsync=fsync)
 
     # Offsets.
@@ -236,7 +239,7 @@ class Streams:
         member: int = 0,
         partition: int | None = None,
     ) -> None:
-        """The offset of the last message that was processed."""
+        """Stores the offset of the last message that was processed."""
         who = Consumer(consumer) if group is None else Consumer.group(group)
         self.system.store_offset(stream, topic, who, offset, partition_id=partition, client_id=member)
 
@@ -244,6 +247,6 @@ class Streams:
 def _partitioning(partition: int | None, key: bytes | None) -> Partitioning:
     if key is not None:
         if partition is not None:
-            raise InvalidRequest("name a partition or a key, not both")
+            raise InvalidRequest("give a partition or a key, not both")
         return MessagesKey(key)
     return Balanced() if partition is None else PartitionId(partition)

@@ -4,5 +4,5 @@ from topics.clock import Clock
 
 
 def now_us(clock: Clock) -> int:
-    """What the clock says, in the unit of messages. It steps by a millisecond, as the clock does."""
+    """The time of the clock in microseconds. It is a multiple of 1000, because the clock counts milliseconds."""
     return clock.now_ms() * 1000

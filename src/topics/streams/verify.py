@@ -1,7 +1,7 @@
-"""Looks at every message, index entry and state entry of a data directory. Nothing is changed.
+"""Checks every message, index entry and state entry of a data directory. Changes nothing.
 
-Messages are checked where they are: by the index, and by their own checksums. With the key they are decrypted and
-expanded as well, so that a damage from before they were stored shows, too. Without it that part is left out.
+Messages are checked against the index and against their checksums. With the key they are also decrypted and expanded,
+which shows damage from before they were stored.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -27,13 +27,13 @@ from topics.formats.stream_layout import INDEX, LOG, Flavour, segment_path
 from topics.storage.fs import File, Fs, read_file
 from topics.storage.inspect.findings import Finding, Totals
 from topics.stream_errors import StreamsError
-from topics.streams.directories import Directories
-from topics.streams.outgoing import to_wire
-from topics.streams.segment_files import list_segments, read_codec
-from topics.streams.segment_index import count_good, read_entries
+from topics.streams.directory.directories import Directories
+from topics.streams.partitions.outgoing import to_wire
+from topics.streams.partitions.segment_files import list_segments, read_codec
+from topics.streams.partitions.segment_index import count_good, read_entries
 from topics.streams.settings import StreamsSettings
 
-# How much is looked at in one go.
+# How much is read at a time.
 ENTRIES_PER_PIECE: Final = 4096
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -62,7 +62,7 @@ class StreamsVerifier:
     def run(self) -> Iterator[Finding]:
         flavours = [flavour for flavour in Flavour if self._fs.exists(flavour.state_log_path(self._root))]
         if len(flavours) != 1:
-            text = "two state logs: nobody can say which one is true" if flavours else "no state log"
+            text = "two state logs: it is unknown which one is right" if flavours else "no state log"
             yield self.totals.count(Finding(severity="damage", file=".", message=text))
             return
         partitions = list(self._partitions())
@@ -71,7 +71,7 @@ class StreamsVerifier:
         for key in partitions:
             yield from map(self.totals.count, self._check_partition(key, flavours[0]))
 
-    # What there is.
+    # Partitions and files.
 
     def _partitions(self) -> Iterator[str]:
         directories = self._directories
@@ -106,8 +106,8 @@ class StreamsVerifier:
                 severity="damage",
                 file=self._name(path),
                 message=error.message,
-                advice="a start cuts off an entry that a crash left unfinished; with other damage, or without the "
-                "right key, it refuses",
+                advice="a start cuts off an entry that a crash left unfinished; it refuses other damage, "
+                "and a wrong key",
             )
 
     # Segments.
@@ -121,7 +121,7 @@ class StreamsVerifier:
                 yield Finding(
                     severity="warning",
                     file=self._name(segment_path(path, start_offset, LOG)),
-                    message="does not begin where the segment before it ends",
+                    message="does not begin where the previous segment ends",
                     expected=str(next_offset),
                     found=str(start_offset),
                 )
@@ -132,14 +132,14 @@ class StreamsVerifier:
     def _check_segment(
         self, path: str, start_offset: int, flavour: Flavour, *, is_last: bool
     ) -> Generator[Finding, None, int]:
-        """Returns how many messages the index has."""
+        """Returns the number of messages in the index."""
         log_path, index_path = segment_path(path, start_offset, LOG), segment_path(path, start_offset, INDEX)
         if not self._fs.exists(index_path):
             yield Finding(
                 severity="warning",
                 file=self._name(index_path),
                 message="missing",
-                advice="derived: the next start makes it from the log",
+                advice="the next start rebuilds it from the log",
             )
             return 0
         try:
@@ -171,16 +171,16 @@ class StreamsVerifier:
             done += len(entries)
             position = int(entries["position"][-1])
         if good < total:
-            yield self._index_finding(index, good, "is not what must stand there")
+            yield self._index_finding(index, good, "does not fit the log")
         elif position < log_bytes:
             yield Finding(
                 severity="warning",
                 file=self._name(log.path),
                 offset=position,
-                message=f"{log_bytes - position} bytes that the index does not have",
-                advice="the next start takes whole messages in and cuts the rest off"
+                message=f"{log_bytes - position} bytes are not in the index",
+                advice="the next start takes whole messages in and cuts off the rest"
                 if is_last
-                else "not served; whole messages among them are taken in by the next start",
+                else "they are not served; the next start takes whole messages in",
             )
         return done
 
@@ -190,7 +190,7 @@ class StreamsVerifier:
             file=self._name(index.path),
             offset=place * ENTRY_BYTES,
             message=f"entry {place} {what}",
-            advice="derived: the next start makes it anew from the log",
+            advice="the next start rebuilds it from the log",
         )
 
     def _check_messages(
@@ -205,10 +205,10 @@ class StreamsVerifier:
         numbers = np.arange(first_offset, first_offset + len(entries), dtype=np.uint64)
         problems = (
             ("does not match its checksum", checksums(data, starts, ends) == read_column(data, starts, CHECKSUM_AT, 8)),
-            ("has another offset in it", read_column(data, starts, OFFSET_AT, 8) == numbers),
+            ("has a wrong offset", read_column(data, starts, OFFSET_AT, 8) == numbers),
             ("has a reserved field that is not 0", read_column(data, starts, RESERVED_AT, 8) == 0),
             (
-                "has another time than its index entry",
+                "has a different time than its index entry",
                 read_column(data, starts, TIMESTAMP_AT, 8) == entries["timestamp"],
             ),
         )

@@ -237,7 +237,8 @@ def test_after_a_change_of_the_shard_count_one_checkpointer_removes_the_files_of
     log.append(count=3)
     disk.kill()
     log = SmallLog(disk, wal_shards=3)
-    assert len(log.engine.on_topic_removed) == 1
+    listeners = [tell for tell in log.engine.topic_life.on_removed if "Checkpointer" in tell.__qualname__]
+    assert len(listeners) == 1
     assert disk.exists(TOPIC)
     log.drop()
     assert not disk.exists(TOPIC)

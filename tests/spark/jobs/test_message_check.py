@@ -7,8 +7,8 @@ import pytest
 from topics.formats.message_index import decode_entries
 from topics.spark.jobs.message_check import check_message_segment
 from topics.spark.jobs.message_segments import MessageSegment
-from topics.streams.batch import NewMessage, encode_send
-from topics.streams.partitioning import PartitionId
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.settings import from_mapping
 from topics.streams.system import System
 from topics.testing.clock import ManualClock

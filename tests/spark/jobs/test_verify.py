@@ -126,8 +126,8 @@ def test_a_directory_a_lake_and_streams_are_looked_at_without_a_server(
 
 def make_streams(root: Path) -> Path:
     from topics.storage.fs import RealFs
-    from topics.streams.batch import NewMessage, encode_send
-    from topics.streams.partitioning import PartitionId
+    from topics.streams.partitions.batch import NewMessage, encode_send
+    from topics.streams.partitions.partitioning import PartitionId
     from topics.streams.settings import from_mapping
     from topics.streams.system import System
     from topics.testing.clock import ManualClock

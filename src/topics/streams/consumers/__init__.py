@@ -1,0 +1,1 @@
+"""Consumers and consumer groups: stored offsets, group membership, and where a poll begins."""

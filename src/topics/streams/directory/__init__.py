@@ -1,0 +1,1 @@
+"""The data directory: its folders, its flavour, its version file."""

@@ -1,0 +1,1 @@
+"""Streams, topics, groups and users: the state log and the state that its entries make."""
