@@ -27,7 +27,7 @@ ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("spark",),
     ("server",),
     ("client",),
-    ("embedded",),
+    ("embedded", "offline_view"),
     ("engine", "streams"),
     ("storage",),
     ("protocol",),

@@ -15,9 +15,10 @@ from tests.engine.small_log import SEGMENT_EVENTS, SmallLog
 from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
 from topics.client import Client
 from topics.clock import SystemClock
-from topics.engine.starting.read_only_view import look
 from topics.errors import StartRefused
 from topics.spark.errors import BadOption
+from topics.offline_view import view
+from topics.offline_view.viewer import view_directory
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.options import ReadOptions
 from topics.spark.read import offline
@@ -26,7 +27,6 @@ from topics.spark.read.locate import read_partition
 from topics.spark.read.offline import TailMissing, take_manifests
 from topics.spark.read.plan import plan_batch
 from topics.spark.schemas import schema_of
-from topics.storage import read_only_view
 from topics.storage.fs import RealFs
 from topics.storage.stores import SegmentStore, open_store
 from topics.testing.clock import ManualClock
@@ -52,7 +52,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def view_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same recovery without the half second that a process takes to start."""
-    monkeypatch.setattr(offline, "take_view", lambda request: look(RealFs(), request, SystemClock()))
+    monkeypatch.setattr(offline, "take_view", lambda request: view_directory(RealFs(), request, SystemClock()))
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_killed_server_is_read_to_its_last_acked_record(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through all of it: a server process, and a view by a process of its own."""
-    monkeypatch.setattr(offline, "take_view", read_only_view.take_view)
+    monkeypatch.setattr(offline, "take_view", view.take_view)
     topics = ("orders", "parcels")
     with ServerProcess(tmp_path / "data", segment_max_events=20, wal_shards=2) as server:
         with Client(server.url) as client:

@@ -1,12 +1,12 @@
-"""Looks into a data directory: `python -m topics.engine.starting.read_only_view` reads a request on stdin and writes
-the answer to stdout.
+"""The process that makes a view: `python -m topics.offline_view.viewer` reads a request on stdin and writes the answer
+to stdout.
 
-The ordinary recovery, on a file system whose changes nobody sees (`storage/overlay.py`): torn tails are cut, routers
-forward, floors rise, and not a byte of the directory or of its cold tier changes. Other readers may look at the same
-time; a server that starts meanwhile waits, or is told that the directory is in use.
+It runs the ordinary recovery on a file system that keeps all changes to itself (`storage/overlay.py`): torn tails are
+cut, routers forward, floors rise, and not a byte of the directory or of its cold tier changes. Several viewers may read
+one directory at the same time. A server that starts meanwhile waits, or is told that the directory is in use.
 
-More is an error here than at a start, because nobody is there to be warned: an unreadable snapshot although the one
-before it would do, and a segment that is shorter than it should be.
+Two things are errors here that a start only warns of, because the log of this process is not read: an unreadable newest
+snapshot, even if an older one is readable, and a segment file that is shorter than its noted length.
 """
 
 import logging
@@ -23,43 +23,43 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.shard_count import found_shard_count
 from topics.engine.topic.topic import Topic
-from topics.errors import Damaged, StartRefused, TopicsError
+from topics.errors import Damaged, FutureVersion, StartRefused, TopicsError
 from topics.formats import segment, segment_index
 from topics.limits import MIB
+from topics.offline_view.view import Refusal, TopicView, ViewAnswer, ViewRequest
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, write_all
 from topics.storage.job_runner import InlineRunner
 from topics.storage.overlay import OverlayFs, OverlayStore
-from topics.storage.read_only_view import Refusal, TopicView, ViewAnswer, ViewRequest
 from topics.storage.segments import walk_entries
 from topics.storage.snapshots import load_snapshots
 from topics.storage.stores import FolderStore, SegmentStore, ensure_store_id, file_address, open_store
 from topics.storage.wal_recovery import list_wal_files
 
-# Of one segment of the tail: small enough to travel with the task that reads it.
+# Size of one segment of tier `tail`: small enough to travel with the task that reads it.
 TAIL_SEGMENT_BYTES: Final = MIB
-# Room for a log file that the recovery begins; nothing is ever written into it.
+# Size of the log file that the recovery creates. Nothing is written into that file.
 _LOG_FILE_BYTES: Final = 64 * 1024
 
 
-def look(fs: RealFs, request: ViewRequest, clock: Clock) -> ViewAnswer:
-    """The view, or that somebody has the directory. Raises `StartRefused`."""
+def view_directory(fs: RealFs, request: ViewRequest, clock: Clock) -> ViewAnswer:
+    """The view; status `locked` while a server has the directory open. Raises `StartRefused`."""
     lock_path = f"{request.root}/{layout.LOCK}"
     lock = None
-    # Without a lock file nobody has ever served it, or it is a copy.
+    # A directory without a lock file was never served, or is a copy.
     if fs.exists(lock_path):
         lock = fs.lock_shared(lock_path)
         if lock is None:
             return ViewAnswer(status="locked")
     try:
-        return take_view(fs, request, clock)
+        return recover_view(fs, request, clock)
     finally:
         if lock is not None:
             lock.release()
 
 
-def take_view(fs: Fs, request: ViewRequest, clock: Clock) -> ViewAnswer:
-    """The view of a directory that nobody changes meanwhile. Raises `StartRefused`."""
+def recover_view(fs: Fs, request: ViewRequest, clock: Clock) -> ViewAnswer:
+    """The view of a directory that does not change meanwhile. Raises `StartRefused`."""
     scratch = f"{request.folder}/scratch"
     fs.makedirs(scratch)
     overlay = OverlayFs(fs, scratch)
@@ -89,7 +89,7 @@ def _open_tier(address: str, fs: Fs) -> SegmentStore:
 
 
 def _settings(fs: OverlayFs, request: ViewRequest) -> EngineSettings:
-    """Those of the directory: another number of shards would make the recovery move everything into segments."""
+    """Settings with the shard count of the directory: recovery with another count moves all records into segments."""
     root = request.root
     for directory in (layout.meta_directory(root), layout.wal_directory(root)):
         fs.makedirs(directory)
@@ -109,8 +109,8 @@ def _settings(fs: OverlayFs, request: ViewRequest) -> EngineSettings:
 
 def _unreadable_snapshot(path: str) -> StartRefused:
     return StartRefused(
-        f"{path}: no readable snapshot, so nobody knows what must not be shown; run `topics verify` on the data "
-        "directory, or start a server on it, which goes on from the one before"
+        f"{path}: no readable snapshot, so it is unknown which records must not be shown; run `topics verify` on the "
+        "data directory, or start a server on it, which uses the snapshot before"
     )
 
 
@@ -125,7 +125,7 @@ def _view_topic(engine: Engine, topic: Topic, overlay: OverlayFs, fs: Fs, folder
             if size < state.data_bytes:
                 raise Damaged(f"{stem}.data", size, f"{state.data_bytes} bytes", f"{size}")
             if overlay.is_changed(f"{stem}.data") or overlay.is_changed(f"{stem}.idx"):
-                # What an unfinished checkpoint left was taken in, or the index was built again: not in these files.
+                # Recovery took in the rest of an unfinished checkpoint, or built the index again. The files lack it.
                 data, idx = (_read(overlay, f"{stem}.{kind}", entry[f"{kind}_len"]) for kind in ("data", "idx"))
                 entry["uri"] = _write_pair(engine, fs, folder, topic.id, state.first_seq, data, idx)
     manifest["durable_seq"] = topic.head_seq if topic.config.durability == "fsync" else topic.live.checkpointed_seq
@@ -141,13 +141,13 @@ def _check_tier(topic: Topic, engine: Engine) -> None:
     cold = [state for state in topic.live.segments.segments if state.tier == "cold"]
     if cold and engine.cold is None:
         raise StartRefused(
-            f'topic "{topic.name}": seqs {cold[0].first_seq} to {cold[-1].last_seq} are in the cold tier, and nobody '
-            "says where that is; set TOPICS_COLD_DIR as for the server"
+            f'topic "{topic.name}": seqs {cold[0].first_seq} to {cold[-1].last_seq} are in the cold tier, and its '
+            "address is not set; set TOPICS_COLD_DIR as for the server"
         )
 
 
 def _tail_segments(engine: Engine, topic: Topic, fs: Fs, folder: str) -> list[dict[str, Any]]:
-    """Records that are in no segment, as segments."""
+    """The records that are in no segment, written as segments."""
     entries: list[dict[str, Any]] = []
     cursor = topic.live.checkpointed_seq
     while cursor < topic.head_seq:
@@ -182,7 +182,7 @@ def _tail_segment(engine: Engine, fs: Fs, folder: str, topic: Topic, data: bytes
 
 
 def _write_pair(engine: Engine, fs: Fs, folder: str, topic_id: int, first_seq: int, data: bytes, idx: bytes) -> str:
-    """The address of the `.data`. The folder becomes a tier of the same store, which readers look for."""
+    """The address of the `.data`. The folder gets a STORE, because readers check that a tier is of the same store."""
     ensure_store_id(FolderStore(fs, folder), engine.directory.store_id)
     fs.makedirs(layout.topic_directory(folder, topic_id))
     for kind, content in (("data", data), ("idx", idx)):
@@ -206,12 +206,14 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.ERROR)
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=ViewRequest)
     try:
-        answer = look(RealFs(), request, SystemClock())
+        answer = view_directory(RealFs(), request, SystemClock())
     except Damaged as error:
         where = (error.path, error.offset, error.expected, error.found)
-        answer = ViewAnswer(status="refused", refusal=Refusal(kind="Damaged", message=error.message, damage=where))
+        answer = ViewAnswer(status="refused", refusal=Refusal(kind="damaged", message=error.message, damage=where))
+    except FutureVersion as error:
+        answer = ViewAnswer(status="refused", refusal=Refusal(kind="future_version", message=error.message))
     except TopicsError as error:
-        answer = ViewAnswer(status="refused", refusal=Refusal(kind=type(error).__name__, message=error.message))
+        answer = ViewAnswer(status="refused", refusal=Refusal(kind="other", message=error.message))
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 

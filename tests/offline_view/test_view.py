@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from topics.errors import Damaged, FutureVersion, StartRefused
-from topics.storage.read_only_view import Refusal, ViewRequest, refusal_error, take_view
+from topics.offline_view.view import Refusal, ViewRequest, refusal_error, take_view
 
 
 def test_a_directory_without_topics_has_none(tmp_path: Path) -> None:
@@ -30,9 +30,9 @@ def test_a_process_that_fails_says_its_last_words(tmp_path: Path) -> None:
 
 def test_errors_keep_their_kind() -> None:
     damage = ("/data/x", 7, "a frame", "zeros")
-    error = refusal_error(Refusal(kind="Damaged", message="", damage=damage))
+    error = refusal_error(Refusal(kind="damaged", message="", damage=damage))
     assert isinstance(error, Damaged)
     assert (error.path, error.offset, error.expected, error.found) == damage
-    assert isinstance(refusal_error(Refusal(kind="FutureVersion", message="new")), FutureVersion)
-    plain = refusal_error(Refusal(kind="ColdUnavailable", message="away"))
+    assert isinstance(refusal_error(Refusal(kind="future_version", message="new")), FutureVersion)
+    plain = refusal_error(Refusal(kind="other", message="away"))
     assert (type(plain), plain.message) == (StartRefused, "away")

@@ -9,11 +9,11 @@ import pytest
 from tests.conftest import FULL
 from tests.engine.small_log import ROOT, SEGMENT_EVENTS, SmallLog
 from topics.engine.routers.router import RouterSpec
-from topics.engine.starting.read_only_view import look, take_view
 from topics.errors import Damaged, StartRefused
 from topics.formats import segment as codec
+from topics.offline_view.view import TopicView, ViewAnswer, ViewRequest
+from topics.offline_view.viewer import recover_view, view_directory
 from topics.storage.fs import RealFs
-from topics.storage.read_only_view import TopicView, ViewAnswer, ViewRequest
 from topics.storage.stores import FolderStore, path_of_address, read_store_id
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
@@ -38,7 +38,7 @@ class Place:
         before = self.content()
         request = ViewRequest(root=str(self.root), folder=str(folder), topic_id=topic_id, cold_dir=cold_dir)
         try:
-            return look(RealFs(), request, self.clock)
+            return view_directory(RealFs(), request, self.clock)
         finally:
             assert self.content() == before
 
@@ -260,7 +260,7 @@ def test_cold_segments_are_read_where_they_are_and_the_tier_is_not_changed(place
     assert {segment["tier"] for segment in view.manifest["segments"]} == {"cold"}
     assert shown(view) == list(range(1, 3 * SEGMENT_EVENTS + 1))
     assert {path: path.read_bytes() for path in cold.rglob("*") if path.is_file()} == before
-    with pytest.raises(StartRefused, match="are in the cold tier, and nobody says where that is; set TOPICS_COLD_DIR"):
+    with pytest.raises(StartRefused, match="are in the cold tier, and its address is not set; set TOPICS_COLD_DIR"):
         place.view()
 
 
@@ -360,7 +360,7 @@ def test_after_a_crash_anywhere_a_view_is_what_a_start_serves(damage: Damage | N
         if not disk.exists(ROOT):
             continue
         before = {path: data for path, data in disk.files().items() if path.startswith(f"{ROOT}/")}
-        answer = take_view(disk, ViewRequest(root=ROOT, folder="/view"), ManualClock())
+        answer = recover_view(disk, ViewRequest(root=ROOT, folder="/view"), ManualClock())
         after = {path: data for path, data in disk.files().items() if path.startswith(f"{ROOT}/")}
         assert after == before, f"operation {operation_index}"
         views = {view.manifest["topic"]: view for view in answer.topics}

@@ -1,20 +1,21 @@
-"""A data directory as a start would find it, for those who must neither start a server nor change a byte.
+"""Asks a process of its own for a view of a data directory: one request in, one answer out, both JSON.
 
-Recovery belongs to the engine. Whoever reads files only may not import that, so it runs as a process of its own, which
-is started by its name: one request in, one answer out, both JSON. What it has to say about records that are in the log
-alone it leaves in a folder of the caller's, laid out like a tier of the same store: STORE, and pairs of `.data` and
-`.idx` in `topics/<id>`.
+The process (`viewer`) runs the recovery of the engine. Programs that read files only, such as a Spark job, so get the
+result of a recovery without importing the engine.
+
+Records that are only in the log have no segment files. The process writes them into a folder that the request names,
+in the layout of a tier of the same store: STORE, and pairs of `.data` and `.idx` in `topics/<id>`.
 """
 
 import subprocess
 import sys
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
 from topics.errors import Damaged, FutureVersion, StartRefused
 
-VIEWER_MODULE: Final = "topics.engine.starting.read_only_view"
+VIEWER_MODULE: Final = "topics.offline_view.viewer"
 
 
 class ViewRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +30,10 @@ class ViewRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic at the moment of the view. The manifest has the members of the HTTP contract, with nothing left in the
-    log: what is there alone is the last of the segments, of tier `tail`."""
+    """A topic at the moment of the view. The manifest has the members of the HTTP contract.
+
+    Its last segments, of tier `tail`, hold the records that are only in the log.
+    """
 
     manifest: dict[str, Any]
     type: str
@@ -40,16 +43,16 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` is the name of an error class."""
+    """The error that a start would be refused with."""
 
-    kind: str
+    kind: Literal["damaged", "future_version", "other"]
     message: str
-    # Of `Damaged`: path, offset, expected, found.
+    # Of `damaged`: path, offset, expected, found.
     damage: tuple[str, int, str, str] | None = None
 
 
 class ViewAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    # `locked`: somebody serves the directory, so that its log cannot be read.
+    # `locked`: a server has the directory open, so its log cannot be read.
     status: Literal["taken", "locked", "refused"]
     topics: list[TopicView] = []
     warnings: list[str] = []
@@ -57,13 +60,13 @@ class ViewAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_view(request: ViewRequest) -> ViewAnswer:
-    """The answer `taken` or `locked`. Raises `StartRefused`, or what it is by name, when a start would be refused."""
+    """The answer `taken` or `locked`. Raises `StartRefused`, or a subclass of it, when a start would be refused."""
     ended = subprocess.run(
         [sys.executable, "-m", VIEWER_MODULE],
         input=msgspec.json.encode(request),
         capture_output=True,
         check=False,
-        # Ctrl-C is for the caller, who then stops waiting and thereby ends it.
+        # Ctrl-C interrupts the caller only. The caller then stops waiting, which ends this process.
         start_new_session=True,
     )
     if ended.returncode:
@@ -79,6 +82,11 @@ def take_view(request: ViewRequest) -> ViewAnswer:
 
 
 def refusal_error(refusal: Refusal) -> StartRefused:
-    if refusal.damage is not None:
+    if refusal.kind == "damaged":
+        assert refusal.damage is not None
         return Damaged(*refusal.damage)
-    return FutureVersion(refusal.message) if refusal.kind == "FutureVersion" else StartRefused(refusal.message)
+    if refusal.kind == "future_version":
+        return FutureVersion(refusal.message)
+    if refusal.kind == "other":
+        return StartRefused(refusal.message)
+    assert_never(refusal.kind)
