@@ -10,7 +10,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.errors import TopicsError
-from topics.storage.job_runner import InlineRunner
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 

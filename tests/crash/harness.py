@@ -27,7 +27,7 @@ from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import Record
-from topics.storage.job_runner import InlineRunner
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs

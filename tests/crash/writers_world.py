@@ -21,7 +21,7 @@ from topics.engine.writing.intake import batch_of_payloads
 from topics.engine.writing.staging import StagedPart
 from topics.errors import StageIncomplete
 from topics.formats.snapshot import WriterState
-from topics.storage.job_runner import InlineRunner
+from topics.storage.checkpoints.runner import InlineRunner
 
 WRITER = "writer:1"
 # Part 0 has two chunks, part 1 one, part 2 none.

@@ -19,8 +19,8 @@ from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import RecordBatch
 from topics.storage.background import Background
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import Fs
-from topics.storage.job_runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import Damage, FakeDisk
 

@@ -16,8 +16,8 @@ from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import Record
 from topics.storage.background import Background
+from topics.storage.checkpoints.runner import InlineRunner, JobRunner
 from topics.storage.fs import Fs
-from topics.storage.job_runner import InlineRunner, JobRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 

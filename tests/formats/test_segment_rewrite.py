@@ -22,7 +22,7 @@ from topics.formats.segment_rewrite import (
     tags_of_frames,
 )
 from topics.storage import layout
-from topics.storage.segments import walk_entries
+from topics.storage.segments.frame_walk import walk_entries
 from topics.testing.fake_disk import FakeDisk
 
 

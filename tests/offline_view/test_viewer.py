@@ -14,7 +14,9 @@ from topics.formats import segment as codec
 from topics.offline_view.view import TopicView, ViewAnswer, ViewRequest
 from topics.offline_view.viewer import recover_view, view_directory
 from topics.storage.fs import RealFs
-from topics.storage.stores import FolderStore, path_of_address, read_store_id
+from topics.storage.tiers.addresses import path_of_address
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store_id import read_store_id
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 

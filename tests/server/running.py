@@ -15,7 +15,7 @@ import uvloop
 from topics.clock import Clock
 from topics.server.limits import Timeouts
 from topics.server.serve import OpenLog, Server
-from topics.server.settings import KeyList, ServerSettings
+from topics.server.settings_schema import KeyList, ServerSettings
 
 T = TypeVar("T")
 PATIENCE_S = 30

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 
 from topics.engine.settings import EngineSettings
 from topics.errors import SettingsError, StartRefused
-from topics.server.settings import (
-    SETTINGS,
-    KeyList,
-    LoadedSettings,
-    ServerSettings,
-    check_safe,
-    engine_settings,
-    is_loopback,
-    load_settings,
-)
+from topics.server.settings import LoadedSettings, check_safe, engine_settings, is_loopback, load_settings
+from topics.server.settings_schema import SETTINGS, KeyList, ServerSettings
 
 NUMBERS = [setting for setting in SETTINGS if setting.kind == "number"]
 

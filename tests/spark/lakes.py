@@ -11,7 +11,7 @@ from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.files import file_batches
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import LakeChange, LakeFile, LakeState, SegmentDone, data_name
-from topics.storage.shared_stores import SharedStore
+from topics.storage.tiers.store import SharedStore
 
 DATE = "2026-01-01"
 

@@ -11,10 +11,10 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.formats.records import Record
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import Fs
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.verify import Verifier
-from topics.storage.job_runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 

@@ -11,7 +11,7 @@ import pytest
 
 from topics.storage.fs import RealFs, read_file, write_all, write_atomic
 from topics.storage.overlay import OverlayFs, OverlayStore
-from topics.storage.stores import FolderStore
+from topics.storage.tiers.folder_store import FolderStore
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.segment_bench import DIRECTORY, ROOT, TOPIC, stem, write
-from tests.storage.wal_bench import frame
+from tests.storage.segments.segment_bench import DIRECTORY, ROOT, TOPIC, stem, write
+from tests.storage.wal.wal_bench import frame
 from topics.errors import ColdUnavailable
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.storage import layout
@@ -18,8 +18,8 @@ from topics.storage.removal import (
     remove_tree,
     remove_wal_files,
 )
-from topics.storage.segment_writer import SegmentLimits
-from topics.storage.stores import FolderStore
+from topics.storage.segments.writer import SegmentLimits
+from topics.storage.tiers.folder_store import FolderStore
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs
 

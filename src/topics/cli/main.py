@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from topics.storage.inspect.findings import Finding, Totals
     from topics.storage.inspect.repair import Plan
     from topics.storage.inspect.verify import Verifier
-    from topics.storage.stores import SegmentStore
+    from topics.storage.tiers.store import SegmentStore
     from topics.streams.verify import StreamsVerifier
 
 EXIT_DAMAGE: Final = 2
@@ -268,7 +268,7 @@ def _open_cold(address: str | None) -> "SegmentStore | None":
     if address is None:
         return None
     from topics.storage.fs import RealFs
-    from topics.storage.stores import open_store
+    from topics.storage.tiers.addresses import open_store
 
     return open_store(address, RealFs())
 

@@ -13,7 +13,7 @@ from topics.cli.setting_flags import ConfigPath, load, takes_settings
 from topics.version import package_version
 
 if TYPE_CHECKING:
-    from topics.server.settings import ServerSettings
+    from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 

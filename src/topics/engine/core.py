@@ -21,10 +21,10 @@ from topics.engine.topic.live_records import LiveBytes
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import Closed, TopicNotFound, TopicsError
-from topics.storage.cached_store import CachedStore
 from topics.storage.directory import DataDirectory
-from topics.storage.segments import SegmentCache
-from topics.storage.wal import Wal
+from topics.storage.segments.cache import SegmentCache
+from topics.storage.tiers.cached_store import CachedStore
+from topics.storage.wal.wal import Wal
 
 T = TypeVar("T")
 

@@ -43,10 +43,10 @@ from topics.engine.writing.topic_life import TopicLife
 from topics.engine.writing.write_path import WritePath
 from topics.errors import InvalidRequest
 from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT, READ_LIMIT_MAX
-from topics.storage.cached_store import CachedStore
 from topics.storage.directory import DataDirectory
-from topics.storage.segments import SegmentCache
-from topics.storage.wal import Wal
+from topics.storage.segments.cache import SegmentCache
+from topics.storage.tiers.cached_store import CachedStore
+from topics.storage.wal.wal import Wal
 
 
 class Engine:

@@ -16,7 +16,7 @@ from topics.formats import segment as codec
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
-from topics.storage.stores import file_address
+from topics.storage.tiers.addresses import file_address
 
 FRAMES_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FRAMES_BYTES_MAX: Final = 64 * 1024 * 1024

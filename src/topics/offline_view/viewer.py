@@ -28,13 +28,16 @@ from topics.formats import segment, segment_index
 from topics.limits import MIB
 from topics.offline_view.view import Refusal, TopicView, ViewAnswer, ViewRequest
 from topics.storage import layout
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import Fs, RealFs, write_all
-from topics.storage.job_runner import InlineRunner
 from topics.storage.overlay import OverlayFs, OverlayStore
-from topics.storage.segments import walk_entries
+from topics.storage.segments.frame_walk import walk_entries
 from topics.storage.snapshots import load_snapshots
-from topics.storage.stores import FolderStore, SegmentStore, ensure_store_id, file_address, open_store
-from topics.storage.wal_recovery import list_wal_files
+from topics.storage.tiers.addresses import file_address, open_store
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store import SegmentStore
+from topics.storage.tiers.store_id import ensure_store_id
+from topics.storage.wal.reader import list_wal_files
 
 # Size of one segment of tier `tail`: small enough to travel with the task that reads it.
 TAIL_SEGMENT_BYTES: Final = MIB

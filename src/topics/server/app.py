@@ -38,7 +38,7 @@ from topics.server.live.delivery import Hub
 from topics.server.live.open_streams import OpenStreams
 from topics.server.metrics import Counters
 from topics.server.pressure import Governor
-from topics.server.settings import ServerSettings
+from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 

@@ -44,7 +44,8 @@ from topics.server.http.peers import HostGuard
 from topics.server.limits import POOL_THREADS, Timeouts
 from topics.server.live.delivery import Hub
 from topics.server.pressure import Governor, PressureMeter
-from topics.server.settings import ServerSettings, engine_settings, is_loopback
+from topics.server.settings import engine_settings, is_loopback
+from topics.server.settings_schema import ServerSettings
 from topics.server.work_pool import WorkPool
 
 logger = logging.getLogger(__name__)

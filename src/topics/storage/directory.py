@@ -19,7 +19,8 @@ from topics.errors import ColdUnavailable, DirectoryLocked, StartRefused, Storag
 from topics.limits import LOCK_WAIT_MS
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE, Fs, Lock, read_file, write_all
-from topics.storage.stores import FolderStore, ensure_store_id, read_store_id
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store_id import ensure_store_id, read_store_id
 
 logger = logging.getLogger(__name__)
 

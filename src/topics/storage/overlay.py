@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from topics.limits import MIB
 from topics.storage.fs import Buffer, File, Fs, Lock, OpenMode, write_all
-from topics.storage.stores import Names, SegmentStore, missing_object
+from topics.storage.tiers.store import Names, SegmentStore, missing_object
 
 _ZEROS: Final = bytes(MIB)
 

@@ -6,8 +6,8 @@ from topics.errors import ColdUnavailable
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.storage import layout
 from topics.storage.fs import Fs
-from topics.storage.stores import SegmentStore
-from topics.storage.wal_recovery import list_wal_files
+from topics.storage.tiers.store import SegmentStore
+from topics.storage.wal.reader import list_wal_files
 
 SEGMENT_KINDS = ("idx", "tags", "data")
 

@@ -11,7 +11,7 @@ try:
     from topics.streams.embedded import open_streams as open  # noqa: A004 - as in `topics.open`
     from topics.streams.partitions.batch import NewMessage
     from topics.streams.partitions.message_view import MessageView, PolledMessages
-    from topics.streams.settings import StreamsSettings
+    from topics.streams.settings.sections import StreamsSettings
 except ModuleNotFoundError as error:
     if error.name in ("argon2", "blake3", "numpy"):
         error.add_note("the partitioned engine needs more packages: pip install 'topics[streams]'")

@@ -17,8 +17,8 @@ from tests.engine.small_log import (
 )
 from topics.errors import StorageFull, Throttled, TopicsError
 from topics.limits import CHECKPOINT_INTERVAL_MS, CHECKPOINT_RETRY_MS
-from topics.storage.checkpoint_job import Job, JobResult
-from topics.storage.job_runner import InlineRunner, JobFailed
+from topics.storage.checkpoints.job import Job, JobResult
+from topics.storage.checkpoints.runner import InlineRunner, JobFailed
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 from topics.testing.monitor_fs import MonitorFs

@@ -12,7 +12,7 @@ from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import ColdUnavailable, StartRefused
-from topics.storage.job_runner import InlineRunner
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs

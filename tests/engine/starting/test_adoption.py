@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from tests.storage.segment_bench import ROOT, TOPIC, live_seqs, stem, write
+from tests.storage.segments.segment_bench import ROOT, TOPIC, live_seqs, stem, write
 from topics.engine.starting.adoption import adopt_segments, rebuild_states, segment_files
 from topics.formats import segment_index
 from topics.formats.snapshot import SegmentState, TopicState
-from topics.storage.segment_writer import SegmentLimits
-from topics.storage.segments import FileSource, SegmentReader
+from topics.storage.segments.reader import SegmentReader
+from topics.storage.segments.sources import FileSource
+from topics.storage.segments.writer import SegmentLimits
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs
 

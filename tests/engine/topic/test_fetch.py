@@ -12,8 +12,8 @@ import pytest
 from tests.engine.small_log import SmallLog
 from topics.engine.topic.page import Page
 from topics.errors import ColdUnavailable, TopicNotFound
-from topics.storage.cached_store import CachedStore
 from topics.storage.fs import File, Fs, OpenMode, RealFs
+from topics.storage.tiers.cached_store import CachedStore
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 from topics.testing.wrapped_fs import WrappedFile, WrappedFs

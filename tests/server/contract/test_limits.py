@@ -10,7 +10,7 @@ import pytest
 from tests.server.clients import CLIENTS, Client
 from tests.server.readers import wait_for_readers
 from tests.server.running import Running, running
-from topics.server.settings import ServerSettings
+from topics.server.settings_schema import ServerSettings
 
 Serve = Callable[..., tuple[Running, Client]]
 

@@ -18,8 +18,8 @@ from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import Throttled
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import File, Fs, OpenMode, RealFs
-from topics.storage.job_runner import InlineRunner
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 from topics.testing.wrapped_fs import WrappedFile, WrappedFs

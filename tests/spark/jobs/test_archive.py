@@ -14,7 +14,13 @@ from tests.conftest import FULL
 from tests.spark.in_process import InProcess
 from tests.spark.lakes import archive_inline, lake_rows
 from tests.spark.world import SEGMENT_EVENTS, World, world
-from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
+from tests.storage.tiers.test_folder_store import (
+    BUCKET,
+    new_s3_address,
+    request_plain,
+    running_moto,
+    set_aws_environment,
+)
 from topics.formats.segment import HEADER_BYTES
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.archive import Archiver
@@ -23,7 +29,7 @@ from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE
 from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeChange
-from topics.storage.shared_stores import SCRATCH
+from topics.storage.tiers.shared_folder import SCRATCH
 
 
 @pytest.fixture

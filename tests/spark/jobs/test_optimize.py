@@ -11,7 +11,7 @@ from topics.spark.jobs.optimize import merge_files, small_neighbours
 from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, file_batches
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import LakeChange, LakeFile, LakeManifest, LakeState
-from topics.storage.shared_stores import SharedFolder
+from topics.storage.tiers.shared_folder import SharedFolder
 
 
 def state(*files: LakeFile, covered: tuple[tuple[int, int], ...] = ((1, 1000),)) -> LakeState:

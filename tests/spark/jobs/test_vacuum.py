@@ -12,7 +12,7 @@ from topics.spark.jobs.job_options import VacuumOptions
 from topics.spark.jobs.vacuum import run
 from topics.spark.lake.lake import Lake, open_lake, read
 from topics.spark.lake.state import GapFile, LakeChange, LakeDamaged, LakeFile, gap_name
-from topics.storage.shared_stores import SCRATCH
+from topics.storage.tiers.shared_folder import SCRATCH
 
 NOW_MS = int(time() * 1000)
 LONG_AGO_MS = NOW_MS - 14 * 86_400_000

@@ -12,7 +12,7 @@ from topics.spark.lake import files as lake_files
 from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, file_batches, merged_by_seq, named_rows, put_gap, seq_mask
 from topics.spark.loss import Gap
 from topics.storage.fs import RealFs
-from topics.storage.shared_stores import SharedFolder
+from topics.storage.tiers.shared_folder import SharedFolder
 from topics.testing.fake_disk import FakeDisk
 
 DAY_US = 86_400_000_000

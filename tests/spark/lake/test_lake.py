@@ -14,14 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.lakes import archived, assert_whole, content_of, covered_seqs, done, lake_file, merged, put_files
-from tests.storage.test_shared_stores import RunAt
-from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
+from tests.storage.tiers.test_folder_store import (
+    BUCKET,
+    new_s3_address,
+    request_plain,
+    running_moto,
+    set_aws_environment,
+)
+from tests.storage.tiers.test_shared_folder import RunAt
 from topics.errors import ColdUnavailable, FutureVersion, StorageFull
 from topics.spark.errors import Conflict
 from topics.spark.lake.lake import Lake, manifest_name, open_lake
 from topics.spark.lake.state import GAPS, GapFile, LakeChange, LakeDamaged, LakeFile, LakeState, gap_name
 from topics.storage.fs import RealFs
-from topics.storage.shared_stores import SharedFolder, SharedStore
+from topics.storage.tiers.shared_folder import SharedFolder
+from topics.storage.tiers.store import SharedStore
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 
 ROOT: Final = "/mnt/lake"
@@ -368,7 +375,7 @@ ON_S3: Final = pytest.param("s3", marks=pytest.mark.filterwarnings("ignore::Depr
 
 
 def s3_opener(address: str, retries_max: int) -> Opener:
-    from topics.storage.s3_store import S3Bounds, S3Store
+    from topics.storage.tiers.s3_store import S3Bounds, S3Store
 
     # Patient with a busy machine.
     return lambda: S3Store(address, bounds=S3Bounds(connect_ms=20_000, idle_ms=20_000, retries_max=retries_max))
@@ -416,7 +423,7 @@ def test_a_lake_opens_by_its_address(tmp_path: Path) -> None:
 def test_a_bucket_that_fails_at_any_request_leaves_the_state_before_or_after(
     fault_name: str, retries_max: int, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.storage.test_s3_store import FAULTS, Front, FrontHandler
+    from tests.storage.tiers.test_s3_store import FAULTS, Front, FrontHandler
 
     class Handler(FrontHandler):
         pass

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.small_log import SEGMENT_EVENTS, SmallLog
-from tests.storage.test_stores import BUCKET, new_s3_address, request_plain, running_moto, set_aws_environment
+from tests.storage.tiers.test_folder_store import (
+    BUCKET,
+    new_s3_address,
+    request_plain,
+    running_moto,
+    set_aws_environment,
+)
 from topics.client import Client
 from topics.clock import SystemClock
 from topics.errors import StartRefused
-from topics.spark.errors import BadOption
 from topics.offline_view import view
 from topics.offline_view.viewer import view_directory
+from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.options import ReadOptions
 from topics.spark.read import offline
@@ -28,7 +34,8 @@ from topics.spark.read.offline import TailMissing, take_manifests
 from topics.spark.read.plan import plan_batch
 from topics.spark.schemas import schema_of
 from topics.storage.fs import RealFs
-from topics.storage.stores import SegmentStore, open_store
+from topics.storage.tiers.addresses import open_store
+from topics.storage.tiers.store import SegmentStore
 from topics.testing.clock import ManualClock
 from topics.testing.server_process import ServerProcess
 

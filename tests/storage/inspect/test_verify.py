@@ -18,8 +18,9 @@ from topics.formats import snapshot as snapshot_codec
 from topics.storage.fs import RealFs
 from topics.storage.inspect.dump import dump
 from topics.storage.inspect.verify import Verifier
-from topics.storage.relocation import copy_to_cold
-from topics.storage.stores import FolderStore, ensure_store_id
+from topics.storage.segments.relocation import copy_to_cold
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store_id import ensure_store_id
 from topics.testing.fake_disk import Damage, FakeDisk
 
 WAL = f"{ROOT}/wal/wal-0000000000000001.log"

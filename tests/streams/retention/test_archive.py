@@ -12,10 +12,11 @@ from tests.conftest import FULL
 from tests.streams.retention.kept_topic import DATA, KeptTopic, key_of
 from topics.formats.message_codec import Codec
 from topics.storage.fs import RealFs
-from topics.storage.stores import FolderStore
+from topics.storage.tiers.folder_store import FolderStore
 from topics.streams.retention.archive import ArchivePass, Archiver, open_archive
 from topics.streams.retention.cleaner import Cleaner, RetainedPartition
-from topics.streams.settings import StreamsSettings, from_mapping
+from topics.streams.settings import from_mapping
+from topics.streams.settings import StreamsSettings
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs, Operation
 from topics.testing.monitor_fs import MonitorFs

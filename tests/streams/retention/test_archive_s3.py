@@ -14,13 +14,14 @@ pytest.importorskip("obstore", reason="obstore (the extra `s3`) is not installed
 
 from tests.storage.test_s3_store import Fault, Front, FrontHandler, carry_out_but_fail, hang_up, refuse
 from tests.storage.test_stores import request_plain, running_moto, set_aws_environment
+
 from tests.streams.partitions.partition_world import batch
 from tests.streams.retention.kept_topic import DATA, KeptTopic, key_of
 from tests.streams.retention.test_archive import local_files, name_of, sealed_files
 from topics.errors import StartRefused
 from topics.formats.message_codec import Codec
 from topics.storage.fs import RealFs
-from topics.storage.stores import SegmentStore
+from topics.storage.tiers.store import SegmentStore
 from topics.streams.retention.archive import ArchivePass, Archiver, open_archive
 from topics.streams.retention.restore import RestoreReport, restore
 from topics.streams.settings import from_mapping

@@ -11,7 +11,7 @@ from tests.streams.retention.kept_topic import BATCH_MESSAGES, DATA, KeptTopic, 
 from tests.streams.retention.test_archive import BACKUP, archived_files, local_files, name_of
 from topics.errors import ColdUnavailable, StartRefused
 from topics.formats.message_codec import Codec
-from topics.storage.stores import FolderStore
+from topics.storage.tiers.folder_store import FolderStore
 from topics.streams.retention.archive import Archiver
 from topics.streams.retention.restore import PIECE_BYTES, RestoreReport, restore
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk

@@ -33,11 +33,11 @@ from topics.formats.wal_frame import FrameType
 from topics.limits import TAIL_CACHE_TOTAL_BYTES
 from topics.storage import layout
 from topics.storage.background import Background
-from topics.storage.checkpoint_job import Job, JobResult, ShardRange
-from topics.storage.job_runner import JobRunner
-from topics.storage.relocation import flag_deleted_cold
+from topics.storage.checkpoints.job import Job, JobResult, ShardRange
+from topics.storage.checkpoints.runner import JobRunner
+from topics.storage.segments.relocation import flag_deleted_cold
 from topics.storage.snapshots import write_snapshot
-from topics.storage.wal import shard_index
+from topics.storage.wal.wal import shard_index
 
 logger = logging.getLogger(__name__)
 

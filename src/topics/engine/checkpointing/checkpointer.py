@@ -17,7 +17,7 @@ from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.limits import CHECKPOINT_RETRY_MS
 from topics.storage.background import Background
-from topics.storage.job_runner import JobRunner
+from topics.storage.checkpoints.runner import JobRunner
 from topics.storage.removal import remove_topic_directory
 
 logger = logging.getLogger(__name__)

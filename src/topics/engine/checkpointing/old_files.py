@@ -12,10 +12,10 @@ from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.limits import SNAPSHOTS_KEPT
 from topics.storage import layout
-from topics.storage.cached_store import CachedStore
 from topics.storage.fs import Fs
 from topics.storage.removal import remove_hot_copy, remove_marks, remove_segment, remove_wal_files
 from topics.storage.snapshots import drop_old_snapshots
+from topics.storage.tiers.cached_store import CachedStore
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import SegmentState
 from topics.storage.background import Background
-from topics.storage.relocation import copy_to_cold
 from topics.storage.removal import remove_cold_copy
-from topics.storage.stores import ensure_store_id
+from topics.storage.segments.relocation import copy_to_cold
+from topics.storage.tiers.store_id import ensure_store_id
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from topics.errors import (
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE
-from topics.storage.replacement import Replaced, replace_segment
+from topics.storage.segments.replacement import Replaced, replace_segment
 
 
 class Offer(NamedTuple):

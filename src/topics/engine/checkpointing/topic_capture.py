@@ -7,7 +7,7 @@ from topics.engine.topic.tail import runs_of
 from topics.engine.topic.topic import Topic
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import SegmentState, TopicState
-from topics.storage.checkpoint_job import FlagWork, TopicWork
+from topics.storage.checkpoints.job import FlagWork, TopicWork
 
 
 class CapturedTopic:

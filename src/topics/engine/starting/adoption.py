@@ -17,8 +17,8 @@ from topics.formats.record_layout import FLAG_TAG
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
-from topics.storage.replacement import settle_index, version_in_place
-from topics.storage.segments import rebuild_index, walk_entries
+from topics.storage.segments.frame_walk import rebuild_index, walk_entries
+from topics.storage.segments.replacement import settle_index, version_in_place
 
 Tell = Callable[[str], None]
 """Gets a warning or a note for the report of the start."""

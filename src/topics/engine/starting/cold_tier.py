@@ -3,8 +3,9 @@
 from topics.engine.engine import Engine
 from topics.engine.starting.report import RecoveryReport
 from topics.errors import ColdUnavailable, StorageFull
-from topics.storage.cached_store import CachedStore
-from topics.storage.stores import MissingStore, ensure_store_id, read_store_id
+from topics.storage.tiers.cached_store import CachedStore
+from topics.storage.tiers.store import MissingStore
+from topics.storage.tiers.store_id import ensure_store_id, read_store_id
 
 
 def claim_cold_tier(engine: Engine, report: RecoveryReport) -> None:

@@ -23,7 +23,8 @@ from topics.formats import control
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameType
 from topics.storage import layout
-from topics.storage.wal_recovery import ShardEnd, ShardReader, WalFile, finish_rewrites
+from topics.storage.wal.reader import ShardEnd, ShardReader, WalFile
+from topics.storage.wal.settling import finish_rewrites
 
 Progress = Callable[[float], None]
 """Told how much of the log is read, from 0 to 1."""

@@ -8,7 +8,7 @@ from topics.engine.checkpointing.relocator import Relocator
 from topics.engine.checkpointing.replacement import Replacer
 from topics.engine.engine import Engine
 from topics.engine.starting.report import RecoveryReport
-from topics.storage.job_runner import JobRunner
+from topics.storage.checkpoints.runner import JobRunner
 
 
 @dataclass(slots=True)

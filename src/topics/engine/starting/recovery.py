@@ -40,13 +40,14 @@ from topics.engine.starting.snapshot_loading import LoadedTopics, load_topics
 from topics.engine.topic.replayed import WalFiles
 from topics.errors import StartRefused
 from topics.formats.snapshot import WalPosition
-from topics.storage.cached_store import CachedStore
+from topics.storage.checkpoints.runner import JobRunner, WorkerRunner
 from topics.storage.directory import open_directory
 from topics.storage.fs import Fs
-from topics.storage.job_runner import JobRunner, WorkerRunner
-from topics.storage.segments import SegmentCache
+from topics.storage.segments.cache import SegmentCache
 from topics.storage.snapshots import load_snapshots
-from topics.storage.stores import SegmentStore, open_store
+from topics.storage.tiers.addresses import open_store
+from topics.storage.tiers.cached_store import CachedStore
+from topics.storage.tiers.store import SegmentStore
 
 
 def open_engine(

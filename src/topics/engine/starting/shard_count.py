@@ -2,7 +2,7 @@
 
 from topics.storage import layout
 from topics.storage.fs import Fs
-from topics.storage.wal_recovery import list_wal_files
+from topics.storage.wal.reader import list_wal_files
 
 
 def found_shard_count(fs: Fs, root: str) -> int:

@@ -13,10 +13,10 @@ from topics.engine.starting.shard_ends import open_new_shards
 from topics.formats.snapshot import Snapshot, WalPosition
 from topics.storage import layout
 from topics.storage.background import InlineBackground
+from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import NO_SPACE, Fs
-from topics.storage.job_runner import InlineRunner
 from topics.storage.snapshots import drop_old_snapshots
-from topics.storage.wal_recovery import list_wal_files
+from topics.storage.wal.reader import list_wal_files
 
 
 def change_shard_count(engine: Engine, report: RecoveryReport, base: CheckpointBase) -> CheckpointBase:

@@ -10,8 +10,10 @@ from topics.errors import StartRefused
 from topics.formats.snapshot import WalPosition
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE, Fs, write_all, write_atomic
-from topics.storage.wal import Wal, WalShard, create_shard_files, shard_index
-from topics.storage.wal_recovery import ShardEnd, list_wal_files, settle, sync_log
+from topics.storage.wal.reader import ShardEnd, list_wal_files
+from topics.storage.wal.settling import settle, sync_log
+from topics.storage.wal.shard import WalShard, create_shard_files
+from topics.storage.wal.wal import Wal, shard_index
 
 
 class ShardRepair:

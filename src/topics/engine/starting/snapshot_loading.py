@@ -22,7 +22,7 @@ from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosit
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE
 from topics.storage.snapshots import LoadedSnapshots
-from topics.storage.wal_recovery import list_wal_files
+from topics.storage.wal.reader import list_wal_files
 
 
 class MissingSegment(NamedTuple):

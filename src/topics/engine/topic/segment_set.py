@@ -13,7 +13,8 @@ from typing import NamedTuple
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
-from topics.storage.segments import SegmentCache, SegmentColumns, build_tags
+from topics.storage.segments.cache import SegmentCache
+from topics.storage.segments.reader import SegmentColumns, build_tags
 
 
 class Chunk(NamedTuple):

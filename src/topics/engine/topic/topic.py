@@ -35,7 +35,7 @@ from topics.engine.topic.write_state import WriteState
 from topics.errors import FormatError
 from topics.formats.record_layout import RecordForm
 from topics.formats.snapshot import GroupState, TopicState, WriterState
-from topics.storage.wal import WalShard
+from topics.storage.wal.shard import WalShard
 
 Waiter = Callable[[], None]
 """Told that there is something new. It may call the engine."""

@@ -22,7 +22,7 @@ from topics.server.auth import ADMIN, Key
 from topics.server.http.exchange import Parkable
 from topics.server.limits import ROOM_RETRY_MS
 from topics.server.pressure import RETRY_AFTER_MS
-from topics.server.settings import ServerSettings
+from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 

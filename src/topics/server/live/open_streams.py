@@ -7,7 +7,7 @@ from collections.abc import Callable
 from topics.errors import Throttled
 from topics.server.auth import FULL_ACCESS, Key
 from topics.server.metrics import Counters
-from topics.server.settings import ServerSettings
+from topics.server.settings_schema import ServerSettings
 
 
 class OpenStreams:

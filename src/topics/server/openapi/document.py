@@ -35,7 +35,7 @@ from topics.server.auth import scope_names
 from topics.server.http.routes import Access, Body, Endpoint, RouteTable
 from topics.server.openapi.members import add_limits, meaning
 from topics.server.openapi.operations import OPERATIONS, TAGS, Operation, Parameter, Reply
-from topics.server.settings import ServerSettings
+from topics.server.settings_schema import ServerSettings
 from topics.version import package_version
 
 OPENAPI_VERSION: Final = "3.1.1"

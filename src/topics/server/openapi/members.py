@@ -9,7 +9,7 @@ from typing import Any, Final
 from topics.engine.writing.staging import WRITER_NAME_PATTERN
 from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, META_MEMBERS_MAX, READ_BYTES_MAX
 from topics.server.limits import LONG_POLL_MS_MAX
-from topics.server.settings import ServerSettings
+from topics.server.settings_schema import ServerSettings
 
 MEANINGS: Final[dict[str, str]] = {
     # Topics.

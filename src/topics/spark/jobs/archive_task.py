@@ -27,7 +27,7 @@ from topics.spark.loss import Gap
 from topics.spark.manifest import SeqRange
 from topics.spark.options import ReadOptions
 from topics.spark.read.locate import read_partition
-from topics.storage.shared_stores import SharedStore
+from topics.storage.tiers.store import SharedStore
 
 
 def archive_item(item: ArchiveItem, *, address: str, options: ReadOptions) -> LakeChange:

@@ -21,7 +21,8 @@ from topics.spark.jobs.spread import spread
 from topics.spark.manifest import Manifest, decode_manifest
 from topics.spark.session import find_java, require_java, require_packages
 from topics.storage.fs import RealFs
-from topics.storage.stores import open_store, read_store_id
+from topics.storage.tiers.addresses import open_store
+from topics.storage.tiers.store_id import read_store_id
 from topics.version import package_version
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from topics.clock import SystemClock
 from topics.errors import FutureVersion, TopicsError
 from topics.spark.errors import Conflict
 from topics.storage.fs import RealFs
-from topics.storage.shared_stores import open_shared_store
+from topics.storage.tiers.addresses import open_shared_store
 
 VERSION: Final = 1
 # Below the folder that a job is started in.

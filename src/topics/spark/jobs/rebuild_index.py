@@ -43,7 +43,8 @@ from topics.spark.read.file_manifest import DamagedFiles
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic
 from topics.storage.snapshots import load_snapshots
-from topics.storage.stores import SegmentStore, open_store, path_of_address
+from topics.storage.tiers.addresses import open_store, path_of_address
+from topics.storage.tiers.store import SegmentStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,9 +24,10 @@ from topics.spark.jobs.restore_source import Piece, RestoreChunk
 from topics.storage import layout
 from topics.storage.fs import Fs, Lock, RealFs, read_file, write_atomic
 from topics.storage.removal import remove_tree
-from topics.storage.segment_writer import SegmentAppender, SegmentLimits, seal_segment
+from topics.storage.segments.writer import SegmentAppender, SegmentLimits, seal_segment
 from topics.storage.snapshots import write_snapshot
-from topics.storage.stores import FolderStore, ensure_store_id, read_store_id
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store_id import ensure_store_id, read_store_id
 
 TOPIC_ID: Final = 1
 _NOTES: Final = "restored"

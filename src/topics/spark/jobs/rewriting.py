@@ -29,7 +29,8 @@ from topics.spark.read.segment_files import tier_and_name
 from topics.spark.read.source import take_manifests
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic
-from topics.storage.stores import open_store, path_of_address, read_store_id
+from topics.storage.tiers.addresses import open_store, path_of_address
+from topics.storage.tiers.store_id import read_store_id
 
 Status = Literal["done", "same", "changed", "busy", "damaged"]
 

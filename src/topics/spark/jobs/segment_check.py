@@ -26,7 +26,7 @@ from topics.limits import MIB
 from topics.storage.fs import Fs, RealFs
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.segment_survey import SegmentSurvey, SegmentTask, cold_files, counting_floor, hot_files
-from topics.storage.stores import open_store, path_of_address
+from topics.storage.tiers.addresses import open_store, path_of_address
 
 # A piece that stays in the cache of a core while its frames are hashed.
 _PIECE_BYTES: Final = 2 * MIB

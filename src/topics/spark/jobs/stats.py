@@ -23,7 +23,7 @@ from topics.spark.options import ReadOptions
 from topics.spark.read.plan import Partition, plan_batch
 from topics.spark.read.source import take_manifests
 from topics.storage.fs import RealFs
-from topics.storage.shared_stores import open_shared_store
+from topics.storage.tiers.addresses import open_shared_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

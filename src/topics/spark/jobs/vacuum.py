@@ -15,7 +15,7 @@ from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, r
 from topics.spark.jobs.job_options import VacuumOptions
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import DATA, GAPS
-from topics.storage.shared_stores import Entry
+from topics.storage.tiers.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

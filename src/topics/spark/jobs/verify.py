@@ -35,8 +35,8 @@ from topics.storage.fs import RealFs
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.segment_survey import SegmentTask
 from topics.storage.inspect.verify import Verifier
-from topics.storage.shared_stores import open_shared_store
-from topics.storage.stores import open_store, path_of_address, read_store_id
+from topics.storage.tiers.addresses import open_shared_store, open_store, path_of_address
+from topics.storage.tiers.store_id import read_store_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

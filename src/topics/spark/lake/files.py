@@ -22,8 +22,8 @@ from topics.spark.lake.state import GapFile, LakeFile, data_name, gap_name
 from topics.spark.loss import Gap
 from topics.spark.manifest import SeqRange
 from topics.storage.fs import RealFs
-from topics.storage.shared_stores import SharedStore, open_shared_store
-from topics.storage.stores import path_of_address
+from topics.storage.tiers.addresses import open_shared_store, path_of_address
+from topics.storage.tiers.store import SharedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

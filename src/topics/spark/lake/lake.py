@@ -25,7 +25,8 @@ from topics.errors import FutureVersion
 from topics.spark.errors import Conflict
 from topics.spark.lake.state import DATA, LakeChange, LakeDamaged, LakeManifest, LakeState
 from topics.storage.fs import Fs, RealFs
-from topics.storage.shared_stores import SharedStore, open_shared_store
+from topics.storage.tiers.addresses import open_shared_store
+from topics.storage.tiers.store import SharedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,8 @@ from topics.formats.snapshot import SegmentState, TopicState
 from topics.spark.manifest import Manifest, Segment
 from topics.spark.read.tables import TopicFacts
 from topics.storage import layout
-from topics.storage.stores import SegmentStore, file_address
+from topics.storage.tiers.addresses import file_address
+from topics.storage.tiers.store import SegmentStore
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from topics.errors import Damaged, FormatError, TopicsError
 from topics.formats import snapshot as snapshot_codec
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, decode_topic
 from topics.limits import MIB
-from topics.spark.errors import BadOption
 from topics.offline_view.view import TopicView, ViewRequest, take_view
+from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, Segment
 from topics.spark.options import ReadOptions
 from topics.spark.read.file_manifest import (
@@ -48,10 +48,12 @@ from topics.spark.read.file_manifest import (
 from topics.spark.read.tables import TopicFacts
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file
-from topics.storage.log_beyond import LogBeyond, log_beyond
 from topics.storage.removal import remove_tree
 from topics.storage.snapshots import load_snapshots
-from topics.storage.stores import SegmentStore, open_store, path_of_address, read_store_id
+from topics.storage.tiers.addresses import open_store, path_of_address
+from topics.storage.tiers.store import SegmentStore
+from topics.storage.tiers.store_id import read_store_id
+from topics.storage.wal.log_beyond import LogBeyond, log_beyond
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,9 @@ from topics.formats.frame_table import ENTRIES, FrameTable, from_frames, from_in
 from topics.spark.manifest import Segment
 from topics.storage.fs import Fs, RealFs
 from topics.storage.layout import STORE
-from topics.storage.stores import SegmentStore, open_store, path_of_address, read_store_id
+from topics.storage.tiers.addresses import open_store, path_of_address
+from topics.storage.tiers.store import SegmentStore
+from topics.storage.tiers.store_id import read_store_id
 
 _PARTS_OF_A_NAME: Final = 3  # topics/0000000A/seg-0000000000000001.data
 

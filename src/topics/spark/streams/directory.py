@@ -18,7 +18,7 @@ from topics.formats.stream_catalog import Catalog, catalog_of
 from topics.formats.stream_layout import Flavour, StreamKeys
 from topics.spark.errors import BadOption
 from topics.storage.fs import Fs, read_file
-from topics.storage.stores import path_of_address
+from topics.storage.tiers.addresses import path_of_address
 from topics.stream_errors import StreamsError
 
 # As the engine reads them: its settings `system.…`.

@@ -33,11 +33,15 @@ from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.segment_survey import counting_floor
 from topics.storage.inspect.verify import Progress, Verifier
 from topics.storage.inspect.wal_survey import Cut, ShardSurvey, TopicTrace
-from topics.storage.segments import FileSource, SegmentReader, build_tags, rebuild_index
+from topics.storage.segments.frame_walk import rebuild_index
+from topics.storage.segments.reader import SegmentReader, build_tags
+from topics.storage.segments.sources import FileSource
 from topics.storage.snapshots import write_snapshot
-from topics.storage.stores import FolderStore, SegmentStore, ensure_store_id, read_store_id
-from topics.storage.wal import shard_index
-from topics.storage.wal_recovery import finish_rewrites
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store import SegmentStore
+from topics.storage.tiers.store_id import ensure_store_id, read_store_id
+from topics.storage.wal.settling import finish_rewrites
+from topics.storage.wal.wal import shard_index
 
 # A disk that really syncs needs longer: the fastest ones with a protected cache take about this.
 FSYNC_PLAUSIBLE_MICROS: Final = 10

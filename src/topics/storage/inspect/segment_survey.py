@@ -21,7 +21,7 @@ from topics.storage import layout
 from topics.storage.fs import Fs
 from topics.storage.inspect.findings import Finding, Severity
 from topics.storage.inspect.scan import BadBytes, Read, SegmentItem, scan_segment
-from topics.storage.stores import SegmentStore
+from topics.storage.tiers.store import SegmentStore
 
 # Findings of one kind named one by one in a file; further ones are only counted.
 NAMED_MAX: Final = 20

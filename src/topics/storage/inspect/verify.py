@@ -21,9 +21,11 @@ from topics.storage.fs import Fs, read_file
 from topics.storage.inspect.findings import Finding, Severity, Totals
 from topics.storage.inspect.segment_survey import SegmentSurvey, SegmentTask, cold_files, hot_files
 from topics.storage.inspect.wal_survey import ShardSurvey, TopicTrace
-from topics.storage.replacement import read_mark, version_in_place
-from topics.storage.stores import FolderStore, SegmentStore, read_store_id
-from topics.storage.wal_recovery import list_wal_files
+from topics.storage.segments.replacement import read_mark, version_in_place
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store import SegmentStore
+from topics.storage.tiers.store_id import read_store_id
+from topics.storage.wal.reader import list_wal_files
 
 Progress = Callable[[int, int], None]
 

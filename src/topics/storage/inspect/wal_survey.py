@@ -20,7 +20,7 @@ from topics.storage import layout
 from topics.storage.fs import File, Fs, read_file
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.scan import BadBytes, Read, WalItem, scan_wal
-from topics.storage.wal_recovery import WalFile, list_wal_files
+from topics.storage.wal.reader import WalFile, list_wal_files
 
 # Bad places named one by one in a file; further ones are only counted.
 SPANS_MAX: Final = 20

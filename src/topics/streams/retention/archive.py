@@ -21,7 +21,8 @@ from topics.errors import ColdUnavailable, StartRefused, StorageFull
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
 from topics.formats.stream_layout import CODEC, INDEX, LOG, segment_path
 from topics.storage.fs import Buffer, Fs, read_file
-from topics.storage.stores import FolderStore, SegmentStore
+from topics.storage.tiers.folder_store import FolderStore
+from topics.storage.tiers.store import SegmentStore
 from topics.streams.retention.cleaner import RetainedPartition, Segment
 from topics.streams.settings import StreamsSettings
 
@@ -47,7 +48,7 @@ def open_archive(fs: Fs, root: str, settings: StreamsSettings) -> SegmentStore:
 def _open_bucket(settings: StreamsSettings) -> SegmentStore:
     """The setting `tmp_upload_dir` is not needed: a sealed segment does not change while it is sent."""
     try:
-        from topics.storage.s3_store import S3Access, S3Bounds, S3Store
+        from topics.storage.tiers.s3_store import S3Access, S3Bounds, S3Store
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "obstore":
             raise

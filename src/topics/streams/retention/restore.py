@@ -16,7 +16,7 @@ from topics.formats.message_index import ENTRY_BYTES, decode_entries
 from topics.formats.stream_layout import CODEC, INDEX, LOG, TEMPORARY, segment_path
 from topics.limits import MIB
 from topics.storage.fs import Fs, write_all
-from topics.storage.stores import SegmentStore
+from topics.storage.tiers.store import SegmentStore
 
 PIECE_BYTES: Final = 8 * MIB
 STREAMS_PREFIX: Final = "streams/"

@@ -1,0 +1,1 @@
+"""The file work of a checkpoint, and the process that it runs in."""

@@ -1,0 +1,136 @@
+"""Who runs a checkpoint job: a worker process of its own, or the caller."""
+
+import logging
+import os
+import subprocess
+import sys
+from struct import Struct
+from typing import IO, Final, Protocol
+
+import msgspec
+
+from topics.storage.checkpoints.job import Job, JobResult, run_job
+from topics.storage.fs import Fs, Lock
+
+logger = logging.getLogger(__name__)
+
+LENGTH: Final = Struct("<Q")
+WORKER_MODULE: Final = "topics.storage.checkpoints.worker"
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_reply: Final = msgspec.msgpack.Decoder(JobResult).decode
+
+
+class JobFailed(Exception):
+    """The worker said no, or died. The next checkpoint begins again from the last noted positions."""
+
+
+class JobRefusal(msgspec.Struct, array_like=True):
+    """Why the worker could not do a job. `errno` is 0 unless the system said no."""
+
+    message: str
+    errno: int = 0
+    path: str = ""
+
+
+class JobRunner(Protocol):
+    def run(self, job: Job) -> JobResult:
+        """Blocks until the job is done. Raises `OSError`, `FormatError` or `JobFailed`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+_decode_refusal: Final = msgspec.msgpack.Decoder(JobRefusal).decode
+
+
+class InlineRunner:
+    """On the caller, through the given file system."""
+
+    def __init__(self, fs: Fs) -> None:
+        self._fs = fs
+
+    def run(self, job: Job) -> JobResult:
+        return run_job(self._fs, job)
+
+    def close(self) -> None:
+        pass
+
+
+class WorkerRunner:
+    """In a worker process: its own interpreter, its own core. Started at the first job.
+
+    The worker inherits the directory's lock, so that no other server can open the directory while it still
+    writes, and ends with its parent: at the end of its input, and by a signal where the system offers that.
+    """
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, job: Job) -> JobResult:
+        process = self._process
+        if process is not None and process.poll() is not None:
+            _bury(process)
+            process = None
+        if process is None:
+            process = self._process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            send(process.stdin, _encode(job))
+            reply = receive(process.stdout)
+        except (BrokenPipeError, EOFError) as error:
+            self._process = None
+            raise JobFailed(f"the checkpoint worker died with status {_bury(process)}") from error
+        if reply[:1] == b"!":
+            refusal = _decode_refusal(reply[1:])
+            if refusal.errno:
+                raise OSError(refusal.errno, refusal.message, refusal.path)
+            raise JobFailed(refusal.message)
+        return _decode_reply(reply[1:])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        descriptor = self._lock.fileno()
+        return subprocess.Popen(
+            [sys.executable, "-m", WORKER_MODULE, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=() if descriptor < 0 else (descriptor,),
+            # Ctrl-C is for the parent: it ends the worker when it has had its last checkpoint.
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """Lets go of a worker that is gone; the status it ended with. What was on its way to it goes nowhere."""
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        try:
+            pipe.close()
+        except BrokenPipeError:
+            pass
+    return process.wait()
+
+
+def send(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(LENGTH.pack(len(message)))
+    pipe.write(message)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> bytes:
+    """One message. Raises `EOFError` when the other side is gone."""
+    head = pipe.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        raise EOFError
+    (length,) = LENGTH.unpack(head)
+    message = pipe.read(length)
+    if len(message) < length:
+        raise EOFError
+    return message

@@ -1,0 +1,51 @@
+"""The checkpoint worker: `python -m topics.storage.checkpoints.worker`, jobs in on stdin, results on stdout."""
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+import msgspec
+
+from topics.errors import TopicsError
+from topics.storage.checkpoints.job import Job, run_job
+from topics.storage.checkpoints.runner import JobRefusal, receive, send
+from topics.storage.fs import RealFs
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _die_with_parent() -> None:
+    """Where the system offers it. The end of stdin does the same, a little later."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if len(sys.argv) > 1 and os.getppid() != int(sys.argv[1]):
+        # It was gone before we could ask for that. A job it left behind is nobody's any more.
+        sys.exit(1)
+
+
+def main() -> None:
+    _die_with_parent()
+    fs = RealFs()
+    decode = msgspec.msgpack.Decoder(Job).decode
+    encode = msgspec.msgpack.Encoder().encode
+    while True:
+        try:
+            message = receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            reply = b"=" + encode(run_job(fs, decode(message)))
+        except OSError as error:
+            reply = b"!" + encode(JobRefusal(error.strerror or str(error), error.errno or 0, error.filename or ""))
+        except TopicsError as error:
+            reply = b"!" + encode(JobRefusal(str(error)))
+        try:
+            send(sys.stdout.buffer, reply)
+        except BrokenPipeError:
+            return
+
+
+if __name__ == "__main__":
+    main()

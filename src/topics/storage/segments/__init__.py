@@ -1,0 +1,1 @@
+"""Segment files: writing, reading, replacing and moving them."""

@@ -1,0 +1,249 @@
+"""Reading one segment.
+
+A segment is addressed by its `.idx` (entry arithmetic), but the index is only derived: every frame that is
+handed out was checked against its own checksum and its own seq. When an entry leads nowhere the frames are
+walked from the front instead. A frame that is bad itself is reported for its seq alone; its neighbours stay
+readable.
+"""
+
+from __future__ import annotations
+
+from array import array
+from struct import error as struct_error
+
+from xxhash import xxh3_64_intdigest
+
+from topics.errors import BadFrame, FormatError
+from topics.formats import envelope, segment, segment_index, tag_sidecar
+from topics.formats.record_layout import (
+    CHECKSUM,
+    DELETED,
+    DELETED_BYTE,
+    FRAME_LEN_BYTES,
+    LENGTHS,
+    SEGMENT_BODY,
+    SEGMENT_FRAME_LEAD,
+    SEGMENT_TRAILER_BYTES,
+    raw_tag,
+)
+from topics.formats.segment_index import ENTRY, ENTRY_BYTES
+from topics.formats.snapshot import SegmentState
+from topics.storage.fs import Buffer
+from topics.storage.segments.frame_walk import FRAME_LENGTHS_AT, walk_entries
+from topics.storage.segments.sources import ByteSource
+
+Slot = bytes | FormatError | None
+"""The segment body of a live record; None for a hole or a deleted record; the error of a bad frame."""
+
+
+class SegmentColumns:
+    """Accounted sizes, times and liveness of every slot of one segment."""
+
+    __slots__ = ("live", "sizes", "ts")
+
+    def __init__(self, sizes: array[int], ts: array[int], live: bytearray) -> None:
+        self.sizes = sizes
+        self.ts = ts
+        self.live = live
+
+
+class SegmentReader:
+    def __init__(self, source: ByteSource, state: SegmentState, *, is_checked: bool = False) -> None:
+        self._source = source
+        self.state = state
+        self._walked: list[tuple[int, int, int, int]] | None = None
+        self._is_checked = is_checked
+        self._index_is_bad = False
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _entries(self, first_seq: int, count: int) -> list[tuple[int, int, int, int]]:
+        place = first_seq - self.state.first_seq
+        if not self._is_checked:
+            self._check_index()
+        if self._index_is_bad:
+            return self._walk()[place : place + count]
+        return list(ENTRY.iter_unpack(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)))
+
+    def _check_index(self) -> None:
+        """Once, as a whole: an entry that calls a record a hole would hide it, and mislead its delete byte."""
+        state = self.state
+        raw = self._source.index(0, state.entry_count * ENTRY_BYTES)
+        try:
+            segment_index.check(raw, entry_count=state.entry_count, data_bytes=state.data_bytes)
+        except BadFrame:
+            self._index_is_bad = True
+        self._is_checked = True
+
+    def _walk(self) -> list[tuple[int, int, int, int]]:
+        """Entries found by walking frame lengths: what the index should have said."""
+        if self._walked is None:
+            data = self._source.data(0, self.state.data_bytes)
+            self._walked = walk_entries(data, self.state.first_seq, self.state.entry_count)
+        return self._walked
+
+    def at_hand(self, first_seq: int, last_seq: int, bytes_max: int) -> tuple[int, int] | None:
+        """(slots, bytes) of what `read` would read, when it would not wait for them; else None."""
+        source, state = self._source, self.state
+        if self._is_checked and not self._index_is_bad:
+            place = first_seq - state.first_seq
+            has_index = source.has_index(place * ENTRY_BYTES, (last_seq - first_seq + 1) * ENTRY_BYTES)
+        else:
+            has_index = source.has_index(0, state.entry_count * ENTRY_BYTES)
+        if not has_index:
+            return None
+        if not self._is_checked:
+            self._check_index()
+        if self._index_is_bad and self._walked is None and not source.has_data(0, state.data_bytes):
+            return None
+        slots, base, end = self.extent(first_seq, last_seq, bytes_max)
+        return (slots, end - base) if source.has_data(base, end - base) else None
+
+    def extent(self, first_seq: int, last_seq: int, bytes_max: int) -> tuple[int, int, int]:
+        """(slots, start, end) of what `read` reads; from two entries alone where those tell."""
+        (first,) = self._entries(first_seq, 1)
+        (last,) = self._entries(last_seq, 1)
+        base, end = first[0], last[0] + last[1]
+        if first[1] and last[1] and base < end <= min(base + bytes_max, self.state.data_bytes):
+            return last_seq - first_seq + 1, base, end
+        entries, base, end = self._piece(first_seq, last_seq, bytes_max)
+        return len(entries), base, end
+
+    def _piece(
+        self, first_seq: int, last_seq: int, bytes_max: int | None
+    ) -> tuple[list[tuple[int, int, int, int]], int, int]:
+        """Entries from `first_seq` on whose frames are within `bytes_max`, one in any case; where those stand."""
+        assert self.state.first_seq <= first_seq <= last_seq <= self.state.last_seq
+        entries = self._entries(first_seq, last_seq - first_seq + 1)
+        base, end = _span(entries, self.state.data_bytes)
+        if bytes_max is not None and end - base > bytes_max:
+            total = 0
+            for count, (_, length, _, _) in enumerate(entries):
+                total += length
+                if total > bytes_max and count:
+                    entries = entries[:count]
+                    base, end = _span(entries, self.state.data_bytes)
+                    break
+        return entries, base, end
+
+    def read(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> list[Slot]:
+        """Slots of an inclusive seq range inside the segment, each frame verified; the first ones of it when all
+        of them have more than `bytes_max`."""
+        entries, base, end = self._piece(first_seq, last_seq, bytes_max)
+        data = self._source.data(base, end - base)
+        slots: list[Slot] = []
+        keep = slots.append
+        lead, stored, digest = SEGMENT_FRAME_LEAD.unpack_from, CHECKSUM.unpack_from, xxh3_64_intdigest
+        seq = first_seq
+        for offset, length, _, _ in entries:
+            if length == 0:
+                keep(None)
+            else:
+                at = offset - base
+                checksum_at = at + length - SEGMENT_TRAILER_BYTES
+                try:
+                    frame_len, _, frame_seq = lead(data, at)
+                    body = bytes(data[at + FRAME_LEN_BYTES : checksum_at])
+                    good = (
+                        frame_len == length - FRAME_LEN_BYTES
+                        and frame_seq == seq
+                        and digest(body) == stored(data, checksum_at)[0]
+                    )
+                except struct_error:
+                    good = False
+                if not good:
+                    keep(self._read_walked(seq))
+                elif data[at + length - 1] == DELETED:
+                    keep(None)
+                else:
+                    keep(body)
+            seq += 1
+        return slots
+
+    def _read_walked(self, seq: int) -> Slot:
+        """The entry led to no good frame: trust the frames instead, or name what is wrong with this one."""
+        state = self.state
+        offset, length, _, _ = self._walk()[seq - state.first_seq]
+        if length == 0:
+            return BadFrame(f"no frame for seq {seq} is found in the segment", offset)
+        data = bytes(self._source.data(offset, min(length, state.data_bytes - offset)))
+        try:
+            frame = segment.check(data, 0, len(data))
+        except FormatError as error:
+            error.offset += offset
+            return error
+        if frame.seq != seq:
+            return BadFrame(f"the frame holds seq {frame.seq}, not {seq}", offset)
+        return None if frame.deleted else data[FRAME_LEN_BYTES:-SEGMENT_TRAILER_BYTES]
+
+    def columns(self) -> SegmentColumns:
+        state = self.state
+        entries = self._entries(state.first_seq, state.entry_count)
+        data = self._source.data(0, state.data_bytes)
+        sizes, ts, live = array("I"), array("Q"), bytearray()
+        newest_ts = 0
+        for offset, length, when, _ in entries:
+            # Times do not fall, so a wrong one may keep records too long, but never takes them too early.
+            newest_ts = min(max(newest_ts, when), state.last_ts)
+            ts.append(newest_ts)
+            size = _accounted(data, offset, length)
+            sizes.append(size or 0)
+            # A frame that makes no sense is not a dead one, whatever its end: a read must come to it, and name it.
+            live.append(length > 0 and (size is None or data[offset + length - 1 : offset + length] != DELETED_BYTE))
+        return SegmentColumns(sizes, ts, live)
+
+    def single(self, seq: int) -> tuple[int, bool] | None:
+        """(accounted size, live) of one slot; None for a hole or a frame that makes no sense."""
+        offset, length, _, _ = self._entries(seq, 1)[0]
+        data = self._source.data(offset, length)
+        size = _accounted(data, 0, length)
+        return None if size is None else (size, data[length - 1] != DELETED)
+
+    def positions(self, seqs: list[int]) -> list[tuple[int, int]]:
+        """(offset, length) of each of the seqs; length 0 where there is no frame, or none that is whole."""
+        first_seq = self.state.first_seq
+        entries = self._entries(first_seq, self.state.entry_count)
+        return [self._position(seq, *entries[seq - first_seq][:2]) for seq in seqs]
+
+    def _position(self, seq: int, offset: int, length: int) -> tuple[int, int]:
+        lead = self._source.data(offset, SEGMENT_FRAME_LEAD.size)
+        if length == 0 or len(lead) < SEGMENT_FRAME_LEAD.size:
+            return offset, 0
+        frame_len, _, frame_seq = SEGMENT_FRAME_LEAD.unpack(lead)
+        return (offset, length) if frame_len == length - FRAME_LEN_BYTES and frame_seq == seq else (offset, 0)
+
+
+def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[int, int]:
+    """The byte range that holds these frames, kept inside the file whatever the entries claim."""
+    framed = [(offset, offset + length) for offset, length, _, _ in entries if length]
+    if not framed:
+        return 0, 0
+    base = min(framed)[0]
+    end = max(end for _, end in framed)
+    return min(base, data_bytes), min(end, data_bytes)
+
+
+def _accounted(data: Buffer, offset: int, length: int) -> int | None:
+    """Accounted bytes of the frame there; None for a hole or a frame that makes no sense."""
+    if length == 0:
+        return None
+    try:
+        node_len, tag_len, data_len = LENGTHS.unpack_from(data, offset + FRAME_LENGTHS_AT)
+        if segment.OVERHEAD_BYTES + node_len + tag_len + data_len != length:
+            return None
+        start = offset + segment.HEADER_BYTES + node_len + tag_len
+        return envelope.accounted_bytes(bytes(data[start : start + data_len]))
+    except (struct_error, FormatError):
+        return None
+
+
+def build_tags(reader: SegmentReader) -> bytes:
+    """Sidecar bytes of a segment, from its frames. Deleted and bad ones are left out."""
+    state = reader.state
+    tags: dict[bytes, list[int]] = {}
+    if state.entry_count:
+        for seq, slot in enumerate(reader.read(state.first_seq, state.last_seq), state.first_seq):
+            if isinstance(slot, bytes) and (tag := raw_tag(slot, SEGMENT_BODY)) is not None:
+                tags.setdefault(tag, []).append(seq)
+    return tag_sidecar.encode(state.first_seq, tags)

@@ -1,0 +1,47 @@
+"""Moving sealed segments to the cold tier: copy, verify, record, and only then remove the hot copy.
+
+The record is the snapshot: a segment is cold once a snapshot says so. Until a second snapshot says so too the
+hot files stay, because a start may fall back to the one before; with both copies present the hot one is used.
+"""
+
+from topics.errors import ColdUnavailable, FormatError
+from topics.formats import segment as codec
+from topics.formats.record_layout import DELETED
+from topics.formats.segment_index import ENTRY, ENTRY_BYTES
+from topics.formats.snapshot import SegmentState
+from topics.storage import layout
+from topics.storage.fs import Fs, read_file
+from topics.storage.tiers.store import SegmentStore
+
+
+def copy_to_cold(fs: Fs, root: str, cold: SegmentStore, topic_id: int, segment: SegmentState) -> None:
+    """Copies the files of a sealed segment, verified frame by frame; `.data` goes last, it is what counts."""
+    stem = f"{layout.topic_directory(root, topic_id)}/{layout.segment_stem(segment.first_seq)}"
+    data = read_file(fs, f"{stem}.data")
+    try:
+        for _ in codec.walk(data, 0, segment.data_bytes):
+            pass
+    except FormatError as error:
+        raise FormatError(f"{stem}.data is damaged at offset {error.offset}; it is not moved", error.offset) from error
+    for kind in ("idx", "tags"):
+        if fs.exists(f"{stem}.{kind}"):
+            cold.put(layout.segment_object(topic_id, segment.first_seq, kind), read_file(fs, f"{stem}.{kind}"))
+    name = layout.segment_object(topic_id, segment.first_seq, "data")
+    cold.put(name, data)
+    if cold.read_range(name, 0, len(data) + 1) != data:
+        raise ColdUnavailable(f"{cold.address} does not give back what it was given for {name}; the hot copy stays")
+
+
+def flag_deleted_cold(cold: SegmentStore, topic_id: int, segment: SegmentState, seqs: list[int]) -> None:
+    """Objects cannot be changed in place: `.data` is put again with its delete bytes set."""
+    data_name = layout.segment_object(topic_id, segment.first_seq, "data")
+    index_name = layout.segment_object(topic_id, segment.first_seq, "idx")
+    data = bytearray(cold.read_range(data_name, 0, segment.data_bytes))
+    index = cold.read_range(index_name, 0, segment.entry_count * ENTRY_BYTES)
+    if len(data) != segment.data_bytes or len(index) != segment.entry_count * ENTRY_BYTES:
+        raise ColdUnavailable(f"{cold.address} gives back only a part of {data_name}")
+    for seq in seqs:
+        offset, length, _, _ = ENTRY.unpack_from(index, (seq - segment.first_seq) * ENTRY_BYTES)
+        if length:
+            data[offset + length - 1] = DELETED
+    cold.put(data_name, data)

@@ -1,0 +1,195 @@
+"""The worker process: it works, it dies without taking anybody along, and it ends with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from tests.storage.segments.segment_bench import NOW_MS
+from tests.storage.wal.wal_bench import frame
+from topics.formats.snapshot import WalPosition
+from topics.storage import layout
+from topics.storage.checkpoints.job import Job, ShardRange, TopicWork
+from topics.storage.checkpoints.runner import InlineRunner, JobFailed, WorkerRunner, receive, send
+from topics.storage.fs import RealFs
+from topics.testing.fake_disk import FakeDisk
+
+
+def make_job(root: str, *, count: int = 2, after_seq: int = 0) -> Job:
+    start = WalPosition(1, 1, 0)
+    stop = WalPosition(count + 1, 1, 0)
+    return Job(
+        root,
+        NOW_MS,
+        [ShardRange(f"{root}/wal", start, stop)],
+        [TopicWork(1, after_seq, count, 1, [], None)],
+        [],
+        1000,
+        1 << 20,
+        0,
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A data directory with a WAL of two records."""
+    directory = tmp_path / "wal"
+    directory.mkdir()
+    (directory / layout.wal_name(1)).write_bytes((frame(1) + frame(2)).ljust(4096, b"\0"))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def runner(root: str) -> Iterator[WorkerRunner]:
+    lock = RealFs().lock(f"{root}/{layout.LOCK}")
+    assert lock is not None
+    runner = WorkerRunner(lock)
+    yield runner
+    runner.close()
+    lock.release()
+
+
+def pid_of(runner: WorkerRunner) -> int:
+    assert runner._process is not None
+    return runner._process.pid
+
+
+def test_a_worker_does_the_job_and_stays_for_the_next(root: str, runner: WorkerRunner) -> None:
+    result = runner.run(make_job(root))
+    (state,) = result.touched[1]
+    assert (state.first_seq, state.last_seq, state.live_count) == (1, 2, 2)
+    assert (Path(layout.topic_directory(root, 1)) / "seg-0000000000000001.data").stat().st_size == state.data_bytes
+    pid = pid_of(runner)
+    assert runner.run(make_job(root)).touched[1] == [state], "the same job again"
+    assert pid_of(runner) == pid
+
+
+def test_a_worker_that_was_killed_fails_its_job_and_the_next_one_gets_another(root: str, runner: WorkerRunner) -> None:
+    runner.run(make_job(root))
+    process = runner._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGKILL)
+    # Not reaped by `run`'s own look at it before the job is sent: the death is met while it is under way.
+    process.poll = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(JobFailed, match="died with status -9"):
+        runner.run(make_job(root))
+    assert runner.run(make_job(root)).touched[1][0].live_count == 2
+    assert pid_of(runner) != process.pid
+
+
+def test_a_worker_that_died_between_two_jobs_is_replaced_without_a_word(root: str, runner: WorkerRunner) -> None:
+    runner.run(make_job(root))
+    process = runner._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert runner.run(make_job(root)).touched[1][0].live_count == 2
+    assert pid_of(runner) != process.pid
+
+
+def test_a_worker_says_why_it_cannot_do_the_job_and_lives_on(root: str, runner: WorkerRunner) -> None:
+    (Path(root) / "topics").write_bytes(b"in the way")
+    with pytest.raises(NotADirectoryError, match="Not a directory"):
+        runner.run(make_job(root))
+    pid = pid_of(runner)
+    (Path(root) / "topics").unlink()
+    assert runner.run(make_job(root)).touched[1][0].live_count == 2
+    assert pid_of(runner) == pid
+
+
+def test_a_damaged_log_fails_the_job_by_name(root: str, runner: WorkerRunner) -> None:
+    with pytest.raises(JobFailed, match=r"wal-0000000000000001\.log"):
+        runner.run(make_job(root, count=3))
+
+
+def test_closing_ends_the_worker(root: str) -> None:
+    lock = RealFs().lock(f"{root}/{layout.LOCK}")
+    assert lock is not None
+    runner = WorkerRunner(lock)
+    runner.close()
+    runner.run(make_job(root))
+    process = runner._process
+    assert process is not None
+    runner.close()
+    assert process.returncode == 0
+    lock.release()
+
+
+PARENT = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from topics.storage.fs import RealFs
+from topics.storage.checkpoints.runner import WorkerRunner
+from tests.storage.checkpoints.test_runner import make_job, pid_of
+
+root = sys.argv[1]
+runner = WorkerRunner(RealFs().lock(root + "/.topics.lock"))
+runner.run(make_job(root))
+print(pid_of(runner), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_worker_holds_the_lock_and_ends_with_its_parent(root: str) -> None:
+    """A16: no other server opens the directory while the worker of a killed one still writes."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, root, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    descriptor = os.pidfd_open(worker)
+    try:
+        os.kill(worker, signal.SIGSTOP)
+        assert RealFs().lock(f"{root}/{layout.LOCK}") is None
+        # A stopped process is not asked about the end of its input, but does not survive its parent's death.
+        parent.kill()
+        parent.communicate()
+        assert wait_for_end(descriptor)
+    finally:
+        os.close(descriptor)
+    lock = RealFs().lock(f"{root}/{layout.LOCK}")
+    assert lock is not None
+    lock.release()
+
+
+def wait_for_end(pid_descriptor: int) -> bool:
+    import select
+
+    return bool(select.select([pid_descriptor], [], [], 30)[0])
+
+
+def test_a_worker_whose_input_ends_stops(root: str) -> None:
+    worker = subprocess.run(
+        [sys.executable, "-m", "topics.storage.checkpoints.worker"], input=b"", capture_output=True, check=False
+    )
+    assert (worker.returncode, worker.stdout, worker.stderr) == (0, b"", b"")
+
+
+def test_an_inline_runner_does_the_same_on_the_caller() -> None:
+    disk = FakeDisk()
+    disk.makedirs("/data/wal")
+    disk.replace("/data/wal/wal-0000000000000001.log", frame(1) + frame(2))
+    runner = InlineRunner(disk)
+    assert runner.run(make_job("/data")).touched[1][0].live_count == 2
+    runner.close()
+
+
+def test_messages_come_whole_or_not_at_all() -> None:
+    pipe = BytesIO()
+    for message in (b"", b"one", bytes(70_000)):
+        send(pipe, message)
+    whole = pipe.getvalue()
+    pipe.seek(0)
+    assert [receive(pipe), receive(pipe), len(receive(pipe))] == [b"", b"one", 70_000]
+    for end in (0, 3, 7, len(whole) - 1):
+        cut = BytesIO(whole[-70_008:][:end] if end < 8 else whole[-70_008:-1])
+        with pytest.raises(EOFError):
+            receive(cut)
