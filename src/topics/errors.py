@@ -25,6 +25,7 @@ TopicsError
 ├── UnsupportedMediaType      415 unsupported_media_type
 ├── TopicFull                 422 topic_full
 ├── Throttled                 429 throttled               worth a retry
+│   └── Overloaded            writes come faster than the log takes them
 ├── HeadersTooLarge           431 headers_too_large
 ├── CorruptRecord             500 corrupt_record
 ├── WalFailed                 503 wal_failed              until a restart
@@ -265,6 +266,10 @@ class Throttled(TopicsError):
     retriable = True
 
 
+class Overloaded(Throttled):
+    """Writes come faster than the log takes them: the same write can be taken a moment later."""
+
+
 class HeadersTooLarge(TopicsError):
     """Too many headers, or too long ones; the connection is closed."""
 
@@ -371,7 +376,11 @@ class Damaged(StartRefused):
 
 
 class FutureVersion(StartRefused):
-    """Written by a version of topics newer than this one."""
+    """Written by a version of topics newer than this one. `offset` is where in the bytes, if that is known."""
+
+    def __init__(self, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class FormatError(TopicsError):

@@ -12,8 +12,7 @@ import pytest
 
 from tests.client.faulty_proxy import CUT, DROP, HANG_UP, LOSE, FaultyProxy, answer, faulty_proxy
 from tests.server.running import Running, running
-from topics.client import Client
-from topics.client import Unreachable
+from topics.client import Client, Unreachable
 from topics.errors import InvalidRequest, Throttled, TopicNotFound, TopicsError, Unauthorized
 
 TOKEN = "sk-9f31c07d5be2"

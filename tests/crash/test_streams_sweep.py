@@ -24,8 +24,7 @@ from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.state_log import StateLog
 from topics.streams.partitions import recovery
 from topics.streams.partitions.segment import Segment
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk

@@ -268,7 +268,7 @@ def test_b18_a_valid_frame_of_an_unknown_type_comes_from_a_newer_version(kind: i
     assert next(walk).seq == 1
     with pytest.raises(FutureVersion, match=f"frame type {kind} .* unknown to WAL version 2") as caught:
         next(walk)
-    assert caught.value.detail == {"offset": len(before)}
+    assert caught.value.offset == len(before)
 
 
 @pytest.mark.parametrize("flags", [32, 64, 128 | FLAG_FIRST, 255])

@@ -10,10 +10,8 @@ from topics.formats.user_headers import encode_user_headers
 from topics.spark.options import ReadOptions, parse_options
 from topics.spark.schemas import schema_of
 from topics.spark.streams.source import StreamsReader, StreamsStreamReader
-from topics.streams import Streams
-from topics.streams import NewMessage
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams import NewMessage, Streams
+from topics.streams.settings import StreamsSettings, from_mapping
 
 KEY: Final = base64.b64encode(bytes(range(32))).decode()
 OTHER_KEY: Final = base64.b64encode(bytes(range(1, 33))).decode()

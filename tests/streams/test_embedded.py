@@ -11,9 +11,7 @@ import topics.streams
 from tests.streams.system_world import refusal
 from topics.errors import InvalidRequest, StartRefused
 from topics.limits import U64_MAX
-from topics.streams import embedded
-from topics.streams import PollingStrategy
-from topics.streams import NewMessage
+from topics.streams import NewMessage, PollingStrategy, embedded
 from topics.streams.running.consuming import StoredOffset
 from topics.streams.settings import from_mapping
 from topics.streams.system import Sent, System

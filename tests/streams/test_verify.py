@@ -9,8 +9,7 @@ from topics.formats.message_cipher import Cipher
 from topics.storage.inspect.findings import Finding
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 from topics.streams.verify import StreamsVerifier
 from topics.testing.clock import ManualClock

@@ -12,8 +12,7 @@ from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.partitions.batch import IncomingBatch, NewMessage, encode_send
 from topics.streams.partitions.message_view import PolledMessages
 from topics.streams.partitions.partitioning import PartitionId
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
 
 BATCH_MESSAGES: Final = 1000

@@ -25,7 +25,7 @@ from topics.engine.topic.page import Page
 from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
-from topics.errors import Closed, Throttled, TopicsError
+from topics.errors import Closed, Overloaded, TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
 from topics.storage.fs import Fs, RealFs
@@ -167,10 +167,7 @@ class Log:
                     lambda call: self._engine.append(topic, batch, call, key=key, create=create)
                 )
                 return appended
-            except Throttled as error:
-                if error.detail is not None:
-                    # A limit that waiting does not lift.
-                    raise
+            except Overloaded:
                 self._stop.wait(TICK_MS / 1000)
 
     def read(

@@ -296,7 +296,7 @@ def walk(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Iterato
     Ends without an error exactly at `end`, or where zeros stand instead of a header (or of the part of one
     that fits before `end`). Raises `Torn` when the bytes end inside a frame, `BadFrame` when a frame is
     wrong or `frame_len` is over `frame_bytes_max`, `FutureVersion` when it is valid but unknown. The
-    error's `offset` is where that frame begins (of `FutureVersion`: in its `detail`).
+    error's `offset` is where that frame begins.
     """
     found = scan(buffer, offset, end, frame_bytes_max)
     yield from found.frames
@@ -385,7 +385,7 @@ def _explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) 
         raise FutureVersion(
             f"frame type {kind} with flags {flags} at offset {offset} is unknown to WAL version {VERSION}; "
             "it was written by a newer version of topics",
-            {"offset": offset},
+            offset,
         )
     raise BadFrame(f"a frame has tag or node bytes, but flags {flags}", offset)
 

@@ -33,8 +33,7 @@ from topics.streams.running.lifecycle import Lifecycle
 from topics.streams.running.running_topic import TopicState
 from topics.streams.running.starting import Started, start
 from topics.streams.running.upkeep import Upkeep
-from topics.streams.settings import check_settings
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, check_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ import pytest
 
 from tests.client.faulty_proxy import DROP, faulty_proxy
 from tests.spark.world import SEGMENT_EVENTS, Row, World, batch_options, gaps, plan, read, read_rows, short, world
-from topics.client import Client
-from topics.client import Unreachable
+from topics.client import Client, Unreachable
 from topics.engine.pins import PINS_MAX
 from topics.errors import ColdUnavailable
 from topics.formats.segment import HEADER_BYTES

@@ -26,8 +26,7 @@ from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.streams.directory import directory_path
 from topics.stream_errors import StreamsError
-from topics.streams import PollingStrategy
-from topics.streams import StreamsSettings
+from topics.streams import PollingStrategy, StreamsSettings
 
 PARTITION = "streams/0/topics/0/partitions/0"
 

@@ -19,8 +19,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tests.spark.proxy import Proxy
 from tests.spark.write.test_body import JSON_TEXT, OBJECT_TEXT, TEXT, rows_of
-from topics.client import Client
-from topics.client import Unreachable
+from topics.client import Client, Unreachable
 from topics.errors import InvalidRequest, StageIncomplete, Throttled, TopicNotFound, TopicsError
 from topics.spark.write import sink as sink_module
 from topics.spark.write.body import BadRow

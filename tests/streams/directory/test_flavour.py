@@ -6,8 +6,7 @@ from topics.errors import StartRefused
 from topics.formats.message import BodyOrder
 from topics.formats.stream_layout import Flavour
 from topics.streams.directory.flavour import open_flavour
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, from_mapping
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs
 

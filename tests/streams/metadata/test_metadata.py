@@ -39,9 +39,7 @@ from topics.formats.stream_permissions import ALL_PERMISSIONS, Permissions
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.metadata import Metadata
 from topics.streams.metadata.streams_metadata import TopicInfo
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
-from topics.streams.settings import UNLIMITED
+from topics.streams.settings import UNLIMITED, StreamsSettings, from_mapping
 
 NOW: Final = 1_700_000_000_000_000
 SECOND: Final = 1_000_000

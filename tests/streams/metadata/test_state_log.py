@@ -28,8 +28,7 @@ from topics.storage.fs import Fs, RealFs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.directory.flavour import open_flavour
 from topics.streams.metadata.state_log import StateLog
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, from_mapping
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs, OneByteFs

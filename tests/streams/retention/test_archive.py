@@ -15,8 +15,7 @@ from topics.storage.fs import RealFs
 from topics.storage.tiers.folder_store import FolderStore
 from topics.streams.retention.archive import ArchivePass, Archiver, open_archive
 from topics.streams.retention.cleaner import Cleaner, RetainedPartition
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, from_mapping
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs, Operation
 from topics.testing.monitor_fs import MonitorFs

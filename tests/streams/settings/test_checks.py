@@ -7,10 +7,7 @@ from typing import Any, Final
 import pytest
 
 from topics.errors import SettingsError, StartRefused
-from topics.streams.settings import check_settings
-from topics.streams.settings import from_mapping
-from topics.streams.settings import StreamsSettings
-from topics.streams.settings import UNLIMITED
+from topics.streams.settings import UNLIMITED, StreamsSettings, check_settings, from_mapping
 
 KEY: Final = b64encode(bytes(32)).decode()
 

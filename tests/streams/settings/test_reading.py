@@ -3,8 +3,7 @@
 import pytest
 
 from topics.errors import SettingsError
-from topics.streams.settings import check_settings
-from topics.streams.settings import environment_mapping, from_mapping, setting_names
+from topics.streams.settings import check_settings, environment_mapping, from_mapping, setting_names
 from topics.streams.settings.reading import parse_cache_indexes
 
 

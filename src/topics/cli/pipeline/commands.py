@@ -64,8 +64,8 @@ def _lines_of(report: "Report") -> Sequence[str]:
 
 
 def _run_doctor(common: CommonOptions, options: DoctorOptions) -> int:
-    from topics.spark.jobs import doctor
     from topics.spark import SparkUnavailable
+    from topics.spark.jobs import doctor
 
     try:
         with open_session("doctor", common) as spark:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from topics.engine.engine import Engine
-from topics.errors import StorageFull, Throttled, TopicsError
+from topics.errors import Overloaded, StorageFull, Throttled, TopicsError
 from topics.formats.snapshot import WalPosition
 from topics.limits import CHECKPOINTS_BEHIND_MAX
 from topics.storage.fs import NO_SPACE
@@ -85,7 +85,7 @@ class CheckpointProgress:
         """A writer is told to wait. When the last checkpoint failed it is told why: waiting may not help then."""
         error = self.last_error
         if error is None:
-            return Throttled("writes outrun the checkpoints; try again")
+            return Overloaded("writes outrun the checkpoints; try again")
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return StorageFull("no space left to move written records into segments; nothing was written")
         return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": str(error)})

@@ -13,7 +13,7 @@ from topics.engine.config import TopicConfig
 from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
 from topics.engine.topic.write import Appended
-from topics.errors import Closed, Forbidden, Throttled, TopicNotFound, TopicsError
+from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
 from topics.protocol.request_body import ConfigBody
 from topics.protocol.write_body import WriteLimits, WriteRequest
 from topics.server.api.topics import config_of
@@ -90,8 +90,8 @@ class Appender:
             self._try_later(_Waiting(stage, done, connection, self._app.loop.time()))
 
     def _is_for_want_of_room(self, error: Throttled) -> bool:
-        """A cap says which one it is. What is left is a full commit queue, and that may be for want of CPU."""
-        return error.detail is None and self._app.governor.refuses_writes
+        """The commit queue is full and the machine is short of CPU."""
+        return isinstance(error, Overloaded) and self._app.governor.refuses_writes
 
     def _try_later(self, write: _Waiting) -> None:
         self._app.loop.call_later(ROOM_RETRY_MS / 1000, self._try_again, write)

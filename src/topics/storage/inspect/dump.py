@@ -113,8 +113,7 @@ def _dump_wal(read: Read, size: int, first_frame: int, *, with_data: bool) -> It
             yield _wal_row(item, number, with_data=with_data)
             number += number > 0
     except FutureVersion as error:
-        offset = (error.detail or {}).get("offset")
-        yield {"offset": offset, "checksum_ok": True, "error": error.message}
+        yield {"offset": error.offset, "checksum_ok": True, "error": error.message}
 
 
 def _wal_row(item: WalItem, number: int, *, with_data: bool) -> Row:

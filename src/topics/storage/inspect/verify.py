@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from topics.errors import ColdUnavailable, FormatError, FutureVersion, StartRefused
+from topics.errors import ColdUnavailable, Damaged, FormatError, FutureVersion, StartRefused
 from topics.formats import snapshot as snapshot_codec
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosition
 from topics.storage import layout
@@ -181,19 +181,24 @@ class Verifier:
                 )
         except FutureVersion:
             raise
+        except Damaged as error:
+            yield self._bad_store(error.found)
         except (StartRefused, ColdUnavailable) as error:
-            self.store_is_bad = True
-            yield Finding(
-                severity="damage",
-                file=layout.STORE,
-                offset=0,
-                message="not a store id",
-                found=getattr(error, "found", error.message),
-                advice="a start is refused; `topics doctor --repair --cold ADDRESS` takes it from the cold tier",
-            )
+            yield self._bad_store(error.message)
         for name in names:
             if name not in _ROOT_NAMES and not layout.is_repair_report(name):
                 yield self._unknown(f"{self._root}/{name}")
+
+    def _bad_store(self, found: str) -> Finding:
+        self.store_is_bad = True
+        return Finding(
+            severity="damage",
+            file=layout.STORE,
+            offset=0,
+            message="not a store id",
+            found=found,
+            advice="a start is refused; `topics doctor --repair --cold ADDRESS` takes it from the cold tier",
+        )
 
     # Snapshots.
 
@@ -284,10 +289,10 @@ class Verifier:
                 self._start_of(shard, directory, is_complete=is_complete),
                 in_use=self.totals.in_use,
                 on_bytes=self._read_bytes,
+                topic_names={state.id: state.name for state in self.states.values()},
             )
             self.shards.append(survey)
-            for finding in survey.scan():
-                yield self._with_topic(finding)
+            yield from survey.scan()
             yield from self._check_shard(survey, directory)
         if self.snapshot is None and is_complete and any(survey.end.frame > 1 for survey in self.shards):
             for survey in self.shards:
@@ -311,13 +316,6 @@ class Verifier:
         files = list_wal_files(self._fs, directory)
         first_frame = files[0].first_frame if files else 1
         return WalPosition(first_frame, first_frame, 0)
-
-    def _with_topic(self, finding: Finding) -> Finding:
-        """Names instead of ids, where a snapshot knows them."""
-        prefix, _, number = (finding.topic or "").partition(" ")
-        if prefix == "id" and number.isdecimal() and int(number) in self.states:
-            return msgspec.structs.replace(finding, topic=self.states[int(number)].name)
-        return finding
 
     def _check_shard(self, survey: ShardSurvey, directory: str) -> Iterator[Finding]:
         self.totals.files += len(survey.files)
@@ -445,7 +443,7 @@ class Verifier:
             yield Finding(
                 severity="damage",
                 file=self._name(stem + layout.REPLACED),
-                message=error.message.removeprefix(stem + layout.REPLACED).strip(),
+                message=error.message,
                 topic=self._topic_name(topic_id),
                 advice="it tells what a segment was before it was written again; a start does without it where it can",
             )
@@ -554,14 +552,17 @@ class Verifier:
         yield from self._survey(survey, len(kinds))
         if kept is not None:
             return
+        severity: Severity = "note"
+        advice = ""
         if state is None or first_seq > state.checkpointed_seq:
             message, advice = "no snapshot lists it", "made by an unfinished checkpoint; a start takes it in"
         elif survey.live_count == 0:
-            message, advice = "no snapshot lists it, all its records are dead", ""
+            message = "no snapshot lists it, all its records are dead"
         else:
-            message, advice = "no snapshot lists it, and it does not continue the ones that are listed; left alone", ""
+            message = "no snapshot lists it, and it does not continue the ones that are listed; left alone"
+            severity = "note" if self.totals.in_use else "warning"
         yield Finding(
-            severity="warning" if message.endswith("left alone") and not self.totals.in_use else "note",
+            severity=severity,
             file=name,
             seq=first_seq,
             topic=topic,

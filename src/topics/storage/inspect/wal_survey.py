@@ -5,7 +5,7 @@
 it; `repair` cuts there and writes down what went.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -112,6 +112,7 @@ class ShardSurvey:
         *,
         in_use: bool = False,
         on_bytes: Callable[[int], None] | None = None,
+        topic_names: Mapping[int, str] | None = None,
     ) -> None:
         self._fs = fs
         self._root = root
@@ -119,6 +120,8 @@ class ShardSurvey:
         self._start = start
         self._in_use = in_use
         self._on_bytes = on_bytes or _ignore
+        # By topic id, for the findings.
+        self._topic_names = topic_names or {}
         # Copies of the ends of files that a start was writing again: the next one writes them back first.
         self._rewrites: dict[str, list[tuple[int, bytes]]] = {}
         self.files = self._list_files()
@@ -300,7 +303,7 @@ class ShardSurvey:
                 yield finding
             if self._number is not None:
                 self._number += 1
-                self._end_offset = item.offset + len(item.body) + 12
+                self._end_offset = item.offset + item.frame.end - item.frame.offset
         if is_needed and self.cut is None and not spans:
             self.end = WalPosition(self._number or number, file.first_frame, self._end_offset)
         if spans:
@@ -434,7 +437,7 @@ class ShardSurvey:
                 offset=cut.offset,
                 seq=before.last_seq + 1,
                 last_seq=behind.first_seq - 1,
-                topic=before.name or f"id {topic_id}",
+                topic=self._topic_names.get(topic_id) or before.name or f"id {topic_id}",
                 message="records that stood in the missing or bad bytes, as their neighbours tell",
                 advice=_REFUSED,
             )

@@ -216,7 +216,7 @@ def _write_temporary(fs: Fs, path: str, data: bytes) -> None:
 
 
 def _write_mark(fs: Fs, stem: str, old: SegmentState, new: SegmentState) -> None:
-    before = [state for state in read_mark(fs, stem) if state.digest not in (old.digest, new.digest)]
+    before = [state for state in _versions(fs, stem) if state.digest not in (old.digest, new.digest)]
     versions = msgspec.json.encode([*before, old, new])
     mark = _Mark(FORMAT, xxh3_64_hexdigest(versions), msgspec.Raw(versions))
     write_atomic(fs, f"{stem}{layout.REPLACED}", msgspec.json.encode(mark))
@@ -279,10 +279,18 @@ def read_mark(fs: Fs, stem: str) -> list[SegmentState]:
         mark = msgspec.json.decode(read_file(fs, path), type=_Mark)
         versions = msgspec.json.decode(mark.versions, type=list[SegmentState])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadFrame(f"{path} is no mark of a segment that was replaced") from error
+        raise BadFrame("not the mark of a replaced segment") from error
     if mark.format != FORMAT or mark.checksum != xxh3_64_hexdigest(bytes(mark.versions)):
-        raise BadFrame(f"{path} is damaged, or of another version")
+        raise BadFrame("damaged, or of another version")
     return versions
+
+
+def _versions(fs: Fs, stem: str) -> list[SegmentState]:
+    """`read_mark`, with the path in the message of its error."""
+    try:
+        return read_mark(fs, stem)
+    except BadFrame as error:
+        raise BadFrame(f"{stem}{layout.REPLACED}: {error.message}") from error
 
 
 def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> SegmentState | None:
@@ -294,7 +302,7 @@ def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> 
     """
     size = fs.size(f"{stem}.data")
     try:
-        versions = read_mark(fs, stem)
+        versions = _versions(fs, stem)
     except BadFrame as error:
         if not noted.sealed:
             raise

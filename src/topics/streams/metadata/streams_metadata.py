@@ -32,8 +32,8 @@ from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.command_handler import CommandHandler, change_nothing
 from topics.streams.metadata.registry import Registry
 from topics.streams.metadata.values import check_name, check_u64
-from topics.streams.settings.sections import SystemSettings
 from topics.streams.settings import UNLIMITED
+from topics.streams.settings.sections import SystemSettings
 
 PARTITIONS_PER_REQUEST_MAX: Final = 1000
 REPLICATION_FACTOR_MAX: Final = 255

@@ -27,8 +27,7 @@ from topics.streams.retention.archive import Archiver, open_archiver
 from topics.streams.running.partition_opener import PartitionOpener
 from topics.streams.running.running_topic import RunningTopic
 from topics.streams.running.running_topics import RunningTopics
-from topics.streams.settings import to_toml
-from topics.streams.settings import StreamsSettings
+from topics.streams.settings import StreamsSettings, to_toml
 from topics.streams.times import now_us
 
 logger = logging.getLogger(__name__)
