@@ -21,7 +21,7 @@ from topics.cli.setting_flags import SettingsCommand
 if TYPE_CHECKING:
     from topics.cli.progress import Bar
     from topics.storage.inspect.findings import Finding, Totals
-    from topics.storage.inspect.repair import Plan
+    from topics.storage.inspect.repair_plan import RepairPlan
     from topics.storage.inspect.verify import Verifier
     from topics.storage.tiers.store import SegmentStore
     from topics.streams.verify import StreamsVerifier
@@ -186,7 +186,8 @@ def doctor(
 
     from topics.cli.progress import Bar
     from topics.storage.fs import RealFs
-    from topics.storage.inspect.repair import Doctor, repair
+    from topics.storage.inspect.doctor import Doctor
+    from topics.storage.inspect.repair import repair
 
     started = perf_counter()
     root = os.path.abspath(directory)
@@ -314,7 +315,7 @@ def _print_with_advice(output: Output, finding: "Finding") -> None:
         output.line(f"  {finding.advice}")
 
 
-def _print_plan(output: Output, plan: "Plan", *, is_repair: bool) -> None:
+def _print_plan(output: Output, plan: "RepairPlan", *, is_repair: bool) -> None:
     for refusal in plan.refusals:
         output.line(f"not repaired: {refusal}")
     if not plan.steps:

@@ -18,8 +18,10 @@ from topics.engine.topic.page import Tombstone
 from topics.errors import DirectoryLocked, StartRefused
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage.fs import RealFs
+from topics.storage.inspect.doctor import FREE_BYTES_MIN, Doctor, fsync_micros
 from topics.storage.inspect.dump import dump
-from topics.storage.inspect.repair import FREE_BYTES_MIN, Doctor, fsync_micros, give_up_segments, repair
+from topics.storage.inspect.repair import repair
+from topics.storage.inspect.repair_plan import give_up_segments
 from topics.testing.fake_disk import CrashAt, CrashNow, FakeDisk
 from topics.testing.fault_fs import FaultFs
 

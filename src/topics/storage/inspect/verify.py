@@ -18,21 +18,18 @@ from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosit
 from topics.storage import layout
 from topics.storage.directory import Holder
 from topics.storage.fs import Fs, read_file
-from topics.storage.inspect.findings import Finding, Severity, Totals
-from topics.storage.inspect.segment_survey import SegmentSurvey, SegmentTask, cold_files, hot_files
+from topics.storage.inspect.findings import Finding
+from topics.storage.inspect.inspection import Inspection, Progress
+from topics.storage.inspect.segment_survey import SegmentTask
+from topics.storage.inspect.snapshot_rules import wrong_states
+from topics.storage.inspect.topic_files import BACKUP_ADVICE, TopicFiles, topic_name
 from topics.storage.inspect.wal_survey import ShardSurvey, TopicTrace
-from topics.storage.segments.replacement import read_mark, version_in_place
 from topics.storage.tiers.folder_store import FolderStore
 from topics.storage.tiers.store import SegmentStore
 from topics.storage.tiers.store_id import read_store_id
 from topics.storage.wal.reader import list_wal_files
 
-Progress = Callable[[int, int], None]
-
-# Set aside by a start or by `doctor`, or half-written: known, and never an error.
-LEFT_OVERS: Final = (layout.TORN, layout.TEMPORARY, layout.BROKEN, layout.REWRITE)
 _ROOT_NAMES: Final = frozenset({layout.LOCK, layout.STORE, "meta", "wal", "topics", "staging", "streams"})
-_BACKUP: Final = "if this is a copy, it was taken while a server was writing: take it again with the server stopped"
 
 
 class Verifier:
@@ -55,8 +52,8 @@ class Verifier:
         self._leave_segment = leave_segment
         # The caller has the directory's lock: nobody else writes.
         self._holds_lock = holds_lock
-        self._progress = progress or _no_progress
-        self.totals = Totals()
+        self._place = Inspection(fs, root, progress)
+        self.totals = self._place.totals
         self.holder = Holder()
         self.store_id: str | None = None
         self.store_is_bad = False
@@ -82,62 +79,29 @@ class Verifier:
     def _run(self) -> Iterator[Finding]:
         if not self._fs.exists(self._root):
             raise StartRefused(f"{self._root}: there is no such directory")
-        names = self._list(self._root)
+        names = self._place.names_in(self._root)
         if not {"wal", "meta", "topics"} & set(names):
             raise StartRefused(f"{self._root} is no data directory: it has neither wal/ nor meta/ nor topics/")
-        self.totals.bytes_total = self._size_of_tree(self._root)
+        self.totals.bytes_total = self._place.size_of_tree(self._root)
         yield from self._check_lock()
         yield from self._check_root(names)
         yield from self._check_snapshots()
         yield from self._check_wal()
         yield from self._check_topics()
-        yield from self._check_cold()
-        self._progress(self.totals.bytes_total, self.totals.bytes_total)
+        self._place.progress(self.totals.bytes_total, self.totals.bytes_total)
 
-    # Small things.
-
-    def _name(self, path: str) -> str:
-        return path.removeprefix(self._root + "/")
-
-    def _list(self, directory: str) -> list[str]:
-        return self._fs.listdir(directory) if self._fs.exists(directory) else []
-
-    def _is_directory(self, path: str) -> bool:
-        try:
-            self._fs.listdir(path)
-        except NotADirectoryError:
-            return False
-        return True
-
-    def _size_of_tree(self, directory: str) -> int:
-        total = 0
-        for name in self._list(directory):
-            path = f"{directory}/{name}"
-            try:
-                total += self._fs.size(path)
-            except IsADirectoryError:
-                if name not in ("staging", "streams"):
-                    total += self._size_of_tree(path)
-            except FileNotFoundError:
-                continue
-        return total
-
-    def _read_bytes(self, count: int) -> None:
-        self.totals.bytes_read += count
-        self.totals.bytes_total = max(self.totals.bytes_total, self.totals.bytes_read)
-        self._progress(self.totals.bytes_read, self.totals.bytes_total)
-
-    def _unknown(self, path: str) -> Finding:
-        name = self._name(path)
-        if path.endswith(layout.TEMPORARY):
-            return Finding(severity="note", file=name, message="left over; the next start deletes it")
-        if path.endswith(layout.REWRITE):
-            text = "a copy of the log's end that a start left; the next one writes it back"
-            return Finding(severity="note", file=name, message=text)
-        if path.endswith(LEFT_OVERS):
-            text = "bytes that were set aside; delete it when nobody needs it any more"
-            return Finding(severity="note", file=name, message=text)
-        return Finding(severity="note", file=self._name(path), message="not one of ours; left alone")
+    def _check_topics(self) -> Iterator[Finding]:
+        files = TopicFiles(
+            self._place,
+            self._cold,
+            self.states,
+            self._kept,
+            self._traces,
+            store_id=self.store_id,
+            leave_segment=self._leave_segment,
+        )
+        self.missing, self.bad_indexes, self.bad_tags = files.missing, files.bad_indexes, files.bad_tags
+        yield from files.check()
 
     # Lock, STORE, the root.
 
@@ -187,7 +151,7 @@ class Verifier:
             yield self._bad_store(error.message)
         for name in names:
             if name not in _ROOT_NAMES and not layout.is_repair_report(name):
-                yield self._unknown(f"{self._root}/{name}")
+                yield self._place.stray(f"{self._root}/{name}")
 
     def _bad_store(self, found: str) -> Finding:
         self.store_is_bad = True
@@ -205,10 +169,10 @@ class Verifier:
     def _check_snapshots(self) -> Iterator[Finding]:
         directory = layout.meta_directory(self._root)
         by_number: dict[int, str] = {}
-        for name in self._list(directory):
+        for name in self._place.names_in(directory):
             number = layout.snapshot_number(name)
             if number is None:
-                yield self._unknown(f"{directory}/{name}")
+                yield self._place.stray(f"{directory}/{name}")
             else:
                 by_number[number] = f"{directory}/{name}"
         self.snapshot_numbers = sorted(by_number)
@@ -217,19 +181,19 @@ class Verifier:
         if self.snapshot_numbers and self.snapshot is None:
             yield Finding(
                 severity="warning",
-                file=self._name(directory),
+                file=self._place.name(directory),
                 message="no snapshot can be read",
                 advice="a start replays the whole log, or rebuilds the topics from their segments and guesses floors",
             )
 
     def _check_snapshot(self, number: int, path: str) -> Iterator[Finding]:
-        name = self._name(path)
+        name = self._place.name(path)
         try:
             raw = read_file(self._fs, path)
         except FileNotFoundError:
             return
         self.totals.files += 1
-        self._read_bytes(len(raw))
+        self._place.note_read(len(raw))
         try:
             snapshot = snapshot_codec.decode(raw)
             states = [snapshot_codec.decode_topic(entry) for entry in snapshot.topics]
@@ -243,7 +207,7 @@ class Verifier:
         if snapshot.number != number:
             text = f"holds snapshot {snapshot.number}, its name says {number}"
             yield Finding(severity="warning", file=name, message=text)
-        for message, state in _wrong_states(snapshot, states):
+        for message, state in wrong_states(snapshot, states):
             topic = state.name if state is not None else None
             advice = "it was written like this: please report it"
             yield Finding(severity="damage", file=name, message=message, topic=topic, advice=advice)
@@ -265,7 +229,7 @@ class Verifier:
         else:
             shards = [
                 shard
-                for name in self._list(wal)
+                for name in self._place.names_in(wal)
                 if (shard := layout.shard_of(name)) is not None and list_wal_files(self._fs, f"{wal}/{name}")
             ]
             # One shard has no directory of its own, so these are at least two, whatever is left of them.
@@ -279,7 +243,7 @@ class Verifier:
         is_complete = all(first == 1 for first in firsts)
         if self.snapshot is None and not self.snapshot_numbers and not is_complete:
             text = "there is no snapshot, and the log does not reach back to its beginning"
-            advice = f"a start rebuilds the topics from their segments and guesses floors; {_BACKUP}"
+            advice = f"a start rebuilds the topics from their segments and guesses floors; {BACKUP_ADVICE}"
             yield Finding(severity="damage", file="meta", message=text, advice=advice)
         for shard, directory in enumerate(directories):
             survey = ShardSurvey(
@@ -288,7 +252,7 @@ class Verifier:
                 directory,
                 self._start_of(shard, directory, is_complete=is_complete),
                 in_use=self.totals.in_use,
-                on_bytes=self._read_bytes,
+                on_bytes=self._place.note_read,
                 topic_names={state.id: state.name for state in self.states.values()},
             )
             self.shards.append(survey)
@@ -298,14 +262,14 @@ class Verifier:
             for survey in self.shards:
                 if not survey.files:
                     yield survey.lose_all()
-        others = {wal, *(f"{wal}/{name}" for name in self._list(wal) if layout.shard_of(name) is not None)}
+        others = {wal, *(f"{wal}/{name}" for name in self._place.names_in(wal) if layout.shard_of(name) is not None)}
         for directory in sorted(others - set(directories)):
             for file in list_wal_files(self._fs, directory):
                 text = "a file of another number of shards than the newest snapshot says"
-                yield Finding(severity="note", file=self._name(file.path), message=text)
-        for name in self._list(wal):
+                yield Finding(severity="note", file=self._place.name(file.path), message=text)
+        for name in self._place.names_in(wal):
             if wal not in directories and layout.shard_of(name) is None and layout.wal_first_frame(name) is None:
-                yield self._unknown(f"{wal}/{name}")
+                yield self._place.stray(f"{wal}/{name}")
 
     def _start_of(self, shard: int, directory: str, *, is_complete: bool) -> WalPosition | None:
         if self.snapshot is not None:
@@ -326,9 +290,9 @@ class Verifier:
             if trace.open_seq is not None and survey.cut is None:
                 yield Finding(
                     severity="note",
-                    file=self._name(directory),
+                    file=self._place.name(directory),
                     seq=trace.open_seq,
-                    topic=self._topic_name(topic_id),
+                    topic=topic_name(topic_id, self.states, self._traces),
                     message="the last write was not finished; a start drops it",
                 )
         for topic_id, trace in survey.behind.items():
@@ -339,12 +303,12 @@ class Verifier:
             if trace.name is None and topic_id not in self.states and topic_id >= known and not trace.removed:
                 text = f"frames of topic id {topic_id} without its creation"
                 advice = f"a start keeps them in topic recovered-{topic_id}"
-                yield Finding(severity="warning", file=self._name(directory), message=text, advice=advice)
+                yield Finding(severity="warning", file=self._place.name(directory), message=text, advice=advice)
         yield from self._check_current(survey, directory)
-        for name in self._list(directory):
+        for name in self._place.names_in(directory):
             is_ours = name == layout.CURRENT or layout.wal_first_frame(name) is not None
             if not is_ours and layout.shard_of(name) is None:
-                yield self._unknown(f"{directory}/{name}")
+                yield self._place.stray(f"{directory}/{name}")
 
     def _check_current(self, survey: ShardSurvey, directory: str) -> Iterator[Finding]:
         if not survey.files:
@@ -357,349 +321,9 @@ class Verifier:
         self.wrong_currents.append((path, expected))
         yield Finding(
             severity="warning",
-            file=self._name(path),
+            file=self._place.name(path),
             message="does not name the newest file",
             expected=expected,
             found=found,
             advice="a start derives it from the files",
         )
-
-    # Topics and their segments.
-
-    def _topic_name(self, topic_id: int) -> str:
-        state, trace = self.states.get(topic_id), self._traces.get(topic_id)
-        if state is not None:
-            return state.name
-        return trace.name if trace is not None and trace.name is not None else f"id {topic_id}"
-
-    def _check_topics(self) -> Iterator[Finding]:
-        topics = layout.topics_directory(self._root)
-        seen: set[int] = set()
-        for name in self._list(topics):
-            path = f"{topics}/{name}"
-            topic_id = layout.topic_of(name)
-            if topic_id is None or not self._is_directory(path):
-                if name.endswith(layout.DELETED):
-                    text = "a removed topic's files; the next start finishes the removal"
-                    yield Finding(severity="note", file=self._name(path), message=text)
-                else:
-                    yield self._unknown(path)
-                continue
-            seen.add(topic_id)
-            yield from self._check_topic(topic_id, path)
-        for topic_id in sorted(self.states.keys() - seen):
-            yield from self._check_topic(topic_id, layout.topic_directory(self._root, topic_id))
-
-    def _check_topic(self, topic_id: int, directory: str) -> Iterator[Finding]:
-        state = self.states.get(topic_id)
-        trace = self._traces.get(topic_id) or TopicTrace()
-        found: dict[int, set[str]] = {}
-        has_description = False
-        marked: set[int] = set()
-        for name in self._list(directory):
-            parsed = layout.segment_of(name)
-            if parsed is not None:
-                found.setdefault(parsed[0], set()).add(parsed[1])
-            elif (first_seq := layout.replaced_mark_of(name)) is not None:
-                marked.add(first_seq)
-                yield from self._check_mark(topic_id, first_seq)
-            elif name == layout.TOPIC_JSON:
-                has_description = True
-                yield from self._check_topic_json(topic_id, f"{directory}/{name}", state)
-            else:
-                yield self._unknown(f"{directory}/{name}")
-        if trace.removed:
-            if found:
-                text = "files of a topic that the log says was removed; the next start finishes the removal"
-                yield Finding(severity="note", file=self._name(directory), message=text)
-            return
-        if state is not None and state.segments and not has_description:
-            text, advice = "missing", "derived: the next checkpoint of the topic writes it"
-            path = f"{self._name(directory)}/{layout.TOPIC_JSON}"
-            yield Finding(severity="warning", file=path, message=text, topic=state.name, advice=advice)
-        for segment in state.segments if state is not None else []:
-            kinds = found.pop(segment.first_seq, set())
-            assert state is not None
-            if segment.first_seq in marked and "data" in kinds:
-                segment = self._as_replaced(topic_id, segment, state.first_live)
-            yield from self._check_listed(state, trace, segment, kinds)
-        for first_seq, kinds in sorted(found.items()):
-            yield from self._check_unlisted(topic_id, state, first_seq, kinds)
-
-    def _as_replaced(self, topic_id: int, noted: SegmentState, floor_seq: int) -> SegmentState:
-        """The segment as its files are, where a snapshot notes it as it was before they were exchanged."""
-        stem = f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(noted.first_seq)}"
-        try:
-            return version_in_place(self._fs, stem, noted, floor_seq) or noted
-        except FormatError:
-            return noted
-
-    def _check_mark(self, topic_id: int, first_seq: int) -> Iterator[Finding]:
-        self.totals.files += 1
-        stem = f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(first_seq)}"
-        try:
-            read_mark(self._fs, stem)
-        except FormatError as error:
-            yield Finding(
-                severity="damage",
-                file=self._name(stem + layout.REPLACED),
-                message=error.message,
-                topic=self._topic_name(topic_id),
-                advice="it tells what a segment was before it was written again; a start does without it where it can",
-            )
-
-    def _check_topic_json(self, topic_id: int, path: str, state: TopicState | None) -> Iterator[Finding]:
-        self.totals.files += 1
-        raw = read_file(self._fs, path)
-        self._read_bytes(len(raw))
-        advice = "derived: needed only when no snapshot can be read; the next change of the topic writes it again"
-        try:
-            content = msgspec.json.decode(raw, type=_TopicJson)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            text = f"not the description of a topic: {error}"
-            yield Finding(severity="damage", file=self._name(path), offset=0, message=text, advice=advice)
-            return
-        expected = (topic_id, state.name if state is not None else content.name)
-        if (content.id, content.name) != expected:
-            yield Finding(
-                severity="damage",
-                file=self._name(path),
-                message="describes another topic",
-                expected=f'"{expected[1]}" with id {topic_id}',
-                found=f'"{content.name}" with id {content.id}',
-                advice=advice,
-            )
-
-    def _check_listed(
-        self, state: TopicState, trace: TopicTrace, segment: SegmentState, kinds: set[str]
-    ) -> Iterator[Finding]:
-        if "data" in kinds:
-            if segment.tier == "cold":
-                name = layout.segment_object(state.id, segment.first_seq, "data")
-                text = "both here and in the cold tier; the copy here is used"
-                yield Finding(severity="note", file=name, topic=state.name, message=text)
-            if self._leave_segment is not None:
-                self._leave_segment(SegmentTask.of(self._root, state, segment, is_cold=False))
-                return
-            survey = SegmentSurvey(
-                hot_files(self._fs, self._root, state.id, state.name, segment.first_seq),
-                segment.first_seq,
-                segment,
-                state,
-            )
-            yield from self._survey(survey, len(kinds))
-            if survey.bad_index:
-                self.bad_indexes.append((state.id, segment))
-            if survey.bad_tags:
-                self.bad_tags.append((state.id, segment))
-        elif segment.tier == "hot" and segment.last_seq >= _replayed_floor(state, trace):
-            yield from self._check_missing(state, segment)
-
-    def _survey(self, survey: SegmentSurvey, files: int) -> Iterator[Finding]:
-        try:
-            yield from survey.scan()
-        except FileNotFoundError:
-            # A server removed it meanwhile.
-            if not self.totals.in_use:
-                raise
-        self.totals.files += files
-        self.totals.frames += survey.frames
-        self.totals.records += survey.frames
-        self._read_bytes(survey.bytes_read)
-
-    def _check_missing(self, state: TopicState, segment: SegmentState) -> Iterator[Finding]:
-        name = layout.segment_object(state.id, segment.first_seq, "data")
-        if self._cold is not None and self._cold.exists(name):
-            severity: Severity = "note"
-            text = "only the cold tier has it, the newest snapshot says it is here"
-            advice = "a start with that tier notes where it is"
-        else:
-            self.missing.append((state.id, segment))
-            severity = "note" if self.totals.in_use else "damage"
-            text = f"missing: the newest snapshot lists it with {segment.live_count} live records"
-            advice = (
-                "the server may have dropped it since"
-                if self.totals.in_use
-                else f"a start is refused; {_BACKUP}; `topics doctor --repair --accept-loss` gives these seqs up"
-            )
-        yield Finding(
-            severity=severity,
-            file=name,
-            seq=segment.first_seq,
-            last_seq=segment.last_seq,
-            topic=state.name,
-            message=text,
-            advice=advice,
-        )
-
-    def _check_unlisted(
-        self, topic_id: int, state: TopicState | None, first_seq: int, kinds: set[str]
-    ) -> Iterator[Finding]:
-        topic = self._topic_name(topic_id)
-        name = layout.segment_object(topic_id, first_seq, "data")
-        if "data" not in kinds:
-            text = f"{' and '.join(sorted(kinds))} without data; left alone"
-            yield Finding(severity="note", file=name.removesuffix(".data"), topic=topic, message=text)
-            return
-        files = hot_files(self._fs, self._root, topic_id, topic, first_seq)
-        kept = self._kept.get((topic_id, first_seq))
-        if kept is not None:
-            kept = self._as_replaced(topic_id, kept, 0)
-        if kept is not None and state is not None and self._leave_segment is not None:
-            self._leave_segment(SegmentTask.of(self._root, state, kept, is_cold=False, numbers="older"))
-            return
-        survey = SegmentSurvey(files, first_seq, kept, state, numbers="older")
-        yield from self._survey(survey, len(kinds))
-        if kept is not None:
-            return
-        severity: Severity = "note"
-        advice = ""
-        if state is None or first_seq > state.checkpointed_seq:
-            message, advice = "no snapshot lists it", "made by an unfinished checkpoint; a start takes it in"
-        elif survey.live_count == 0:
-            message = "no snapshot lists it, all its records are dead"
-        else:
-            message = "no snapshot lists it, and it does not continue the ones that are listed; left alone"
-            severity = "note" if self.totals.in_use else "warning"
-        yield Finding(
-            severity=severity,
-            file=name,
-            seq=first_seq,
-            topic=topic,
-            message=message,
-            advice=advice,
-        )
-
-    # The cold tier.
-
-    def _check_cold(self) -> Iterator[Finding]:
-        listed = {
-            (state.id, segment.first_seq): (state, segment)
-            for state in self.states.values()
-            for segment in state.segments
-            if segment.tier == "cold" and not self._traces.get(state.id, TopicTrace()).removed
-        }
-        cold = self._cold
-        if cold is None:
-            if listed:
-                text = f"{len(listed)} segments are in a cold tier and were not checked"
-                yield Finding(severity="note", file="meta", message=text, advice="name the tier with --cold ADDRESS")
-            return
-        yield from self._check_cold_store(cold)
-        names = set(cold.list("topics/"))
-        self.totals.bytes_total += sum(
-            cold.size(name) for key in listed if (name := layout.segment_object(*key, "data")) in names
-        )
-        for (topic_id, first_seq), (state, segment) in sorted(listed.items()):
-            floor = _replayed_floor(state, self._traces.get(topic_id) or TopicTrace())
-            kinds = {kind for kind in ("data", "idx", "tags") if _take(names, topic_id, first_seq, kind)}
-            if "data" in kinds or cold.exists(layout.segment_object(topic_id, first_seq, "data")):
-                if self._leave_segment is not None:
-                    self._leave_segment(SegmentTask.of(cold.address, state, segment, is_cold=True))
-                    continue
-                files = cold_files(cold, topic_id, state.name, first_seq)
-                yield from self._survey(SegmentSurvey(files, first_seq, segment, state), len(kinds))
-            elif segment.last_seq >= floor and not self._fs.exists(
-                f"{self._root}/{layout.segment_object(topic_id, first_seq, 'data')}"
-            ):
-                self.missing.append((topic_id, segment))
-                yield Finding(
-                    severity="damage",
-                    file=f"{cold.address}/{layout.segment_object(topic_id, first_seq, 'data')}",
-                    seq=first_seq,
-                    last_seq=segment.last_seq,
-                    topic=state.name,
-                    message=f"missing: the newest snapshot lists it with {segment.live_count} live records",
-                    advice="reads of these seqs fail; `topics doctor --repair --accept-loss` gives them up",
-                )
-        for name in sorted(names):
-            text = "no snapshot lists it in the cold tier"
-            yield Finding(severity="note", file=f"{cold.address}/{name}", message=text)
-
-    def _check_cold_store(self, cold: SegmentStore) -> Iterator[Finding]:
-        file = f"{cold.address}/{layout.STORE}"
-        try:
-            found = read_store_id(cold)
-        except FutureVersion:
-            raise
-        except StartRefused as error:
-            yield Finding(severity="damage", file=file, offset=0, message=error.message)
-            return
-        if found is None:
-            yield Finding(severity="damage", file=file, message="missing: this is not the tier it was; is it mounted?")
-        elif self.store_id is not None and found != self.store_id:
-            text = "this tier belongs to another data directory"
-            yield Finding(severity="damage", file=file, message=text, expected=self.store_id, found=found)
-
-
-class _TopicJson(msgspec.Struct):
-    id: int
-    name: str
-    epoch: int
-    config: dict[str, object]
-
-
-def _take(names: set[str], topic_id: int, first_seq: int, kind: str) -> bool:
-    name = layout.segment_object(topic_id, first_seq, kind)
-    is_there = name in names
-    names.discard(name)
-    return is_there
-
-
-def _replayed_floor(state: TopicState, trace: TopicTrace) -> int:
-    """Seqs below it are dead once the log is replayed."""
-    floors = (state.cap_floor, state.ttl_floor, state.trim_floor, trace.cap_floor)
-    return max(max(floors) + 1, state.delete_below, trace.delete_below)
-
-
-def _wrong_states(snapshot: Snapshot, states: list[TopicState]) -> Iterator[tuple[str, TopicState | None]]:
-    if not snapshot.wal:
-        yield "the snapshot notes no WAL position", None
-    for column in ("id", "name"):
-        values = [getattr(state, column) for state in states]
-        for value in (
-            sorted({value for value in values if values.count(value) > 1}) if len(set(values)) < len(values) else []
-        ):
-            yield f"two topics have the {column} {value}", None
-    for state in states:
-        if not 0 < state.id < snapshot.next_topic_id:
-            yield f"the topic's id {state.id} is not below the next one, {snapshot.next_topic_id}", state
-        for message in _wrong_state(state):
-            yield message, state
-
-
-def _wrong_state(state: TopicState) -> Iterator[str]:
-    """Relations between head, floors and segments that every checkpoint keeps."""
-    head = state.head_seq
-    evict_floor = min(max(state.cap_floor, state.ttl_floor, state.trim_floor), head) + 1
-    if state.checkpointed_seq > head:
-        yield f"seq {state.checkpointed_seq} is in segments, but the head is {head}"
-    if state.first_live > head + 1:
-        yield f"the first live seq {state.first_live} is beyond the head {head}"
-    if state.first_live < max(evict_floor, min(state.delete_below, head + 1)):
-        yield (
-            f"the first live seq {state.first_live} is below the floors "
-            f"(evicted below {evict_floor}, deleted below {state.delete_below})"
-        )
-    before = 0
-    for place, segment in enumerate(state.segments):
-        if segment.entry_count == 0 or segment.first_seq <= before:
-            yield f"segment {segment.first_seq} is empty, or overlaps the one before it, which ends with seq {before}"
-        if not segment.sealed and place + 1 < len(state.segments):
-            yield f"segment {segment.first_seq} is not sealed, but others follow"
-        if segment.live_count > segment.entry_count or segment.first_ts > segment.last_ts:
-            yield f"the numbers of segment {segment.first_seq} contradict each other"
-        before = segment.last_seq
-    if before > state.checkpointed_seq:
-        yield f"segments reach to seq {before}, but only {state.checkpointed_seq} is noted as being in segments"
-    for what, ranges in (("lost", state.lost), ("pending delete", state.pending_deletes)):
-        for first, last in ranges:
-            if not 0 < first <= last or last > head:
-                yield f"the {what} range {first} to {last} is no range of seqs up to the head {head}"
-    for first, last in state.pending_deletes:
-        if not any(segment.first_seq <= first and last <= segment.last_seq for segment in state.segments):
-            yield f"the pending deletes {first} to {last} are in no segment"
-
-
-def _no_progress(done: int, total: int) -> None:
-    pass
