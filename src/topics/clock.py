@@ -1,8 +1,8 @@
-"""Time as a value: whatever asks for the time asks a `Clock`.
+"""Time as a value: all code that needs the time asks a `Clock`.
 
-A wall clock may jump. Records must not expire by the million because of one bad NTP answer, so
-`SystemClock` believes a forward step of more than an hour (against the boot clock, which nobody sets)
-only after it has lasted ten minutes. Steps back are passed on; topics never let `ts` decrease.
+A wall clock may jump. Records must not expire by the million because of one bad NTP answer. So `SystemClock` compares
+the wall clock with the boot clock, which cannot be set, and believes a forward step of more than an hour only after
+the step has lasted ten minutes. Steps back are passed on; topics never let `ts` decrease.
 """
 
 import logging

@@ -34,7 +34,7 @@ TopicsError
 ├── NotReady                  503 not_ready               worth a retry
 ├── Closed                    503 shutting_down
 ├── StartRefused              the data directory cannot be served as it is
-│   ├── SettingsError         settings that cannot be meant: which ones, and what they may be
+│   ├── SettingsError         settings that cannot be used: which ones, and the allowed values
 │   ├── DirectoryLocked       another process holds it
 │   ├── Damaged               bytes that were durable are bad: file, offset, expected, found
 │   └── FutureVersion         written by a newer version
@@ -52,8 +52,8 @@ Detail = Mapping[str, object]
 class TopicsError(Exception):
     """Base of everything this package raises on purpose.
 
-    `code` and `status` are those of the HTTP contract; `detail` is what a client may decide by;
-    `retriable` says whether the same call can succeed later without anybody's help.
+    `code` and `status` are the ones of the HTTP contract. `detail` is data that a client may decide by. `retriable`
+    says whether the same call can succeed later without a change by a user or an operator.
     """
 
     code: ClassVar[str] = "internal"
@@ -66,7 +66,7 @@ class TopicsError(Exception):
         self.detail = detail
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A pickle would make the error anew from its message, which is not what most of the classes are made from.
+        # By default a pickle calls the class with the message. Most of these classes take other arguments.
         return _remade, (type(self), self.args, self.__dict__)
 
 
@@ -349,7 +349,7 @@ class StartRefused(TopicsError):
 
 
 class SettingsError(StartRefused):
-    """Settings that cannot be meant. Each problem names its setting, and never a secret in it."""
+    """Settings that cannot be used. Each problem names its setting, and never a secret value."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))

@@ -5,7 +5,7 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-# Records and writes (http-api.md §18.1).
+# Records and writes.
 BATCH_RECORDS_MAX: Final = 10_000
 RECORD_BYTES_MAX: Final = MIB
 META_BYTES_MAX: Final = 16 * KIB
@@ -21,11 +21,11 @@ READ_LIMIT_DEFAULT: Final = 256
 READ_LIMIT_MAX: Final = 1000
 READ_BYTES_DEFAULT: Final = MIB
 READ_BYTES_MAX: Final = 8 * MIB
-# A page examines at most this many slots for each record it may have, and these in any case: the rest of a run of
-# dead or filtered ones is for the next page.
+# A page examines at most this many slots for each record that it may hold, and at least READ_SLOTS_MAX. The next page
+# examines the rest of a long run of dead or filtered slots.
 READ_SLOTS_PER_RECORD_MAX: Final = 10
 READ_SLOTS_MAX: Final = 5000
-# It goes on in at most this many pieces; behind the first one, with at least this much of a file at a time.
+# A page is read in at most this many pieces. Each piece after the first one covers at least this much of a file.
 READ_PIECES_MAX: Final = 256
 READ_PIECE_SLOTS_MIN: Final = 256
 READ_PIECE_BYTES_MIN: Final = 64 * KIB
@@ -34,9 +34,9 @@ FETCH_SEGMENTS_MAX: Final = 16
 
 # Queues.
 DELAY_MS_MAX: Final = 86_400_000
-# Lease ids that one start reserves at a time: more than it can give out.
+# Lease ids that one start reserves: more than it can give out.
 RESERVE_LEASE_IDS: Final = 2**32
-# Jobs that one pass of claims moves to the dead-letter topic: each is a write of its own.
+# Jobs that one pass of claims moves to the dead-letter topic: each job is a separate write.
 DEAD_LETTERS_PER_PASS_MAX: Final = 100
 
 # Consumer groups.
@@ -47,7 +47,7 @@ WRITER_NAME_BYTES_MAX: Final = 128
 WRITERS_PER_TOPIC_MAX: Final = 10_000
 STAGED_CHUNKS_MAX: Final = 100_000
 STAGED_KEEP_MS: Final = 86_400_000
-# A repeated chunk is written again, for the sake of its time, when that is older than this.
+# A chunk that is staged again is written again, with a new time, if its time is older than this.
 STAGED_TOUCH_MS: Final = 3_600_000
 STAGED_SWEEP_MS: Final = 60_000
 # What a commit puts into the log in one turn of its owner.
@@ -85,9 +85,9 @@ RESERVE_SEQS_MAX: Final = 65_536
 # Checkpoints and segments.
 CHECKPOINT_WAL_BYTES: Final = 64 * MIB
 CHECKPOINT_INTERVAL_MS: Final = 60_000
-# How soon one that failed is tried again.
+# Time after which a failed checkpoint is tried again.
 CHECKPOINT_RETRY_MS: Final = 1000
-# Writers wait while this many checkpoints' worth of WAL is in no segment: it is in memory.
+# Writers wait while this many checkpoints' worth of WAL is in no segment, because those records are in memory.
 CHECKPOINTS_BEHIND_MAX: Final = 4
 SEGMENT_EVENTS_MAX: Final = 10_000
 SEGMENT_BYTES_MAX: Final = 64 * MIB
@@ -97,8 +97,8 @@ SNAPSHOTS_KEPT: Final = 2
 # Ranges of cold segments kept in memory for readers.
 COLD_CACHE_BYTES: Final = 64 * MIB
 
-# Recent records kept in memory beyond what no segment holds, over all topics: each may have its share.
+# Recent records that are kept in memory although segments hold them, over all topics. Each topic gets a share.
 TAIL_CACHE_TOTAL_BYTES: Final = 64 * MIB
 
-# How long a start waits for a dead holder's worker to let go of the lock.
+# How long a start waits until the worker of a killed server releases the lock.
 LOCK_WAIT_MS: Final = 5000

@@ -107,7 +107,7 @@ def test_damage_gets_no_index() -> None:
 @pytest.mark.parametrize("bounds", [(2, 3), (1, 2), (1, 4)])
 def test_frames_of_other_seqs_get_no_index(bounds: tuple[int, int]) -> None:
     table = table_of([record(seq, seq) for seq in (1, 2, 3)])
-    with pytest.raises(BadFrame, match="are not those of seqs"):
+    with pytest.raises(BadFrame, match="are not the frames of seqs"):
         index_of_frames(table, *bounds)
 
 

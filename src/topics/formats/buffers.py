@@ -1,7 +1,7 @@
-"""What the decoders read from.
+"""The buffers that the decoders read from.
 
-They take a file that was read, a window of one, or a map of one (hand it over as a `memoryview`), and never
-copy more of it than they give back. While a generator over a buffer is alive it pins that buffer: a map
+A decoder takes the content of a file, a window of it, or a map of it (as a `memoryview`), and copies no more than it
+returns. While a generator over a buffer is alive it pins that buffer: a map
 cannot be closed and a bytearray cannot grow. The pin goes with the generator, also when it raises.
 """
 

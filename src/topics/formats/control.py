@@ -17,8 +17,8 @@
 
 Decoding accepts unknown members (a newer minor version may add them) and refuses everything else that is
 not the documented shape with `BadFrame`: a member that is missing or of another type, a negative number, an
-extension type, bytes behind the map, depth without end. Inside `config` only the outermost keys are looked
-at; who knows the settings checks their values.
+extension type, bytes after the map, depth without end. Inside `config` only the outermost keys are checked; the
+engine checks the values of the settings.
 
 No length in the data sizes an allocation: a container grows with the elements that are there. The parser
 recurses: call this on a thread with a full-size stack (8 MiB, the default of Linux).
@@ -48,7 +48,7 @@ class ConfigUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A new config, with the floors the old one had reached: relaxing it brings nothing back.
 
     `unlogged_last_seq` is the last seq written while the topic was `ephemeral`, when the class changes to
-    a stored one: those records are in no frame, and a replay must call them lost.
+    a stored one. Records up to that seq are in no frame, and a replay must call them lost.
     """
 
     config: dict[str, Any]
@@ -60,7 +60,8 @@ class ConfigUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
 class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
     """Live seqs below `bound` that match: all below `before_seq`, and/or a tag, or exactly `seqs`.
 
-    `ttl_floor` is what had expired by then: a replay could not tell it from what the delete took.
+    `ttl_floor` is the last seq that had expired before the delete. Without it a replay could not tell expired records
+    from deleted ones.
     """
 
     bound: U64
@@ -74,9 +75,9 @@ class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
 class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A router: its definition, and how far it is. Source and dest are topic ids; `id` is never given out again.
 
-    Everything up to source seq `cursor` is done, and its copies stand at or below dest seq `dest_seq`. `spec` holds
+    Everything up to source seq `cursor` is done, and its copies are at or below dest seq `dest_seq`. `spec` holds
     the members of the definition that are not at their defaults. Exactly once: records of dest up to `searched_seq`
-    were looked through for keys of copies to come, and `evidence` holds (source seq, dest seq) of those found.
+    were searched for keys of later copies, and `evidence` holds (source seq, dest seq) of each key that was found.
     """
 
     id: U64
@@ -97,7 +98,7 @@ class RouterDelete(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Copies(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose copies a write to a router's dest holds: with it, `router` has done source seqs up to `cursor`, and the
+    """The write to a router's dest holds copies of `router`: with it, source seqs up to `cursor` are done, and the
     copies end at `dest_seq`. `hops` are [first seq, last seq, hops] runs, where the dest is a source itself."""
 
     router: U64
@@ -108,8 +109,8 @@ class Copies(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A byte-cap floor that rises with its write. `ttl_floor` is what had expired by then: a replay could not tell
-    it from what the cap took.
+    """A byte-cap floor that rises with its write. `ttl_floor` is the last seq that had expired before it. Without it a
+    replay could not tell expired records from evicted ones.
 
     With `trim_floor` it is a source trim: seqs from `trim_first` up to there are holes, and `copies` says how far the
     router is.
@@ -124,7 +125,7 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """A disk-class reservation: seqs below `ceiling` may be answered. With `lost_first` it also says that
-    the seqs from there up to `ceiling - 1` went with a power loss."""
+    a power loss took the seqs from there up to `ceiling - 1`."""
 
     ceiling: U64
     lost_first: U64 = 0
@@ -153,7 +154,7 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A job that the write moves out of its queue. Its time tells it from another one that got its seq later."""
+    """A job that the write moves out of its queue. Its time tells it from a later job with the same seq."""
 
     queue_id: U64
     seq: U64
@@ -165,11 +166,11 @@ class GroupUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
 
     | Event | Says |
     |---|---|
-    | `created` | stands at `seq`, if it was not there |
-    | `moved` | stands at `seq`, whether it was there or not |
-    | `committed` | stands at `seq`, if it was there and stood lower |
-    | `rewound` | stands at `seq`, if it was there |
-    | `deleted` | is gone |
+    | `created` | the position is `seq`, if the group did not exist |
+    | `moved` | the position is `seq`, whether the group existed or not |
+    | `committed` | the position is `seq`, if the group existed and its position was lower |
+    | `rewound` | the position is `seq`, if the group existed |
+    | `deleted` | the group is gone |
     """
 
     name: str
@@ -178,7 +179,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WriterEpoch(msgspec.Struct, frozen=True, array_like=True):
-    """Whose work a write is, the number of that work, and its first seq: that of the first record, if there is one."""
+    """The writer of a commit, the epoch that it commits, and the seq of its first record (if it has records)."""
 
     writer: str
     epoch: U64
@@ -186,11 +187,13 @@ class WriterEpoch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """First frame of a write with more to say. `key` is an idempotency key; the answer follows from the
-    write's own frames. `dead_letter` is the job that the write's only record is a copy of: a replay deletes it.
-    `copies` says that a router made the write's records.
-    `group` stands in a note of its own, without records. `writer` says that the write is a commit of staged records;
-    one without records is a note alone."""
+    """First frame of a write that says more than its records do.
+
+    `key` is an idempotency key; the answer to the write follows from its frames. `dead_letter` is the job that the
+    only record of the write is a copy of: a replay deletes that job. `copies` says that a router made the records.
+    `group` is in a note without records. `writer` says that the write is a commit of staged records; a commit without
+    records is a note only.
+    """
 
     key: str | None = None
     dead_letter: DeadLetter | None = None

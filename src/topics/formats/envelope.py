@@ -1,4 +1,4 @@
-"""Payload envelope: what stands in the data part of a frame.
+"""Payload envelope: the data part of a frame.
 
 `{"d":<data>}` or `{"d":<data>,"m":<meta>}`, the writer's JSON bytes untouched. `data` and `meta` hold no
 line breaks (a payload with CR or LF between its tokens is stored compact), so an envelope is one line. A
@@ -72,7 +72,7 @@ def _split_parsed(envelope: bytes) -> tuple[bytes, bytes | None]:
     data = envelope[5:-1]
     meta = None
     if parsed.m is not msgspec.UNSET:
-        # The parser gives the value without the space around it; what was written is all that follows `,"m":`.
+        # The parser strips the space around the value. The stored meta is everything after `,"m":`.
         before = data.rstrip(_JSON_SPACE).removesuffix(bytes(parsed.m)).rstrip(_JSON_SPACE)
         if not before.endswith(META):
             raise BadFrame("the payload is not an envelope: something follows its meta")

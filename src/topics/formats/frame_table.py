@@ -1,15 +1,16 @@
 """The frames of a segment as a table: where each one starts and what its header says, by columns.
 
-Two ways lead to it. With an `.idx`, all headers are gathered at its offsets and compared with it at once: the same
-number stands in both files, so what agrees is where it should be. Without one (frames as they travel, or an index
-that is wrong) the lengths are walked, and nothing in a header is believed before its checksum was seen.
+There are two ways to make a table. With an `.idx`, all headers are gathered at its offsets and compared with it at
+once: `.data` and `.idx` hold the same numbers, so a header that agrees with its entry is in the right place. Without
+an index (frames that come over HTTP, or an index that is wrong) the lengths are walked, and no header is believed
+before the checksum of its frame was compared.
 
-An index is never evidence against a frame. When the two disagree the checksum of the frame decides: a frame that is
-whole makes the index wrong, which is repaired here, in memory, and reported; a frame that is not is damage, and named
-with its seq and offset. Only when neither helps, the bytes behind the damage are searched for the next whole frame;
-payloads are JSON and have no byte below 0x20, so none of them looks like a header.
+An index is never evidence against a frame. When the two disagree the checksum of the frame decides. If the frame is
+whole, the index is wrong: it is repaired here, in memory, and reported. If the frame is not whole, it is damage, and
+it is reported with its seq and offset. Only when neither index nor lengths lead on, the bytes after the damage are
+searched for the next whole frame. Payloads are JSON and have no byte below 0x20, so no payload looks like a header.
 
-Checksums of frames that look well are not computed here: only those that are delivered need to be (`columnar`).
+Checksums of frames that look right are not computed here. `columnar` compares them for the frames that it delivers.
 
 Import this module where it is used: numpy is not among the things every installation has.
 """
@@ -39,7 +40,7 @@ HEADERS: Final = np.dtype(
         ("data_len", "<u4"),
     ]
 )
-# Flags and the zeros behind them as one number.
+# The flags and the three zero bytes after them, read as one number.
 ENTRIES: Final = np.dtype([("offset", "<u4"), ("length", "<u4"), ("ts", "<u8"), ("flags", "<u4")])
 assert HEADERS.itemsize == segment.HEADER_BYTES
 assert ENTRIES.itemsize == segment_index.ENTRY_BYTES
@@ -48,12 +49,12 @@ Positions = NDArray[np.int64]
 Table = NDArray[np.void]
 Mask = NDArray[np.bool_]
 
-# Bytes that are searched at a time for the next whole frame behind damage.
+# Bytes that are searched at a time for the next whole frame after damage.
 _SEARCH_BYTES: Final = 1 << 18
 
 
 class BadRange(NamedTuple):
-    """Seqs that should have been at `offset` and cannot be read; `ts` is that of a neighbour, in milliseconds."""
+    """Seqs that should have been at `offset` and cannot be read; `ts` is the time of a neighbour, in milliseconds."""
 
     first_seq: int
     last_seq: int
@@ -70,12 +71,12 @@ class FrameTable:
     starts: Positions
     ends: Positions
     headers: Table
-    # The ones that are damaged, as far as headers show; they are not in the columns.
+    # Frames that are damaged, as far as headers show. They are not in the columns.
     bad: tuple[BadRange, ...]
-    # What was wrong with the index, if anything; the columns are right all the same.
+    # What was wrong with the index, or None. The columns are right in either case.
     index_problem: str | None
-    # Whether an index, or the checksum, says the same. If not, a header may not even be used to leave its frame out:
-    # `salvage` if a single checksum is wrong.
+    # Whether an index or the checksums confirm the headers. An unconfirmed header must not be used to leave its frame
+    # out: call `salvage` if a single checksum is wrong.
     is_confirmed: bool
     # The seqs that belong here, both included, and the offset of `data` in its file.
     bounds: tuple[int, int]
@@ -86,14 +87,15 @@ class FrameTable:
 
 
 def windows(data: Buffer, dtype: np.dtype[np.void] | str, field_at: int = 0) -> Table:
-    """What stands at every byte of `data`, were a field to begin there. Views, so it costs nothing."""
+    """The value of the field at every byte position of `data`. It is a view, so it costs nothing."""
     wanted = np.dtype(dtype)
     count = max(0, len(data) - field_at - wanted.itemsize + 1)
     return np.ndarray((count,), dtype=wanted, buffer=data, offset=field_at if count else 0, strides=(1,))
 
 
 def gather_headers(data: Buffer, starts: Positions) -> Table:
-    """A copy of the headers at these positions. As blank bytes first: numpy copies those eight times as fast."""
+    """A copy of the headers at these positions. They are copied as plain bytes first, which numpy does eight times as
+    fast."""
     return windows(data, f"V{HEADERS.itemsize}")[starts].view(HEADERS)
 
 
@@ -112,9 +114,9 @@ def from_index(
 ) -> FrameTable:
     """The frames of the seqs in `wanted`, both included, and perhaps more when the index is wrong.
 
-    Entry 0 of `idx` is `first_seq`, whose frame stands at the beginning of `data`; `data_start` is the offset
-    of that in the file, for those who read only a part of it. `last_seq` is what the segment should end with,
-    when it is known from elsewhere.
+    Entry 0 of `idx` is `first_seq`, and its frame is at the beginning of `data`. `data_start` is the offset of `data`
+    in the file, for callers that read only a part of the file. `last_seq` is the last seq that the segment should
+    have, if the caller knows it.
     """
     entries: Table = np.frombuffer(idx, dtype=ENTRIES, count=len(idx) // ENTRIES.itemsize)
     entry_count = len(entries) if last_seq is None else last_seq - first_seq + 1
@@ -288,7 +290,7 @@ def _ends_named_at(view: memoryview, position: int) -> Iterator[int]:
 
 
 def _headers_after(view: memoryview, position: int) -> Iterator[int]:
-    """Every place behind the position where the lengths of a header add up."""
+    """Every place after the position where the lengths of a header add up."""
     everywhere = windows(view, HEADERS)
     for begin in range(position + 1, len(everywhere), _SEARCH_BYTES):
         headers = everywhere[begin : begin + _SEARCH_BYTES]

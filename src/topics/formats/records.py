@@ -1,7 +1,7 @@
-"""Records on their way into the log, and out of it.
+"""Records that are written, and records that are read.
 
-A write travels as one `RecordBatch` of columns from the edge to the disk: per-record objects would cost
-more than the write itself. A record read back is a `Record`; its `data` and `meta` are the JSON bytes
+A write is one `RecordBatch` of columns from the request to the disk: an object for each record would cost more than the
+write itself. A record read back is a `Record`; its `data` and `meta` are the JSON bytes
 that were written.
 """
 

@@ -131,8 +131,8 @@ def encode(record: Record) -> bytes:
 def check(buffer: Buffer, offset: int, end: int) -> SegmentFrame:
     """The frame at `offset` of `buffer[:end]`, whole and verified.
 
-    Raises `Torn` or `BadFrame` with that offset. Any offset and end will do, so those of an index entry may
-    be tried. The frame found need not be of the seq that was looked for: compare it.
+    Raises `Torn` or `BadFrame` with that offset. Any offset and end are allowed, also the ones of an index entry that
+    may be wrong. The frame may be of another seq than the one looked for: the caller compares it.
     """
     with memoryview(buffer) as view:
         return _check(view, offset, min(end, len(view)))

@@ -47,14 +47,14 @@ def encode(entries: Iterable[tuple[int, int, int, int]]) -> bytes:
 
 
 def decode(buffer: Buffer) -> Iterator[IndexEntry]:
-    """All entries as they stand there. Raises `BadFrame` when they are not a whole number."""
+    """All entries, unchecked. Raises `BadFrame` when they are not a whole number."""
     if len(buffer) % ENTRY_BYTES:
         raise BadFrame(f"{len(buffer)} bytes are not a whole number of index entries")
     return map(IndexEntry._make, ENTRY.iter_unpack(buffer))
 
 
 def entry_at(buffer: Buffer, index: int) -> IndexEntry:
-    """Entry `index` as it stands there. Raises `BadFrame` when the index does not reach so far."""
+    """Entry `index`, unchecked. Raises `BadFrame` when the index has no such entry."""
     offset = index * ENTRY_BYTES
     if index < 0 or offset + ENTRY_BYTES > len(buffer):
         raise BadFrame(f"an index of {len(buffer)} bytes has no entry {index}", max(offset, 0))

@@ -18,13 +18,13 @@ from topics.formats.record_layout import DELETED, FLAG_TAG, LABEL_FLAGS
 
 
 def deleted_frames(table: FrameTable) -> Mask:
-    """Which of them have their delete byte set."""
+    """Which frames have their delete byte set."""
     deleted: Mask = np.frombuffer(table.data, dtype=np.uint8)[table.ends - 1] == DELETED
     return deleted
 
 
 def keep_frames(table: FrameTable, kept: Mask) -> FrameTable:
-    """The frames that are wanted, copied one behind the other."""
+    """The kept frames, copied back to back."""
     # One column over the file, a row for each frame and one for each space between two: nothing is copied twice.
     bounds = np.empty(2 * len(table) + 1, dtype=np.int64)
     bounds[0:-1:2], bounds[1::2], bounds[-1] = table.starts, table.ends, len(table.data)
@@ -53,7 +53,7 @@ def index_of_frames(table: FrameTable, first_seq: int, last_seq: int) -> bytes:
     if not at_home or int(table.ends[-1]) != len(table.data):
         raise BadFrame("the frames do not fill their file")
     if int(seqs[0]) < first_seq or int(seqs[-1]) != last_seq or not bool((seqs[1:] > seqs[:-1]).all()):
-        raise BadFrame(f"the frames are not those of seqs {first_seq} to {last_seq}")
+        raise BadFrame(f"the frames are not the frames of seqs {first_seq} to {last_seq}")
     places = (seqs - np.uint64(first_seq)).astype(np.int64)
     entries = np.zeros(last_seq - first_seq + 1, dtype=ENTRIES)
     # For each entry the frame that it is of, or that comes next: an empty one lies where that begins.
@@ -81,5 +81,5 @@ def tags_of_frames(table: FrameTable, first_seq: int) -> bytes:
 
 
 def stored_checksums(table: FrameTable) -> NDArray[np.uint64]:
-    """As they stand in the frames."""
+    """The checksums that are stored in the frames."""
     return windows(table.data, "V8")[table.ends - segment.TRAILER_BYTES].view("<u8")

@@ -8,10 +8,10 @@
     16     8     XXH3-64 of the body u64
     24     …     body: MessagePack map, see `Snapshot`
 
-The version is looked at first: nobody but a newer version knows what its other bytes mean. The checksum is
-compared before anything is parsed. Topic entries are kept as raw MessagePack inside the body, so that a
-topic that did not change is not encoded again; read back they are slices of the file's bytes and keep those
-alive. The parser recurses, and no length sizes an allocation: see `control`.
+The version is checked first, because only a newer version of topics knows what the other bytes of a newer snapshot
+mean. The checksum is compared before anything is parsed. Topic entries are raw MessagePack inside the body, so that a
+topic that did not change is not encoded again. Decoded entries are slices of the file's bytes and keep those bytes in
+memory. The parser recurses, and no length sizes an allocation: see `control`.
 """
 
 from struct import Struct
@@ -34,8 +34,8 @@ Tier = Literal["hot", "cold"]
 
 
 class WalPosition(msgspec.Struct, frozen=True, array_like=True):
-    """Everything before frame number `frame` is in segments. That frame stands, or will stand, at
-    `offset` of the WAL file named by `file_frame`."""
+    """Everything before frame number `frame` is in segments. That frame is, or will be, at `offset` of the WAL file
+    named by `file_frame`."""
 
     frame: U64
     file_frame: U64

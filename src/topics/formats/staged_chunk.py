@@ -13,9 +13,9 @@
 Columns of n records: n lengths of envelopes u32, n accounted sizes u32; if the head says that there are labels, n flags
 u8 (1 has a tag, 2 has a node), n lengths of tags u16, n of nodes u16; then all envelopes, all tags, all nodes.
 
-The head has a checksum of its own, so that a start learns what is staged without reading the records. They come and go
-as a whole, so one checksum is enough for all of them: with one for each, a chunk took four times as long.
-A chunk is valid when its columns are exactly the records that the head tells of.
+The head has a separate checksum, so that a start learns what is staged without reading the records. Records of a chunk
+are read all or not at all, so one checksum covers all of them. A checksum for each record took four times as long. A
+chunk is valid when its columns are exactly the records that the head counts.
 """
 
 from itertools import accumulate, pairwise
@@ -37,7 +37,7 @@ _HEADER: Final = Struct("<4sIIIQ")
 _LEAD: Final = Struct("<4sIII")
 LEAD_BYTES: Final = _HEADER.size
 _CHECKSUM: Final = Struct("<Q")
-# Far more than a head with the longest writer's name has.
+# Far more than the size of a head with the longest writer name.
 HEAD_BYTES_MAX: Final = 4096
 
 FLAG_TAG: Final = 1

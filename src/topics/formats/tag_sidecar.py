@@ -96,10 +96,10 @@ class TagSidecar:
             raise BadFrame(f"{tag_count} tags do not fit {body_len} bytes")
         self.first_seq: int = first_seq
         self._body: bytes = body
-        # Entry i stands at _starts[i] : _starts[i + 1]; one more than there are tags.
+        # Entry i is at _starts[i] : _starts[i + 1]. There is one start more than there are tags.
         self._starts: tuple[int, ...] = (*unpack_from(f"<{tag_count}I", body), body_len)
         if self._starts[0] != 4 * tag_count:
-            raise BadFrame(f"the first tag entry begins at {self._starts[0]}, not behind {tag_count} positions")
+            raise BadFrame(f"the first tag entry begins at {self._starts[0]}, not after {tag_count} positions")
 
     def __len__(self) -> int:
         return len(self._starts) - 1

@@ -14,16 +14,16 @@
     38     …     node, tag, data
     …      8     XXH3-64 of everything from `type` to the end of data
 
-A frame is valid when the inner lengths add up to `frame_len`, that is within the limit and fits the bytes
-that are there, the checksum agrees, and node and tag have bytes only with their flags. Nothing is allocated
-by a length before it was checked. A frame with a right checksum but an unknown type or flag was written by
-a newer version: `FutureVersion`.
+A frame is valid when the inner lengths add up to `frame_len`, `frame_len` is within the limit and fits the bytes of
+the file, the checksum agrees, and node and tag have bytes only with their flags. No memory is allocated by a length
+that was not checked. A frame with a right checksum but an unknown type or flag was written by a newer version:
+`FutureVersion`.
 
-Preallocated space is zeros, so zeros where a header should begin are the clean end of the frames. They do
-not say that nothing follows: after a crash, sectors behind them may hold frames. The caller looks.
+Preallocated space is zeros, so zeros where a header should begin are the clean end of the frames. After a crash, later
+sectors may hold frames nevertheless. The caller checks for them.
 
-The *body* of a frame (type to data, without length and checksum) is also how a record rests in memory:
-it is cut once, hashed, written, kept, and read from without another copy.
+The *body* of a frame (type to data, without length and checksum; see `record_layout`) is also the form of a record in
+memory: it is made once, hashed, written, kept, and read from without another copy.
 """
 
 import re
@@ -101,8 +101,8 @@ OVERHEAD_BYTES: Final = HEADER_BYTES + CHECKSUM_BYTES
 assert list(FrameType) == list(range(1, _TYPE_LAST + 1)), "`walk` takes the known types for one range"
 assert _FLAGS_KNOWN == FLAG_TAG | FLAG_NODE | FLAG_DURABLE | FLAG_MORE | FLAG_FIRST
 
-# A sync mark is found behind a bad frame by this string. It is not UTF-8 and appears in no JSON, tag or
-# name, so no client can write one.
+# A reader searches for this string to find sync marks after a bad frame. It is not UTF-8, so it appears in no JSON, tag
+# or name, and no client can write one.
 SYNC_MAGIC: Final = bytes.fromhex("f10674f3c75dd6dc8e1b3a5fa4095ee2")
 SYNC_DATA_BYTES: Final = len(SYNC_MAGIC) + _SYNCED_FRAME.size
 SYNC_FRAME_BYTES: Final = OVERHEAD_BYTES + SYNC_DATA_BYTES
@@ -147,8 +147,8 @@ def encode_appends(
 ) -> tuple[bytes, list[bytes]]:
     """One frame a record: the bytes to write, and the bodies to keep.
 
-    `opens` and `closes` say whether the first and last frame of the write are among them (a note goes
-    before, a floor behind). 100 records of 100 bytes: about 30 µs.
+    `opens` and `closes` say whether these frames include the first and the last frame of the write: a note may come
+    before them and a floor after them. 100 records of 100 bytes: about 30 µs.
     """
     bodies = append_bodies(topic_id, first_seq, ts, batch, durable=durable, opens=opens, closes=closes)
     return seal_bodies(bodies), bodies
@@ -175,7 +175,7 @@ def append_bodies(
 def encode_writes(
     topic_id: int, first_seq: int, ts: int, batches: Sequence[RecordBatch], *, durable: bool
 ) -> tuple[bytes, list[bytes]]:
-    """Several whole writes to one topic, one behind the other: one pass for all of them."""
+    """Several whole writes to one topic, encoded in one pass."""
     assert topic_id > 0
     assert first_seq > 0
     base = FLAG_MORE | (FLAG_DURABLE if durable else 0)
@@ -213,7 +213,7 @@ def _plain_bodies(
         flags[0] |= FLAG_FIRST
     if closes:
         flags[-1] &= ~FLAG_MORE
-    # What is the same in most headers is packed once.
+    # The bytes that are the same in most headers are packed once.
     leads = {each: WAL_HEAD.pack(1, each, topic_id) for each in set(flags)}
     seqs = range(first_seq, first_seq + count)
     middle = repeat(_MIDDLE.pack(ts, 0, 0))
@@ -252,7 +252,7 @@ def _labelled_bodies(
 def seal_bodies(bodies: list[bytes]) -> bytes:
     """Length and checksum around each body, all in one buffer. A third of a microsecond each."""
     lengths = list(map(CHECKSUM_BYTES.__add__, map(len, bodies)))
-    # Between two bodies stand the checksum of the one and the length of the other.
+    # Between two bodies are the checksum of the first and the length of the second.
     seams = list(map(_SEAM.pack, map(xxh3_64_intdigest, bodies), [*lengths[1:], 0]))
     seams[-1] = seams[-1][:CHECKSUM_BYTES]
     parts: list[bytes] = [b""] * (2 * len(bodies))
@@ -270,7 +270,7 @@ def encode_control(
     seq: int = 0,
     flags: int = FLAG_FIRST,
 ) -> bytes:
-    """One frame that is not an append, without tag and node. By default a whole write of its own."""
+    """One frame that is not an append, without tag and node. By default it is a whole write."""
     assert frame_type != FrameType.APPEND
     assert flags & ~(FLAG_DURABLE | FLAG_MORE | FLAG_FIRST) == 0
     body = _pack_header(frame_type, flags, topic_id, seq, ts, 0, 0, len(data)) + data
@@ -293,8 +293,8 @@ def decode_sync_mark(data: Buffer) -> int:
 def walk(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Iterator[Frame]:
     """Valid frames of `buffer[offset:end]`, one after the other.
 
-    Ends without an error exactly at `end`, or where zeros stand instead of a header (or of the part of one
-    that fits before `end`). Raises `Torn` when the bytes end inside a frame, `BadFrame` when a frame is
+    Ends without an error exactly at `end`, or where there are zeros instead of a header (or instead of the part of a
+    header that fits before `end`). Raises `Torn` when the bytes end inside a frame, `BadFrame` when a frame is
     wrong or `frame_len` is over `frame_bytes_max`, `FutureVersion` when it is valid but unknown. The
     error's `offset` is where that frame begins.
     """
@@ -315,8 +315,8 @@ class Scan(NamedTuple):
 def scan(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Scan:
     """What `walk` finds, all at once: the hot loop of a start.
 
-    A million frames of 150 bytes take about 0.8 s. So the loop only finds out whether a frame is valid; why
-    one is not is found out once, behind it.
+    A million frames of 150 bytes take about 0.8 s. So the loop only finds out whether a frame is valid. The reason why
+    the last one is not valid is found after the loop.
     """
     assert offset >= 0
     frames: list[Frame] = []
@@ -359,7 +359,7 @@ def scan(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Scan:
 
 
 def _explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) -> None:
-    """Raises the reason why no valid frame stands at `offset`; returns at a clean end."""
+    """Raises the reason why there is no valid frame at `offset`; returns at a clean end."""
     if not any(view[offset : min(end, offset + HEADER_BYTES)]):
         return
     if end - offset < HEADER_BYTES:
@@ -391,7 +391,7 @@ def _explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) 
 
 
 def find_sync_marks(buffer: Buffer, offset: int, end: int) -> Iterator[tuple[int, int]]:
-    """(offset, synced frame number) of every valid sync mark inside `buffer[offset:end]`, wherever it stands."""
+    """(offset, synced frame number) of every valid sync mark inside `buffer[offset:end]`, at any position."""
     assert offset >= 0
     end = min(end, len(buffer))
     for match in _find_sync_magic(buffer, offset, end):

@@ -1,8 +1,8 @@
 """Work that may block, away from the owner of the state.
 
-One owner (the event loop, or whoever holds the lock of an embedded log) changes state; everything that can
-wait for a disk goes through a `Background` and comes back to the owner as a call of `done`. Work handed to
-one background runs in order, one piece at a time.
+One owner (the event loop, or the thread that holds the lock of an embedded log) changes state. Work that can wait for a
+disk goes through a `Background`, and the owner gets the result as a call of `done`. The work of one background runs
+in order, one piece at a time.
 """
 
 import threading
@@ -23,7 +23,8 @@ class Background(Protocol):
         ...
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Owner only: calls once the owner has taken in what is nearly there; at once where there is no such thing."""
+        """Owner only: runs the callback after the results and requests that are already waiting for the owner. Runs
+        it at once if there is no event loop."""
         ...
 
     def close(self) -> None:
@@ -36,7 +37,7 @@ class Background(Protocol):
 
 
 class ThreadBackground:
-    """One thread of its own. `fdatasync` and file reads release the interpreter while they wait."""
+    """One dedicated thread. `fdatasync` and file reads release the interpreter while they wait."""
 
     def __init__(self, name: str, post: Post, defer: Post | None = None) -> None:
         self._post = post

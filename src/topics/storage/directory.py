@@ -1,9 +1,9 @@
-"""The data directory as a whole: lock, store id, what must be there, what must go.
+"""The data directory as a whole: the lock, the store id, required folders, leftovers that are removed.
 
 The lock file also notes the boot id of the last start that finished its recovery. Another boot id (or none)
-means the machine went down meanwhile, so that what was written but not synced may be gone. It is noted only
-after recovery has made its conclusions durable: a kill in between must not make the next start believe that
-only the process died.
+means that the machine went down meanwhile, so that bytes that were written but not synced may be gone. The boot id is
+noted only after recovery has made its conclusions durable: after a kill in between, the next start must not believe
+that only the process died.
 """
 
 import logging
@@ -46,9 +46,9 @@ class DataDirectory:
         self.power_was_lost = not self._boot_id or self._boot_id != before.boot_id
 
     def note_recovered(self) -> None:
-        """From now on a kill of this process is only that.
+        """Notes the boot id: from now on the next start knows that a kill of this process was not a power loss.
 
-        On a full disk it may stay unsaid: then the next start takes a kill for a power loss, which is safe.
+        On a full disk it may stay unwritten. Then the next start takes a kill for a power loss, which is safe.
         """
         try:
             _write_holder(self.fs, self.lock.path, Holder(os.getpid(), socket.gethostname(), self._boot_id))
@@ -71,12 +71,12 @@ def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
         before = _read_holder(fs, lock_path)
         for directory in (layout.meta_directory(root), layout.wal_directory(root), layout.topics_directory(root)):
             fs.makedirs(directory)
-            # A process that was killed may have left names here that only the page cache knows.
+            # A killed process may have left names here that are only in the page cache.
             fs.sync_dir(directory)
         store_id = _store_id(fs, root)
         fs.sync_dir(root)
         fs.sync_dir(os.path.dirname(root) or ".")
-        # The pid is for whoever meets the lock; the boot id stays that of the last finished recovery.
+        # The pid is for the message to a second process. The boot id stays the one of the last finished recovery.
         _note_pid(fs, lock_path, before)
         _remove_temporaries(fs, root)
     except OSError as error:
@@ -104,7 +104,7 @@ def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:
                 f"{path.rpartition('/')[0]} is in use by process {holder.pid} on {holder.host or 'this machine'}; "
                 "stop it first, or choose another data directory"
             )
-        # A killed server's worker is still ending.
+        # The worker of a killed server has not ended yet.
         pause.wait(0.02)
 
 
@@ -133,7 +133,7 @@ def _read_holder(fs: Fs, path: str) -> Holder:
 
 
 def _write_holder(fs: Fs, path: str, holder: Holder) -> None:
-    """In place: the lock is on the file, so it cannot be replaced. A torn one reads as unknown."""
+    """Writes in place: the lock is on the file, so the file cannot be replaced. Torn content reads as unknown."""
     file = fs.open(path, "write")
     try:
         content = msgspec.json.encode(holder)
@@ -161,7 +161,7 @@ def _store_id(fs: Fs, root: str) -> str:
 
 
 def _remove_temporaries(fs: Fs, root: str) -> None:
-    """Nothing half-written is ever loaded."""
+    """Half-written files are never loaded, so they can go."""
     wal, topics = layout.wal_directory(root), layout.topics_directory(root)
     shards = [f"{wal}/{name}" for name in fs.listdir(wal) if layout.shard_of(name) is not None]
     topic_directories = [f"{topics}/{name}" for name in fs.listdir(topics) if layout.topic_of(name) is not None]

@@ -7,8 +7,8 @@ plain `OSError` with an `errno`; `storage/` decides what an `errno` means (never
 Rules that callers keep, and that the order monitor checks in every test:
 
 1. A file is fsynced before it is renamed to its final name.
-2. A directory is synced after a create, rename or unlink that somebody relies on.
-3. What replaces a file is durable before the old one is unlinked.
+2. A directory is synced after a create, rename or unlink that must survive a power cut.
+3. The replacement of a file is durable before the old file is unlinked.
 
 Paths are absolute strings. Positions are byte offsets. Not thread-safe per file unless noted:
 `pread` and `fdatasync` may run beside `pwrite`.
@@ -59,7 +59,7 @@ class File(Protocol):
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """As `pwrite`, of buffers one behind the other, `IOV_MAX` of them at most."""
+        """As `pwrite`, of several buffers back to back, at most `IOV_MAX` of them."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -113,7 +113,7 @@ class Fs(Protocol):
         ...
 
     def rename_new(self, source: str, target: str) -> None:
-        """As `rename`, but `FileExistsError` when there is a `target`: of two callers one wins, the other is told.
+        """As `rename`, but raises `FileExistsError` when there is a `target`: of two callers only one succeeds.
 
         Files only. A process that dies in it may leave both names."""
         ...
@@ -136,14 +136,14 @@ class Fs(Protocol):
 
 
 class Host(Protocol):
-    """What a machine tells about the place where files are. Asked by `topics doctor` only."""
+    """Facts about the file system of a path. Only `topics doctor` asks for them."""
 
     def mode(self, path: str) -> int:
         """Permission bits."""
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Room that is left for us."""
+        """Free bytes for this user."""
         ...
 
     def can_sync_dir(self, path: str) -> bool:
@@ -213,7 +213,7 @@ def write_atomic(fs: Fs, path: str, data: Buffer) -> None:
     fs.sync_dir(path.rpartition("/")[0])
 
 
-# No room: not a failed disk. Worth another try once there is some.
+# No room. The disk did not fail: another try can succeed once there is room.
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 # The answers of a file system that has no such operation, as opposed to one that failed at it.
@@ -245,7 +245,7 @@ else:
     _fdatasync = os.fdatasync
 
 
-# Takes what is read only to learn whether it can be. Nobody looks into it, so threads may share it.
+# Takes bytes that are read only to learn whether they are cached. The content is never used, so threads may share it.
 _NOWHERE: Final = memoryview(bytearray(256 * 1024))
 
 _RWF_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
@@ -294,7 +294,7 @@ class RealFile:
                     raise
                 return False
             if count == 0:
-                # Behind the end of the file there is nothing to wait for.
+                # Beyond the end of the file there is nothing to wait for.
                 return True
             offset += count
         return True
@@ -322,7 +322,7 @@ class RealFile:
 
     def seek_data(self, offset: int) -> int | None:
         try:
-            # The descriptor's own position is moved by this, which no other call here looks at.
+            # This moves the position of the descriptor. No other call here uses that position.
             return os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
@@ -357,7 +357,7 @@ class RealFile:
 
 
 class RealLock:
-    """Held while any process has the descriptor open, so it outlives its maker in a child that inherited it."""
+    """Held while any process has the descriptor open. A child that inherited it holds it longer than its parent."""
 
     __slots__ = ("_fd", "path")
 
@@ -394,7 +394,7 @@ class RealFs:
             os.stat(path)
         except FileNotFoundError:
             if os.path.islink(path):
-                # A link into nowhere, such as a disk that is not mounted, is not an empty place.
+                # A broken link, such as a link to a disk that is not mounted, does not count as absent.
                 raise
             return False
         return True
@@ -422,7 +422,7 @@ class RealFs:
             try:
                 os.mkdir(directory, 0o700)
             except FileExistsError:
-                # Somebody else was faster, which is as good if it is a directory.
+                # Another thread or process made the name first. That is fine if it is a directory.
                 if not os.path.isdir(directory):
                     raise
             self.sync_dir(os.path.dirname(directory))
@@ -431,7 +431,8 @@ class RealFs:
         os.rename(source, target)
 
     def rename_new(self, source: str, target: str) -> None:
-        # A second name that must be new, then the first one goes. There is no rename that refuses everywhere.
+        # A hard link under the new name, then the old name is unlinked. Not every system has a rename that refuses to
+        # replace.
         os.link(source, target)
         os.unlink(source)
 
@@ -489,9 +490,9 @@ class RealFs:
         return RealLock(path, fd)
 
     def lock_shared(self, path: str) -> RealLock | None:
-        """A lock that other readers may hold too, on a file that is there; None while somebody has it for himself.
+        """A shared lock on an existing file; None while another process holds it exclusively.
 
-        For those who only look: the file is neither made nor opened for writing.
+        For readers only: the file is neither created nor opened for writing.
         """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

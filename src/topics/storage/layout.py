@@ -4,8 +4,8 @@
     topics/00000001/topic.json, seg-0000000000000001.data, .idx, .tags, .replaced
     staging/chunk-00000001-7-0-0-2-writer.staged (epoch 7, part 0, attempt 0, chunk 2)
 
-With more than one WAL shard the files of each stand in wal/shard-NN/. Names of topics never reach the
-file system: directories are numbered by topic id, 8 or more upper-case hex digits.
+With more than one WAL shard the files of each shard are in wal/shard-NN/. Names of topics are not used as names of
+files: directories are numbered by topic id, 8 or more upper-case hex digits.
 """
 
 import re
@@ -31,7 +31,7 @@ _SEGMENT: Final = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tags)")
 _REPAIR_REPORT: Final = re.compile(r"repair-([0-9]{4,})\.json")
 _STAGED_CHUNK: Final = re.compile(r"chunk-([0-9A-F]{8,16})-(\d+)-(\d+)-(\d+)-(\d+)-([A-Za-z0-9._:-]{1,128})\.staged")
 _REPLACED_MARK: Final = re.compile(r"seg-([0-9]{16,20})\.replaced")
-# Neither hidden nor a path, and no name that something else in the folder has.
+# Not hidden, not a path, and not the name of a temporary file or a staged chunk.
 _OFFERED: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(?<!\.tmp)(?<!\.staged)")
 _TOPIC_DIR: Final = re.compile(r"([0-9A-F]{8,16})")
 
@@ -59,7 +59,7 @@ def wal_first_frame(name: str) -> int | None:
 
 
 def rewrite_of(name: str) -> tuple[str, int] | None:
-    """(WAL file, offset) of a copy that stands beside it while its end is written again."""
+    """(WAL file, offset) of a `.rewrite` file: the copy of the end of that WAL file while the end is written again."""
     match = _REWRITE_OF_WAL.fullmatch(name)
     return (match[1], int(match[2])) if match else None
 
@@ -109,7 +109,7 @@ def segment_object(topic_id: int, first_seq: int, kind: str) -> str:
 
 
 def replaced_mark_of(name: str) -> int | None:
-    """First seq of the segment that a mark tells of: its files were exchanged."""
+    """First seq of the segment that a `.replaced` mark belongs to."""
     match = _REPLACED_MARK.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -136,7 +136,7 @@ def staged_chunk_of(name: str) -> tuple[int, str, int, int, int, int] | None:
 
 
 def repair_report_name(number: int) -> str:
-    """What `topics doctor --repair` lost and did, at the root of the data directory."""
+    """The report of `topics doctor --repair`, in the root of the data directory."""
     return f"repair-{number:04d}.json"
 
 

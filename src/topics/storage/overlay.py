@@ -1,15 +1,15 @@
-"""An `Fs` and a `SegmentStore` that can be changed without changing anything: for a recovery that only looks.
+"""An `Fs` and a `SegmentStore` that keep all changes to themselves: for a recovery that must not change the directory.
 
-rule 1  What is below is opened for reading only, listed, and measured. Nothing else is asked of it.
+rule 1  Files below are opened for reading only, listed, and measured. Nothing else is done with them.
 rule 2  A file that is opened for writing is copied into the scratch directory first, as a whole; new files are made
         there. Names (renames, removals, directories) change in memory alone.
 rule 3  The scratch directory is the caller's: outside of everything that is looked at, empty before, removed after.
 
-A handle that was opened before a file was copied goes on showing the file below. A lock is granted to whoever asks
-first; who may be in the way below is for the caller to find out.
+A handle that was opened before a file was copied goes on showing the file below. A lock is granted to the first caller
+in this overlay. Whether another process holds the lock below is for the caller to find out.
 
-What lost: keeping changes in memory. Files then have to show writes through their maps, and a log file of 64 MiB that
-is settled has to be held whole; a file of the system does all that by itself.
+Decided against: changes in memory. A file in memory would have to show writes through its maps, and a whole log file of
+64 MiB would be in memory. A real file in the scratch directory does both.
 """
 
 import errno
@@ -44,16 +44,16 @@ class OverlayFs:
         self._below = below
         self._scratch = scratch
         self._copies_made = 0
-        # Where the content of a file is that is not the one below under this name: a copy in the scratch directory,
+        # Where the content of a name is, if it is not the file below of the same name: a copy in the scratch directory,
         # or a file below that was renamed.
         self._files: dict[str, str] = {}
         self._directories: set[str] = set()
-        # What is below and shows no more, files and directories with all that is in them.
+        # Files and directories below that are hidden, with everything in them.
         self._hidden: set[str] = set()
         self._locked: set[str] = set()
 
     def is_changed(self, path: str) -> bool:
-        """Whether what this name leads to is not what it leads to below."""
+        """Whether this name leads to another file here than below."""
         return path in self._files
 
     # Names.
@@ -73,7 +73,7 @@ class OverlayFs:
         except IsADirectoryError:
             return "directory"
         except FileNotFoundError:
-            # A link into nowhere is not an empty place: this raises for one.
+            # A broken link does not count as absent: this raises for it.
             self._below.exists(path)
             return None
         return "file"
@@ -85,7 +85,7 @@ class OverlayFs:
             raise _error(errno.ENOTDIR if kind == "file" else errno.ENOENT, path)
 
     def _found(self, path: str) -> str:
-        """Where its content is, for reading."""
+        """The path of the content, for reading."""
         kind = self._kind(path)
         if kind != "file":
             raise _error(errno.ENOENT if kind is None else errno.EISDIR, path)
@@ -122,7 +122,7 @@ class OverlayFs:
             copy.truncate(size)
             for offset in range(0, size, len(_ZEROS)):
                 piece = original.pread(len(_ZEROS), offset)
-                # Most of a log file that was made ahead of need is zeros: they take no room in the copy.
+                # Most of a preallocated log file is zeros. They take no room in the copy.
                 if piece != _ZEROS[: len(piece)]:
                     write_all(copy, piece, offset)
         finally:
@@ -130,7 +130,7 @@ class OverlayFs:
         return copy
 
     def _let_go(self, path: str) -> None:
-        """The name leads nowhere any more, whatever it led to."""
+        """From now on there is no file of this name."""
         found = self._files.pop(path, None)
         if found is not None and found.startswith(self._scratch + "/"):
             self._below.unlink(found)
@@ -249,7 +249,7 @@ def _error(number: int, path: str) -> OSError:
 
 
 class OverlayStore:
-    """A tier that keeps what it is given to itself. The tier is read as it is; nothing is put there or deleted."""
+    """A tier whose puts and deletes stay in memory. The tier below is only read."""
 
     def __init__(self, below: SegmentStore) -> None:
         self.address = below.address

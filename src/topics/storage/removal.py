@@ -1,4 +1,4 @@
-"""Taking files away: only what the caller knows to be needed by nobody."""
+"""Removing files. The caller knows that they are not needed any more."""
 
 from itertools import pairwise
 
@@ -43,17 +43,17 @@ def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, 
 
 
 def remove_marks(fs: Fs, root: str, segments: list[tuple[int, int]]) -> None:
-    """What tells that these (topic id, first seq) were replaced."""
+    """Removes the `.replaced` marks of these segments, given as (topic id, first seq)."""
     for topic_id in sorted({topic_id for topic_id, _ in segments}):
         directory = layout.topic_directory(root, topic_id)
         stems = [f"{directory}/{layout.segment_stem(first_seq)}" for owner, first_seq in segments if owner == topic_id]
-        # All of them, not up to the first that was there.
+        # `sum`, not `any`: `any` would stop at the first mark that was there.
         if sum(_remove_mark(fs, stem) for stem in stems):
             fs.sync_dir(directory)
 
 
 def _remove_mark(fs: Fs, stem: str) -> bool:
-    """Whether there was one."""
+    """Whether there was a mark."""
     is_there = fs.exists(stem + layout.REPLACED)
     if is_there:
         fs.unlink(stem + layout.REPLACED)
@@ -68,7 +68,7 @@ def remove_cold_copy(cold: SegmentStore, topic_id: int, first_seq: int) -> None:
 def remove_topic_directory(
     fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, segments: list[SegmentState]
 ) -> None:
-    """Renamed first, so that a start finishes what is left of it."""
+    """The directory is renamed first, so that a start can finish an interrupted removal."""
     directory = layout.topic_directory(root, topic_id)
     doomed = directory + layout.DELETED
     if fs.exists(directory):
@@ -91,7 +91,7 @@ def remove_deleted_directory(fs: Fs, path: str) -> None:
 
 
 def remove_tree(fs: Fs, path: str) -> None:
-    """A folder that is nobody else's, with all that is in it. What is missing is fine."""
+    """Removes a folder with everything in it. Missing files are no error."""
     try:
         names = fs.listdir(path)
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def remove_tree(fs: Fs, path: str) -> None:
         try:
             fs.unlink(child)
         except (IsADirectoryError, PermissionError):
-            # Which of the two a directory gives is up to the system.
+            # The system decides which of the two errors a directory gives.
             remove_tree(fs, child)
     fs.rmdir(path)
 

@@ -1,4 +1,4 @@
-"""Snapshot files: the newest and the one before it are kept; a bad newest one falls back."""
+"""Snapshot files: the newest two are kept. If the newest is bad, a start uses the older one."""
 
 import logging
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class LoadedSnapshots:
 
 
 def load_snapshots(fs: Fs, root: str) -> LoadedSnapshots:
-    """Bad ones are skipped and named. One from the future is refused: it is not bad, we are old."""
+    """Bad snapshots are skipped and reported. A snapshot of a newer version raises `FutureVersion`: it is not bad."""
     directory = layout.meta_directory(root)
     numbers = sorted(number for name in fs.listdir(directory) if (number := layout.snapshot_number(name)) is not None)
     loaded = LoadedSnapshots(None, numbers)
@@ -45,7 +45,7 @@ def write_snapshot(fs: Fs, root: str, snapshot: Snapshot) -> None:
 
 
 def drop_old_snapshots(fs: Fs, root: str, newest: int, *, kept: int = SNAPSHOTS_KEPT) -> None:
-    """Keeps the newest `kept` files up to `newest`. Ones numbered above it were found bad: they go too."""
+    """Keeps the newest `kept` files up to number `newest`. Files with a higher number were found bad: they go too."""
     directory = layout.meta_directory(root)
     numbers = sorted(number for name in fs.listdir(directory) if (number := layout.snapshot_number(name)) is not None)
     older = [number for number in numbers if number <= newest]

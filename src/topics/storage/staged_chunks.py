@@ -1,7 +1,7 @@
 """Files of staged chunks: records that a writer has handed over and not committed yet.
 
-Each is written once, whole, and synced before anybody is told. It never changes after that, so it is read
-without a thought for others. Any thread; the caller sees to it that one chunk is not written and removed at once.
+Each file is written once, whole, and synced before the writer gets an answer. It never changes after that, so reading
+needs no lock. For any thread; the caller makes sure that one chunk is not written and removed at the same time.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class ChunkId(NamedTuple):
 
 
 class FoundChunks(NamedTuple):
-    """What a start finds: whole heads, and why other files do not count."""
+    """What a start finds: the chunks with whole heads, and the reason for each file that does not count."""
 
     heads: list[ChunkHead]
     bad: list[str]
@@ -58,7 +58,7 @@ def read_chunk(fs: Fs, root: str, chunk: ChunkId) -> RecordBatch:
 
 
 def remove_chunks(fs: Fs, root: str, chunks: list[ChunkId]) -> None:
-    """Not synced: what a crash brings back is removed by the start."""
+    """Not synced: the next start removes a chunk that a crash brings back."""
     for chunk in chunks:
         path = chunk_path(root, chunk)
         if fs.exists(path):
@@ -66,12 +66,12 @@ def remove_chunks(fs: Fs, root: str, chunks: list[ChunkId]) -> None:
 
 
 def find_chunks(fs: Fs, root: str) -> FoundChunks:
-    """Everything that is staged, by its heads alone. Takes away what was being written; other files stay."""
+    """All staged chunks, read by their heads only. Removes temporary files; other files stay."""
     directory = layout.staging_directory(root)
     found = FoundChunks([], [])
     if not fs.exists(directory):
         return found
-    # A process that was killed may have left names here that only the page cache knows.
+    # A killed process may have left names here that are only in the page cache.
     fs.sync_dir(directory)
     for name in fs.listdir(directory):
         path = f"{directory}/{name}"

@@ -1,8 +1,8 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that only moves when a test moves it."""
 
 
 class ManualClock:
-    """Answers to `topics.clock.Clock`. Wall and monotonic time are two hands, as on a real machine."""
+    """A `topics.clock.Clock`. Wall time and monotonic time are separate, as on a real machine."""
 
     __slots__ = ("_monotonic_ms", "_now_ms")
 
@@ -17,7 +17,7 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        """Lets time pass: both hands move."""
+        """Lets time pass: both clocks move."""
         assert ms >= 0, "time does not pass backwards; use set() for a stepped wall clock"
         self._now_ms += ms
         self._monotonic_ms += ms

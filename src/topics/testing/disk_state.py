@@ -1,8 +1,8 @@
 """What a fake disk holds: files, directories, and the changes to them that no sync has covered yet.
 
 A file holds its bytes once, as the process sees them. Each pending change remembers what it overwrote, so a
-sync only forgets a list, and a crash undoes the list and plays the surviving part of it again. The other way,
-a second copy per file, would make each clone of a disk and each preallocation pay twice.
+sync only clears a list, and a crash undoes the list and applies the surviving part of it again. A second copy of each
+file would double the cost of each clone of a disk and of each preallocation.
 
 A directory has few entries and keeps them twice instead.
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A pending write: what it put and what stood there before."""
+    """A pending write: the new bytes and the bytes before it."""
 
     order: int
     node: "FileNode"
@@ -89,7 +89,7 @@ class Unlink:
     name: str
 
     def redo(self) -> None:
-        # A directory can only have gone if what was in it went before.
+        # A directory can only be gone if its entries went before.
         if not _is_full(self.directory.durable.get(self.name)):
             self.directory.drop_durable(self.name)
 
@@ -131,7 +131,7 @@ class FileNode:
 
     content: bytearray = field(default_factory=bytearray)
     pending: list[FileChange] = field(default_factory=list)
-    # What the disk holds, once a failed sync has made that differ from `content` by more than `pending`.
+    # The bytes on the disk, once a failed sync has made them differ from `content` by more than `pending`.
     forsaken: bytearray | None = None
     # A bytearray that is mapped cannot change size, so a file that grows under a map moves to a new one.
     # The old ones get each write as well, since a map shows what is written in place.
@@ -183,7 +183,7 @@ class FileNode:
         self.pending = []
 
     def rewind(self) -> list[FileChange]:
-        """Goes back to what the disk holds, and returns what was pending."""
+        """Goes back to the bytes on the disk, and returns the pending changes."""
         pending = self.pending
         self.content = self.durable_content()
         self.pending = []
@@ -194,7 +194,7 @@ class FileNode:
 
 @dataclass(slots=True, eq=False)
 class DirectoryNode:
-    """A directory apart from its name: its entries as seen, and as a crash without luck would leave them."""
+    """A directory apart from its name: its entries as a process sees them, and as a crash would leave them at worst."""
 
     entries: dict[str, "Node"] = field(default_factory=dict)
     durable: dict[str, "Node"] = field(default_factory=dict)
@@ -306,7 +306,7 @@ def walk(directory: DirectoryNode, path: str, *, is_durable: bool) -> Iterator[t
 
 
 def _patch_inside(content: bytearray, offset: int, data: bytes) -> None:
-    """Writes what falls within the content."""
+    """Writes the part that falls within the content."""
     room = max(len(content) - offset, 0)
     content[offset : offset + min(room, len(data))] = data[:room]
 

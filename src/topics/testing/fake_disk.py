@@ -49,7 +49,8 @@ SECTOR_BYTES: Final = 512
 # The unit in which `seek_data` answers, as most file systems keep holes by the page.
 PAGE_BYTES: Final = 4096
 
-# Shares of pending pieces that survive a crash. A single coin would almost never keep or lose nearly all.
+# Shares of pending pieces that survive a crash. With a fixed share of one half, a crash would almost never keep or lose
+# nearly all of them.
 _KEEP_SHARES: Final = (0.1, 0.5, 0.9)
 
 # Called with the operation and its path before anything changes or is synced; for a rename with the target.
@@ -58,7 +59,7 @@ OperationHook = Callable[[str, str], None]
 
 
 class CrashNow(BaseException):
-    """Raised by a hook to stop the code under test where it stands.
+    """Raised by a hook to stop the code under test at this point.
 
     Not an `Exception`, so that no error handling of that code takes a dying machine for a failed call.
     """
@@ -244,7 +245,7 @@ class FakeDisk:
         self._generation = 0
         self._boot_count = 1
         self._used_bytes = 0
-        # All that have pending changes; dicts, because a crash must meet them in the same order each time.
+        # All nodes with pending changes. Dicts, because a crash must visit them in the same order each time.
         self._dirty_files: dict[FileNode, None] = {}
         self._dirty_directories: dict[DirectoryNode, None] = {}
         self._locked: list[FileNode] = []
@@ -383,7 +384,8 @@ class FakeDisk:
         return bytes(self._file(path).content)
 
     def poke(self, path: str, offset: int, data: bytes) -> None:
-        """Changes bytes behind everybody's back, durably, as rot would; pending changes of the file settle."""
+        """Changes bytes durably without any call of the code under test, as bit rot would. Pending changes become
+        durable."""
         node = self._file(path)
         assert offset + len(data) <= len(node.content), "rot does not make a file longer"
         with self._mutex:
@@ -523,7 +525,7 @@ class FakeDisk:
 
     def _forget(self, node: Node | None) -> None:
         if isinstance(node, FileNode):
-            # Its room is free at once, although a handle may still be open: nobody counts on that room.
+            # Its room is free at once, although a handle may still be open: no test depends on that.
             self._used_bytes -= len(node.content)
             node.is_linked = False
 
@@ -655,7 +657,7 @@ class FakeDisk:
         self._used_bytes = 0
         for _, node in walk(self._root, "", is_durable=True):
             if node.forsaken is not None:
-                # Nothing was pending here, but the disk never had all that the process saw.
+                # Nothing was pending here, but the disk did not have everything that the process saw.
                 node.rewind()
             node.is_linked = True
             self._used_bytes += len(node.content)

@@ -1,8 +1,7 @@
 """File systems that misbehave: `FaultFs` on demand, `OneByteFs` always.
 
-A fault is armed with `FaultFs.fail`, `short_write` or `torn_write` and counts the calls it is about by
-itself, from 0, starting when it is armed. A sweep arms one at call 0, 1, 2 … until a run ends with
-`fault.fired_count == 0`.
+A fault is armed with `FaultFs.fail`, `short_write` or `torn_write`. It counts the calls of its operations from 0,
+starting when it is armed. A sweep arms a fault at call 0, 1, 2 … until a run ends with `fault.fired_count == 0`.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Watches the order of calls, and objects at the first one that a crash could punish.
+"""Watches the order of calls, and raises at the first call after which a crash could lose data.
 
 The rules, numbered as in `topics.storage.fs` where they are also there:
 
@@ -7,14 +7,14 @@ The rules, numbered as in `topics.storage.fs` where they are also there:
 2. A create, rename or unlink is followed by a sync of its directory before the run ends: `check_settled`
    returns the directories that wait for one. Temporary files are exempt until they are renamed.
 3. A log, segment or snapshot is unlinked only while no directory waits for a sync after a create or
-   rename: what takes its place might be the very thing that is not durable.
+   rename: the file that replaces it might not be durable.
 4. A file declared sealed takes single delete bytes and nothing else, and is never cut.
 5. Nothing is acked before it is synced: `require_synced`. A sync that failed is never made good by one
    that succeeds, because the kernel may have dropped the writes in between. For that file the answer
-   stays no as long as the monitor lives; the next process has its own.
+   stays no as long as the monitor lives; the next process gets a new monitor.
 
-Violations are raised, and also kept in `violations` in case somebody catches them. Wrapped around other
-wrappers it goes outermost, where it sees what the code under test asked for.
+Violations are raised, and also kept in `violations` in case the code under test catches them. Among several wrappers
+the monitor is the outermost, where it sees the calls of the code under test.
 """
 
 import os
@@ -255,7 +255,7 @@ def _is_temporary(path: str) -> bool:
 
 
 def _is_passing(path: str) -> bool:
-    """Whether the name is not one that anybody will look for."""
+    """Whether no start looks for this name."""
     return path.endswith((".tmp", ".deleted"))
 
 

@@ -1,4 +1,4 @@
-"""A real server for tests: a process `topics serve` on a free port, with a data directory of its own.
+"""A real server for tests: a process `topics serve` on a free port, with a separate data directory.
 
     with ServerProcess() as server:
         print(server.url)  # http://127.0.0.1:41923
@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.005
 
 
 class ServerFailed(Exception):
-    """The process ended when it should not have, or did not do in time what it should. Its output is in the text."""
+    """The process ended unexpectedly, or was too slow. The message has its output."""
 
 
 class ServerProcess:
@@ -108,10 +108,10 @@ class ServerProcess:
     def spawn(self) -> None:
         """Starts the process and waits for nothing."""
         assert self._process is None, "one process at a time holds a data directory"
-        # What an earlier process left must not be taken for this one's.
+        # The port file of an earlier process must not be taken for the one of this process.
         self.port_file.unlink(missing_ok=True)
         self._close_output()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as somebody may ask for the output.
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as a test may ask for the output.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "topics.cli.main", "serve", f"--port-file={self.port_file}", *self._flags],
             cwd=self._folder.name,
@@ -119,7 +119,7 @@ class ServerProcess:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            # Ctrl+C of whoever runs the tests is not for the server.
+            # Ctrl+C in the terminal of the tests must not reach the server.
             start_new_session=True,
         )
 
@@ -163,7 +163,7 @@ class ServerProcess:
         self._running().send_signal(number)
 
     def wait_exit(self, timeout_s: float = STOP_S_MAX) -> int:
-        """Until the process has ended by itself; its exit status, negative for a signal."""
+        """Waits until the process has ended; its exit status, negative for a signal."""
         try:
             status = self._running().wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -183,7 +183,7 @@ class ServerProcess:
         process.wait()
 
     def kill_after(self, seconds: float) -> bool:
-        """Kills the process then, unless it has come to a good end by itself; whether it was killed."""
+        """Kills the process after that time, unless it has ended with status 0 before; whether it was killed."""
         try:
             status = self.wait_exit(seconds)
         except ServerFailed:

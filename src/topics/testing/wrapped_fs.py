@@ -1,4 +1,4 @@
-"""An `Fs` and a `File` that hand every call on, for wrappers to change the few that they are about."""
+"""An `Fs` and a `File` that pass every call on. Wrappers override the few calls that they change."""
 
 from collections.abc import Sequence
 

@@ -130,7 +130,7 @@ def test_bad_derived_files_are_one_row_with_the_error() -> None:
     (snapshot,) = rows(disk, f"{ROOT}/meta/snapshot.0002.bin")
     assert tags["checksum_ok"] is snapshot["checksum_ok"] is False
     disk.replace(DATA.replace(".data", ".idx"), bytes(45))
-    assert rows(disk, DATA.replace(".data", ".idx"))[-1] == {"error": "5 bytes behind the last whole entry"}
+    assert rows(disk, DATA.replace(".data", ".idx"))[-1] == {"error": "5 bytes after the last whole entry"}
 
 
 def test_files_that_were_set_aside_or_renamed_are_recognized() -> None:

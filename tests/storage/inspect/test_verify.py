@@ -166,7 +166,7 @@ def test_a_missing_index_is_a_warning_and_a_wrong_one_is_damage_c01_c02_c03_c05(
     ]
     disk.replace(f"{SEGMENT}.idx", whole + whole[:40])
     assert lines(verified(disk)) == [
-        'warning: topics/00000001/seg-0000000000000011.idx offset 200: 40 bytes behind the 10 entries [topic "orders"]'
+        'warning: topics/00000001/seg-0000000000000011.idx offset 200: 40 bytes after the 10 entries [topic "orders"]'
     ]
     disk.replace(f"{SEGMENT}.idx", whole[20:40] + whole[20:])
     (finding,) = verified(disk)
@@ -232,7 +232,7 @@ def test_index_and_tags_without_their_data_and_unknown_files_are_only_noted_c01(
         disk.replace(f"{ROOT}/{path}", b"mine")
     assert lines(verified(disk)) == [
         "note: notes.txt: not one of ours; left alone",
-        "note: wal/x.torn: bytes that were set aside; delete it when nobody needs it any more",
+        "note: wal/x.torn: bytes that were set aside; delete the file when you do not need it",
         'note: topics/00000001/seg-0000000000000077: idx without data; left alone [topic "orders"]',
         "note: topics/readme: not one of ours; left alone",
     ]
@@ -349,8 +349,8 @@ def test_a_flip_in_the_middle_of_the_log_is_damage_with_its_frame_number_b04() -
     assert damage.message.startswith(f"frame {row['frame']}: checksum does not agree: stored ")
     assert damage.message.endswith("; the sync mark at offset 6730 covers it")
     assert lost.line() == (
-        f"damage: wal/wal-0000000000000001.log offset {row['offset']} seq 2: records that stood in the missing or bad "
-        'bytes, as their neighbours tell [topic "audit"]'
+        f"damage: wal/wal-0000000000000001.log offset {row['offset']} seq 2: records that were in the missing or bad "
+        'bytes, as the seqs of their neighbours show [topic "audit"]'
     )
     with pytest.raises(StartRefused, match=f"damaged at offset {row['offset']}"):
         Store(disk)

@@ -1,7 +1,7 @@
 """The heavy part of a checkpoint: WAL byte ranges in, segment files out.
 
-Pure in its inputs: a `Job` says everything, a `JobResult` everything that changed, so that it can run in
-another process (`checkpoint_worker`), or in place under the fake disk. It alone appends to and seals
+A `Job` holds all inputs, a `JobResult` everything that changed, so that the job can run in
+another process (`worker`), or in place on the fake disk. It alone appends to and seals
 segments. It may be run again from the start after a crash at any point.
 """
 
@@ -36,7 +36,7 @@ class TopicWork(msgspec.Struct):
     id: int
     # Records up to this seq are in segments.
     after_seq: int
-    # Records behind this seq were not published when the checkpoint began.
+    # Records with a higher seq were not published when the checkpoint began.
     upto_seq: int
     # Records below this seq are dead and not worth writing.
     floor_seq: int
@@ -47,14 +47,14 @@ class TopicWork(msgspec.Struct):
     unlogged: list[bytes] = []
     # New content of topic.json, when it changed.
     topic_json: bytes = b""
-    # Whether an earlier process may have written the very same.
+    # Whether an earlier process may have written the same content already.
     topic_json_may_stand: bool = False
     # Whether its active segment ends here, whatever its size and age.
     seal: bool = False
 
 
 class FlagWork(msgspec.Struct, frozen=True):
-    """Delete bytes to set in the hot files of a segment; one that was moved may have none left."""
+    """Delete bytes to set in the hot files of a segment. A segment that was moved may have no hot files."""
 
     topic_id: int
     segment: SegmentState
@@ -161,7 +161,7 @@ def _read_shard(fs: Fs, shard: ShardRange, runs: dict[int, _TopicRun]) -> None:
         remaining -= len(frames)
         if remaining <= 0:
             return
-    # Every one of these frames was synced. Going on would call records checkpointed that nobody put away.
+    # All these frames were synced. Going on would count records as checkpointed that are in no segment.
     found = reader.end
     assert found is not None
     raise Damaged(

@@ -1,4 +1,4 @@
-"""Who runs a checkpoint job: a worker process of its own, or the caller."""
+"""Runs checkpoint jobs: in a worker process, or on the caller."""
 
 import logging
 import os
@@ -22,11 +22,11 @@ _decode_reply: Final = msgspec.msgpack.Decoder(JobResult).decode
 
 
 class JobFailed(Exception):
-    """The worker said no, or died. The next checkpoint begins again from the last noted positions."""
+    """The worker refused the job, or died. The next checkpoint begins again from the last noted positions."""
 
 
 class JobRefusal(msgspec.Struct, array_like=True):
-    """Why the worker could not do a job. `errno` is 0 unless the system said no."""
+    """Why the worker could not do a job. `errno` is 0 unless a system call failed."""
 
     message: str
     errno: int = 0
@@ -58,10 +58,10 @@ class InlineRunner:
 
 
 class WorkerRunner:
-    """In a worker process: its own interpreter, its own core. Started at the first job.
+    """Runs jobs in a worker process, so on another core. The process starts with the first job.
 
-    The worker inherits the directory's lock, so that no other server can open the directory while it still
-    writes, and ends with its parent: at the end of its input, and by a signal where the system offers that.
+    The worker inherits the directory's lock, so that no other server can open the directory while the worker still
+    writes. It ends with its parent: at the end of its input, and by a signal if the system has one for that.
     """
 
     def __init__(self, lock: Lock) -> None:
@@ -97,7 +97,7 @@ class WorkerRunner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=() if descriptor < 0 else (descriptor,),
-            # Ctrl-C is for the parent: it ends the worker when it has had its last checkpoint.
+            # Ctrl-C interrupts the parent only. The parent ends the worker after the last checkpoint.
             start_new_session=True,
         )
 
@@ -108,7 +108,7 @@ class WorkerRunner:
 
 
 def _bury(process: subprocess.Popen[bytes]) -> int:
-    """Lets go of a worker that is gone; the status it ended with. What was on its way to it goes nowhere."""
+    """Closes the pipes of a dead worker and returns its exit status. Unsent bytes are dropped."""
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
         try:

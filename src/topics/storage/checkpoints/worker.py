@@ -17,11 +17,12 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def _die_with_parent() -> None:
-    """Where the system offers it. The end of stdin does the same, a little later."""
+    """Asks for a signal when the parent dies, if the system has that. The end of stdin ends the worker too, but
+    later."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if len(sys.argv) > 1 and os.getppid() != int(sys.argv[1]):
-        # It was gone before we could ask for that. A job it left behind is nobody's any more.
+        # The parent died before the request. No process waits for the result of a job any more.
         sys.exit(1)
 
 

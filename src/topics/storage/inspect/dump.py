@@ -1,6 +1,6 @@
 """`topics dump`: one file of a data directory as a stream of plain values, one per frame, entry or topic.
 
-Payloads are handed out as the JSON that was written (`msgspec.Raw`), so that whoever prints them changes nothing.
+Payloads are given as the JSON that was written (`msgspec.Raw`), so that printing changes nothing.
 Bad bytes are values, too, and what follows them is looked for. The kind of a file is told by its name; one with
 another name by how it begins.
 """
@@ -64,7 +64,7 @@ def _kind_of(fs: Fs, path: str) -> tuple[str, int]:
         return parsed[1], parsed[0]
     number = layout.wal_first_frame(name)
     if number is None and name.startswith("wal-"):
-        # A torn tail carries the offset it was cut at; which frames those were nobody knows.
+        # The name of a torn tail has the offset of the cut. The numbers of its frames are unknown.
         number = 0
     if number is not None:
         return "wal", number
@@ -102,7 +102,7 @@ def _kind_by_content(fs: Fs, path: str) -> tuple[str, int]:
 
 
 def _dump_wal(read: Read, size: int, first_frame: int, *, with_data: bool) -> Iterator[Row]:
-    # 0 when the count is not known: behind bad bytes, or in a file that is not named by its first frame.
+    # 0 when the frame number is not known: after bad bytes, or in a file that is not named by its first frame.
     number = first_frame
     try:
         for item in scan_wal(read, size):
@@ -209,7 +209,7 @@ def _dump_index(raw: bytes, first_seq: int) -> Iterator[Row]:
             "hole": entry.length == 0,
         }
     if len(whole) < len(raw):
-        yield {"error": f"{len(raw) - len(whole)} bytes behind the last whole entry"}
+        yield {"error": f"{len(raw) - len(whole)} bytes after the last whole entry"}
 
 
 def _dump_tags(raw: bytes) -> Iterator[Row]:

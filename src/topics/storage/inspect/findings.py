@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 # damage: bytes that were durable are bad or missing. What that means for the records is in the advice.
-# warning: something derived is missing or stale, or a number does not agree; a start puts it right by itself.
+# warning: something derived is missing or stale, or a number does not agree; a start repairs it.
 # note: nothing is wrong; good to know.
 Severity = Literal["damage", "warning", "note"]
 
@@ -22,7 +22,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     topic: str | None = None
     expected: str = ""
     found: str = ""
-    # What can be done about it, and what it means.
+    # What it means, and what to do.
     advice: str = ""
 
     def line(self) -> str:

@@ -60,7 +60,7 @@ class Inspection:
             text = "a copy of the log's end that a start left; the next one writes it back"
             return Finding(severity="note", file=name, message=text)
         if path.endswith(LEFT_OVERS):
-            text = "bytes that were set aside; delete it when nobody needs it any more"
+            text = "bytes that were set aside; delete the file when you do not need it"
             return Finding(severity="note", file=name, message=text)
         return Finding(severity="note", file=self.name(path), message="not one of ours; left alone")
 

@@ -137,7 +137,7 @@ class _Planner:
         frames, lost = self._frames_at(shard, survey)
         directory = self._name(survey.directory)
         place = f"offset {cut.offset} of {self._name(cut.file.path)}" if cut.file is not None else f"a new {directory}"
-        behind = f"{survey.frames_behind} valid frames stand behind it" if survey.frames_behind else "nothing is behind"
+        behind = f"{survey.frames_behind} valid frames follow" if survey.frames_behind else "no valid frame follows"
         self._plan.losses.append(
             {
                 "what": "log",
@@ -159,7 +159,7 @@ class _Planner:
         if cut.file is not None:
             path = cut.file.path
             self._add(f"copy {self._name(path)} to {self._name(_free_name(self._fs, path))}", lambda: self._keep(path))
-        again = f"{len(survey.decisions)} decisions found behind it" if survey.decisions else "no decisions"
+        again = f"{len(survey.decisions)} decisions found after it" if survey.decisions else "no decisions"
         self._add(
             f"cut the log in {directory} before frame {cut.frame}, at {place} ({cut.reason}; {behind}), "
             f"and write there again: {again}, {len(lost)} lost ranges",
@@ -234,7 +234,7 @@ class _Planner:
         return cut.file.path if cut.file is not None else f"{directory}/{layout.wal_name(cut.frame)}"
 
     def _cut(self, directory: str, cut: Cut, frames: list[bytes]) -> None:
-        """Puts a file in its place that ends at the cut, with the new frames behind.
+        """Replaces the file by one that ends at the cut, with the new frames after it.
 
         In one step: a cut file without its lost ranges would be a silent loss. And before later files are set
         aside: while they are there a start is refused, so an interrupted repair is run again.

@@ -1,11 +1,11 @@
-"""Reading damaged files on: every valid frame of a WAL or segment file, and what stands between them.
+"""Reading through damage: every valid frame of a WAL or segment file, and the bad bytes between them.
 
-For `verify`, `repair` and `dump` only. A start never reads behind a bad frame like this: what may be cut, and
+For `verify`, `repair` and `dump` only. A start never reads after a bad frame like this: what may be cut, and
 what must stop it, is decided in `wal_recovery`.
 
 Memory is bounded by a window, whatever the file's size. A header is looked at before its frame is read, and a
 frame longer than the limit is none. Behind bad bytes the next frame is searched for by its checksum: a pattern
-finds the few places where a header could stand, each of them is checked.
+finds the few places where a header could be, and each of them is checked.
 """
 
 import re
@@ -32,7 +32,7 @@ class BadBytes(NamedTuple):
     offset: int
     end: int
     message: str
-    # Whether a valid frame stands at `end`.
+    # Whether there is a valid frame at `end`.
     is_followed: bool
 
 
@@ -52,7 +52,7 @@ class SegmentItem(NamedTuple):
     raw: bytes
 
 
-# A WAL header can stand where `frame_len` ends in a byte of at most 2 (32 MiB), with a known type and flags behind.
+# A WAL header can be where `frame_len` ends in a byte of at most 2 (32 MiB), followed by a known type and flags.
 assert FRAME_BYTES_MAX >> 24 == 2
 _WAL_CANDIDATE: Final = re.compile(rb"[\x00-\x02](?=[\x01-\x0d][\x00-\x1f])")
 assert max(wal_frame.FrameType) == 0x0D
@@ -61,9 +61,9 @@ assert max(wal_frame.FrameType) == 0x0D
 def scan_wal(read: Read, size: int, offset: int = 0) -> Iterator[WalItem | BadBytes]:
     """Frames of a WAL file and bad spans between them. Zeros at the end are its clean end and give nothing.
 
-    Begins at `offset`, where a frame must begin, and takes the first `size` bytes for all there is.
+    Begins at `offset`, where a frame must begin, and treats the first `size` bytes as the whole file.
 
-    Raises `FutureVersion` at a valid frame of an unknown kind: nobody but a newer version knows the rest.
+    Raises `FutureVersion` at a valid frame of an unknown kind: only a newer version can read the rest.
     """
     position, window = offset, WINDOW_BYTES
     while position < size:
@@ -96,7 +96,7 @@ def scan_wal(read: Read, size: int, offset: int = 0) -> Iterator[WalItem | BadBy
 
 
 def find_wal_frame(read: Read, size: int, offset: int) -> int | None:
-    """Where the next valid frame begins, at or behind `offset`."""
+    """Where the next valid frame begins, at or after `offset`."""
     overlap = wal_frame.HEADER_BYTES
     base = offset
     while base < size:
@@ -171,7 +171,7 @@ def scan_segment(read: Read, size: int, first_seq: int, end_seq: int) -> Iterato
                 if at or len(buffer) < wanted:
                     base, buffer = position, read(position, min(wanted, size - position))
                     continue
-            found = _segment_frame_behind(read, size, position, buffer[at:], next_seq, end_seq)
+            found = _segment_frame_after(read, size, position, buffer[at:], next_seq, end_seq)
             yield BadBytes(position, size if found is None else found, error.message, found is not None)
             if found is None:
                 return
@@ -190,20 +190,20 @@ def _claimed_bytes(head: bytes) -> int:
     return FRAME_LEN_BYTES + frame_len if frame_len <= FRAME_BYTES_MAX else 0
 
 
-def _segment_frame_behind(read: Read, size: int, position: int, head: bytes, next_seq: int, end_seq: int) -> int | None:
+def _segment_frame_after(read: Read, size: int, position: int, head: bytes, next_seq: int, end_seq: int) -> int | None:
     """The next frame: where the bad one's own length says, if that is one; else searched for byte by byte."""
     if len(head) >= segment.HEADER_BYTES:
         (frame_len,) = FRAME_LEN.unpack_from(head)
-        behind: int = position + FRAME_LEN_BYTES + frame_len
+        after: int = position + FRAME_LEN_BYTES + frame_len
         if FRAME_LEN_BYTES + frame_len >= segment.OVERHEAD_BYTES and _is_segment_frame(
-            read, size, behind, next_seq, end_seq
+            read, size, after, next_seq, end_seq
         ):
-            return behind
+            return after
     return find_segment_frame(read, size, position + 1, next_seq, end_seq)
 
 
 def find_segment_frame(read: Read, size: int, offset: int, next_seq: int, end_seq: int) -> int | None:
-    """Where the next valid frame with a seq in the range begins, at or behind `offset`."""
+    """Where the next valid frame with a seq in the range begins, at or after `offset`."""
     pattern = _segment_pattern(next_seq, end_seq)
     overlap = segment.HEADER_BYTES
     base = offset
@@ -220,7 +220,7 @@ def find_segment_frame(read: Read, size: int, offset: int, next_seq: int, end_se
 
 
 def _segment_pattern(next_seq: int, end_seq: int) -> re.Pattern[bytes]:
-    """Flags, then a seq whose high bytes are those of the range."""
+    """Flags, then a seq whose high bytes are the high bytes of the range."""
     low, high = next_seq.to_bytes(8, "big"), max(end_seq - 1, next_seq).to_bytes(8, "big")
     shared = 0
     while shared < 8 and low[shared] == high[shared]:

@@ -32,8 +32,8 @@ _DERIVED: Final = "derived: `topics doctor --repair` builds it again from the fr
 # How many seqs a segment may span when no snapshot says it.
 _UNLISTED_SEQS_MAX: Final = 1 << 32
 
-# Which numbers of a segment can be held against it: those of the newest snapshot; of an older one, whose live numbers
-# are history; or of a manifest, which has only length and digest.
+# Which noted numbers a segment is compared with: the numbers of the newest snapshot; of an older snapshot, whose live
+# counts are out of date; or of a manifest, which has only length and digest.
 Numbers = Literal["newest", "older", "manifest"]
 
 
@@ -100,7 +100,7 @@ class SegmentTask(NamedTuple):
     def of(
         cls, address: str, topic: TopicState, state: SegmentState, *, is_cold: bool, numbers: Numbers = "newest"
     ) -> "SegmentTask":
-        """With only those parts of the topic that a survey looks at."""
+        """With only the parts of the topic that a survey needs."""
         pending = [
             (max(first, state.first_seq), min(last, state.last_seq))
             for first, last in topic.pending_deletes
@@ -278,7 +278,7 @@ class SegmentSurvey:
         return self._finding(
             "note",
             "data",
-            f"{size - offset} bytes behind the last whole frame",
+            f"{size - offset} bytes after the last whole frame",
             offset=offset,
             advice="left by an unfinished checkpoint; the log still has what they were made from",
         )
@@ -301,7 +301,7 @@ class SegmentSurvey:
             yield self._finding(
                 "warning" if state.sealed else "note",
                 "data",
-                f"{size - state.data_bytes} bytes behind the noted length",
+                f"{size - state.data_bytes} bytes after the noted length",
                 offset=state.data_bytes,
                 advice="left by an unfinished checkpoint; a start takes in whole frames and cuts the rest",
             )
@@ -344,7 +344,7 @@ class SegmentSurvey:
         elif len(raw) > count * ENTRY_BYTES:
             is_odd = state is not None and state.sealed
             self.bad_index |= is_odd
-            text = f"{len(raw) - count * ENTRY_BYTES} bytes behind the {count} entries"
+            text = f"{len(raw) - count * ENTRY_BYTES} bytes after the {count} entries"
             yield self._finding("warning" if is_odd else "note", "idx", text, offset=count * ENTRY_BYTES)
         named = 0
         for finding in self._wrong_entries(raw[: count * ENTRY_BYTES]):
@@ -373,7 +373,7 @@ class SegmentSurvey:
                     text = "a hole does not have the time of the entry before it"
                     yield self._finding("warning", "idx", text, offset=offset, seq=seq, advice=_DERIVED)
                 elif entry.offset not in (0, position):
-                    # It means nothing. A wrong one was not written like this.
+                    # The offset of a hole is not used. A wrong offset shows that the entry was changed.
                     text = "a hole is not where the next frame begins"
                     yield self._finding("warning", "idx", text, offset=offset, seq=seq, advice=_DERIVED)
                 continue

@@ -3,8 +3,8 @@
 Nothing is written, not even a lock file. Findings come as a stream, in the order: directory, snapshots, WAL, topics,
 cold tier. Memory is bounded by one segment's numbers and a window of bytes.
 
-When a server has the directory open, what is sealed is checked as ever; its tail moves meanwhile, so that what
-looks torn or missing there is only noted.
+When a server has the directory open, sealed files are checked as usual. The tail changes meanwhile, so that torn or
+missing parts of it are only noted.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,12 +45,12 @@ class Verifier:
         holds_lock: bool = False,
         leave_segment: Callable[[SegmentTask], None] | None = None,
     ) -> None:
-        """`leave_segment` is given each listed segment that is there, for somebody else to survey."""
+        """`leave_segment` gets each listed segment that exists. Then the caller surveys the segments."""
         self._fs = fs
         self._root = root
         self._cold = cold
         self._leave_segment = leave_segment
-        # The caller has the directory's lock: nobody else writes.
+        # The caller has the directory's lock: no other process writes.
         self._holds_lock = holds_lock
         self._place = Inspection(fs, root, progress)
         self.totals = self._place.totals
@@ -62,9 +62,9 @@ class Verifier:
         self.states: dict[int, TopicState] = {}
         self.shards: list[ShardSurvey] = []
         self.wrong_currents: list[tuple[str, str]] = []
-        # (topic id, segment) whose files are nowhere.
+        # (topic id, segment) whose files are in no tier.
         self.missing: list[tuple[int, SegmentState]] = []
-        # Hot segments of which something derived should be built again.
+        # Hot segments whose index or tag sidecar should be rebuilt.
         self.bad_indexes: list[tuple[int, SegmentState]] = []
         self.bad_tags: list[tuple[int, SegmentState]] = []
         self._traces: dict[int, TopicTrace] = {}
@@ -220,7 +220,7 @@ class Verifier:
     # WAL.
 
     def shard_directories(self) -> list[str]:
-        """Where the shards stand: as the snapshot says, else as the files do."""
+        """The directories of the shards: by the snapshot, else by the files."""
         wal = layout.wal_directory(self._root)
         if self.snapshot is not None:
             count = len(self.snapshot.wal)
@@ -232,7 +232,7 @@ class Verifier:
                 for name in self._place.names_in(wal)
                 if (shard := layout.shard_of(name)) is not None and list_wal_files(self._fs, f"{wal}/{name}")
             ]
-            # One shard has no directory of its own, so these are at least two, whatever is left of them.
+            # A single shard has no shard directory. So there were at least two, even if only one is left.
             count = max(2, max(shards) + 1) if shards else 0
         return [layout.shard_directory(self._root, shard, count) for shard in range(count)]
 
@@ -276,7 +276,7 @@ class Verifier:
             return self.snapshot.wal[shard]
         if is_complete:
             return None
-        # Without a readable snapshot a start takes what is there.
+        # Without a readable snapshot a start begins with the first frame of the files.
         files = list_wal_files(self._fs, directory)
         first_frame = files[0].first_frame if files else 1
         return WalPosition(first_frame, first_frame, 0)

@@ -1,8 +1,8 @@
-"""One WAL shard as a whole: every frame of every file, also behind damage, and what a start would say to it.
+"""One WAL shard as a whole: every frame of every file, also after damage, and whether a start would refuse it.
 
-`ShardSurvey` only reads. It finds what `wal_recovery.ShardReader` would refuse (the first such place is the
-`cut`), goes on behind it, and keeps per topic what the frames before and behind the cut tell. `verify` reports
-it; `repair` cuts there and writes down what went.
+`ShardSurvey` only reads. It finds the places that `wal.reader.ShardReader` would refuse; the first one is the `cut`. It
+reads on after the cut, and keeps for each topic what the frames before and after the cut say. `verify` reports it;
+`repair` cuts there and writes down what is lost.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -96,7 +96,7 @@ class Cut:
         self.offset = offset
         self.frame = frame
         self.reason = reason
-        # Files behind it.
+        # The files after it.
         self.later = later
 
 
@@ -130,7 +130,7 @@ class ShardSurvey:
         self.cut: Cut | None = None
         self.before: dict[int, TopicTrace] = {}
         self.behind: dict[int, TopicTrace] = {}
-        # Bodies of `_DECISIONS` behind the cut, and the number of valid frames there.
+        # Bodies of `_DECISIONS` after the cut, and the number of valid frames there.
         self.decisions: list[bytes] = []
         self.frames_behind = 0
         # Number and place of the next frame, where the frames before any cut end.
@@ -182,7 +182,7 @@ class ShardSurvey:
             except FileNotFoundError:
                 if not self._in_use:
                     raise
-                # The server had no more need of it.
+                # The server has removed it.
                 number = None
                 continue
             try:
@@ -235,7 +235,8 @@ class ShardSurvey:
             )
 
     def lose_all(self) -> Finding:
-        """Every shard gets its first file before any takes a frame: one without any has lost them."""
+        """Every shard gets its first file before any shard takes a frame. So a shard without a file has lost its
+        files."""
         self.cut = Cut(None, 0, 1, "the shard has no file", [])
         return Finding(
             severity="damage",
@@ -272,7 +273,7 @@ class ShardSurvey:
             advice="everything before it is in segments; a start goes on in a new file",
         )
 
-    # One file, or the part of it in front of or behind the snapshot's position.
+    # One file, or the part of it before or after the snapshot's position.
 
     def _part(
         self,
@@ -334,12 +335,12 @@ class ShardSurvey:
                 severity="warning",
                 file=self._name(file.path),
                 offset=first.offset,
-                message=f"{first.end - first.offset} bytes behind the last frame are no frame",
+                message=f"{first.end - first.offset} bytes after the last frame are no frame",
                 advice="the count goes on in the next file: no frame is missing",
             )
             return
         if is_needed and following is None and synced_frame < number:
-            # The frames that stand behind it are cut with it.
+            # The frames after it are cut with it.
             self._forget_behind()
             self.end = WalPosition(number, file.first_frame, first.offset)
             yield Finding(
@@ -423,7 +424,7 @@ class ShardSurvey:
         return None
 
     def _lost_records(self) -> Iterator[Finding]:
-        """Records that stood in the bad bytes, as far as their neighbours tell."""
+        """Records that were in the bad bytes, as far as the seqs of their neighbours show."""
         cut = self.cut
         if cut is None:
             return
@@ -438,7 +439,7 @@ class ShardSurvey:
                 seq=before.last_seq + 1,
                 last_seq=behind.first_seq - 1,
                 topic=self._topic_names.get(topic_id) or before.name or f"id {topic_id}",
-                message="records that stood in the missing or bad bytes, as their neighbours tell",
+                message="records that were in the missing or bad bytes, as the seqs of their neighbours show",
                 advice=_REFUSED,
             )
 

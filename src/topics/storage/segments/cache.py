@@ -48,17 +48,17 @@ class SegmentCache:
         return reader
 
     def is_open(self, topic_id: int, state: SegmentState) -> bool:
-        """Whether `reader` has nothing to open: a cold segment has no files, and no tier is told at once."""
+        """Whether `reader` would open no file: always for a cold segment, which has no files."""
         reader = self._readers.get((topic_id, state.first_seq))
         return state.tier == "cold" or (reader is not None and reader.state is state)
 
     def fetch(
         self, topic_id: int, state: SegmentState, first_seq: int, last_seq: int, bytes_max: int
     ) -> tuple[int, int]:
-        """Waits for what a reader of this range would wait for, so that the reader need not; (slots, bytes) of it.
+        """Reads this range ahead, so that a reader does not wait for it. Returns the (slots, bytes) that it covers.
 
-        For any thread: it opens files of its own. What it read of those is in the system's page cache then, what it
-        got from the cold tier in ours.
+        For any thread: it opens the files again. Bytes of hot files are then in the page cache of the system, bytes of
+        the cold tier in the cache of `CachedStore`.
         """
         source: ByteSource
         if state.tier == "cold":
@@ -66,11 +66,12 @@ class SegmentCache:
         else:
             source = FileSource(self._fs, self.stem(topic_id, state.first_seq))
         try:
-            # All of it, since a reader looks at all of it before it uses any. Here it is taken at its word: one that
-            # is wrong leads to bytes that nobody needs, and checking it would take the interpreter from the owner.
+            # The whole index, because a reader checks the whole index before it uses an entry. It is not checked here:
+            # a wrong entry only reads bytes that are not needed, and the check would take the interpreter from the
+            # owner.
             index = source.index(0, state.entry_count * ENTRY_BYTES)
             if len(index) < state.entry_count * ENTRY_BYTES:
-                # A reader goes by the frames then.
+                # A reader walks the frames then.
                 return last_seq - first_seq + 1, 0
             reader = SegmentReader(source, state, is_checked=True)
             slots, base, end = reader.extent(first_seq, last_seq, bytes_max)
@@ -91,7 +92,7 @@ class SegmentCache:
         return _open_local(self._fs, stem, state)
 
     def tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
-        """The tag sidecar; built again from the frames when it is missing or bad."""
+        """The tag sidecar; rebuilt from the frames when it is missing or bad."""
         if state.tier == "cold":
             cold = self._cold_store()
             name = layout.segment_object(topic_id, state.first_seq, "tags")

@@ -27,9 +27,9 @@ FRAME_LENGTHS_AT: Final = _CORE_AT + LENGTHS_AT
 def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[tuple[int, int, int, int]]:
     """Index entries of `.data`, by walking frame lengths without trusting anything else.
 
-    Seqs that are skipped become holes. A frame whose length makes no sense ends the walk; behind it the
-    frames are looked for again by their next expected seqs. The seqs in between get all the bytes in between,
-    which are no good frame of theirs: a record that cannot be read must not look like one that never was.
+    Skipped seqs become holes. At a frame whose length makes no sense the next valid frame with an expected seq is
+    searched. The seqs before that frame get an entry over all the bytes between: these bytes are not a valid frame of
+    theirs, so a reader reports damage. A record that cannot be read must not look like a hole.
     """
     entries: list[tuple[int, int, int, int]] = []
     offset, end, last_ts = 0, len(data), 0
@@ -57,13 +57,13 @@ def walk_entries(data: Buffer, first_seq: int, entry_count: int | None) -> list[
         last_ts = ts
         offset += frame_bytes
     if entry_count is not None:
-        # A segment ends with a record, so what is missing at its end was there.
+        # A segment ends with a record, so seqs that are missing at its end had records.
         entries += [(offset, max(end - offset, 1), last_ts, 0)] * (entry_count - len(entries))
     return entries
 
 
 def _resync(data: Buffer, offset: int, expected: int, end_seq: int) -> int | None:
-    """The next place where a whole valid frame of a later seq begins."""
+    """The next offset where a whole valid frame of an expected or later seq begins."""
     end = len(data)
     while offset + segment.OVERHEAD_BYTES <= end:
         frame_len, _, seq = SEGMENT_FRAME_LEAD.unpack_from(data, offset)

@@ -1,9 +1,8 @@
 """Reading one segment.
 
-A segment is addressed by its `.idx` (entry arithmetic), but the index is only derived: every frame that is
-handed out was checked against its own checksum and its own seq. When an entry leads nowhere the frames are
-walked from the front instead. A frame that is bad itself is reported for its seq alone; its neighbours stay
-readable.
+A record is found by its entry in `.idx`, but the index is only derived: the checksum and the seq of every returned
+frame are compared. When an entry leads to no good frame, the frames are walked from the front instead. A bad frame is
+reported for its seq only; its neighbours stay readable.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class SegmentReader:
         return list(ENTRY.iter_unpack(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)))
 
     def _check_index(self) -> None:
-        """Once, as a whole: an entry that calls a record a hole would hide it, and mislead its delete byte."""
+        """Checks the whole index once: an entry that calls a record a hole would hide the record."""
         state = self.state
         raw = self._source.index(0, state.entry_count * ENTRY_BYTES)
         try:
@@ -77,14 +76,14 @@ class SegmentReader:
         self._is_checked = True
 
     def _walk(self) -> list[tuple[int, int, int, int]]:
-        """Entries found by walking frame lengths: what the index should have said."""
+        """The entries that the index should have, found by walking the frames."""
         if self._walked is None:
             data = self._source.data(0, self.state.data_bytes)
             self._walked = walk_entries(data, self.state.first_seq, self.state.entry_count)
         return self._walked
 
     def at_hand(self, first_seq: int, last_seq: int, bytes_max: int) -> tuple[int, int] | None:
-        """(slots, bytes) of what `read` would read, when it would not wait for them; else None."""
+        """(slots, bytes) that `read` would read, if it would not wait for them; else None."""
         source, state = self._source, self.state
         if self._is_checked and not self._index_is_bad:
             place = first_seq - state.first_seq
@@ -101,7 +100,8 @@ class SegmentReader:
         return (slots, end - base) if source.has_data(base, end - base) else None
 
     def extent(self, first_seq: int, last_seq: int, bytes_max: int) -> tuple[int, int, int]:
-        """(slots, start, end) of what `read` reads; from two entries alone where those tell."""
+        """(slots, start, end) of the bytes that `read` reads. Two entries are enough if both have frames within the
+        bounds."""
         (first,) = self._entries(first_seq, 1)
         (last,) = self._entries(last_seq, 1)
         base, end = first[0], last[0] + last[1]
@@ -113,7 +113,8 @@ class SegmentReader:
     def _piece(
         self, first_seq: int, last_seq: int, bytes_max: int | None
     ) -> tuple[list[tuple[int, int, int, int]], int, int]:
-        """Entries from `first_seq` on whose frames are within `bytes_max`, one in any case; where those stand."""
+        """Entries from `first_seq` on whose frames are within `bytes_max`, at least one; start and end of their
+        bytes."""
         assert self.state.first_seq <= first_seq <= last_seq <= self.state.last_seq
         entries = self._entries(first_seq, last_seq - first_seq + 1)
         base, end = _span(entries, self.state.data_bytes)
@@ -162,7 +163,7 @@ class SegmentReader:
         return slots
 
     def _read_walked(self, seq: int) -> Slot:
-        """The entry led to no good frame: trust the frames instead, or name what is wrong with this one."""
+        """The slot of a seq whose index entry leads to no good frame: found by walking, or the error of its frame."""
         state = self.state
         offset, length, _, _ = self._walk()[seq - state.first_seq]
         if length == 0:
@@ -184,12 +185,12 @@ class SegmentReader:
         sizes, ts, live = array("I"), array("Q"), bytearray()
         newest_ts = 0
         for offset, length, when, _ in entries:
-            # Times do not fall, so a wrong one may keep records too long, but never takes them too early.
+            # Times never fall. So a wrong time may keep records too long, but never removes them too early.
             newest_ts = min(max(newest_ts, when), state.last_ts)
             ts.append(newest_ts)
             size = _accounted(data, offset, length)
             sizes.append(size or 0)
-            # A frame that makes no sense is not a dead one, whatever its end: a read must come to it, and name it.
+            # A frame that makes no sense counts as live, so that a read reaches it and reports it.
             live.append(length > 0 and (size is None or data[offset + length - 1 : offset + length] != DELETED_BYTE))
         return SegmentColumns(sizes, ts, live)
 

@@ -1,7 +1,7 @@
-"""Moving sealed segments to the cold tier: copy, verify, record, and only then remove the hot copy.
+"""Moving sealed segments to the cold tier: copy, verify, note in a snapshot, and only then remove the hot copy.
 
-The record is the snapshot: a segment is cold once a snapshot says so. Until a second snapshot says so too the
-hot files stay, because a start may fall back to the one before; with both copies present the hot one is used.
+A segment is cold once a snapshot says so. The hot files stay until a second snapshot says so too, because a start may
+fall back to the older snapshot. If both copies exist, the hot one is used.
 """
 
 from topics.errors import ColdUnavailable, FormatError
@@ -15,7 +15,8 @@ from topics.storage.tiers.store import SegmentStore
 
 
 def copy_to_cold(fs: Fs, root: str, cold: SegmentStore, topic_id: int, segment: SegmentState) -> None:
-    """Copies the files of a sealed segment, verified frame by frame; `.data` goes last, it is what counts."""
+    """Copies the files of a sealed segment, verified frame by frame. `.data` goes last, because its presence means
+    that the copy is complete."""
     stem = f"{layout.topic_directory(root, topic_id)}/{layout.segment_stem(segment.first_seq)}"
     data = read_file(fs, f"{stem}.data")
     try:

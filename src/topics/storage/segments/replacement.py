@@ -1,20 +1,21 @@
-"""Another pair of files for a sealed segment: the same records but for some that are deleted.
+"""Replacing the files of a sealed segment by files without some of its deleted records.
 
-What is offered only says which frames stay. Each of them must be, but for its delete byte, the one that is there; the
-bytes are then taken from the present file, so that nothing new gets in, and no delete byte that was set meanwhile gets
-lost. A frame is left out only if its delete byte is set in the file: the log up to that delete is synced by then. The
-last frame stays in any case, because a segment ends with a record: that is how its end is found without an index.
+The offered files only say which frames stay. Each offered frame must equal the frame in the present file, except for
+its delete byte. The bytes are taken from the present file, so that no new bytes get in, and no delete byte that was
+set meanwhile gets lost. A frame is left out only if its delete byte is set in the file: the log up to that delete is
+synced by then. The last frame always stays, because a segment ends with a record: a reader without an index finds the
+end that way.
 
-A snapshot notes length and digest of a segment, and the two that are kept go on saying what was true before. So the
-exchange is told by a *mark* beside the files, `seg-….replaced`: every version that a snapshot may speak of.
+A snapshot notes length and digest of a segment, and the two kept snapshots go on noting the old ones. So a *mark*
+beside the files, `seg-….replaced`, lists every version that a snapshot may note.
 
 1. The new `.data` and `.idx` are written under temporary names and synced.
 2. The mark is written, synced.
 3. `.idx` is renamed, then `.data`: an index that does not fit its `.data` is noticed, whichever of the two is older.
    The directory is synced.
-4. `.tags` follow.
+4. `.tags` is written.
 
-Every version is shorter than the one before, so the length of `.data` says which one is there. The mark goes when both
+Every version is shorter than the one before, so the length of `.data` says which version it is. The mark goes when both
 kept snapshots were taken after the exchange.
 """
 
@@ -42,7 +43,7 @@ _TEMPORARY: Final = ".replacing" + layout.TEMPORARY
 
 
 class _Mark(msgspec.Struct):
-    """What stands in `seg-….replaced`, as JSON."""
+    """The content of `seg-….replaced`, as JSON."""
 
     format: int
     # XXH3-64 of the bytes of `versions`, in hexadecimal.
@@ -51,7 +52,7 @@ class _Mark(msgspec.Struct):
 
 
 class Replaced(NamedTuple):
-    """What is new about a segment."""
+    """A segment after its replacement."""
 
     data_bytes: int
     tagged_count: int
@@ -69,7 +70,7 @@ def replace_segment(fs: Fs, root: str, topic_id: int, state: SegmentState, data_
     """Puts the pair of these names in `staging/` in the place of a sealed, hot segment.
 
     Raises `NotFound` and `InvalidRequest` for what is offered, `FormatError` for a present file that is damaged.
-    Nobody else may change the files meanwhile, and `state` must be what they are.
+    The files must not change meanwhile, and `state` must describe them.
     """
     stem = f"{layout.topic_directory(root, topic_id)}/{layout.segment_stem(state.first_seq)}"
     present = read_file(fs, f"{stem}.data")
@@ -111,7 +112,7 @@ def _offered_frames(
     present: bytes,
     frames: list[SegmentFrame],
 ) -> set[int]:
-    """Seqs of the offered frames, each compared with the one that is there, and found by the offered index."""
+    """Seqs of the offered frames. Each frame is compared with the present frame and with the offered index."""
     data = _read_offered(fs, root, data_name, state.data_bytes)
     index = _read_offered(fs, root, idx_name, state.entry_count * ENTRY_BYTES)
     by_seq = {frame.seq: frame for frame in frames}
@@ -151,7 +152,7 @@ def _read_offered(fs: Fs, root: str, name: str, bytes_max: int) -> bytes:
 
 
 def _check_left_out(frames: list[SegmentFrame], offered: set[int]) -> int:
-    """How many frames are left out, if they may be."""
+    """How many frames are left out. Raises `InvalidRequest` if one of them must stay."""
     left_out = [frame for frame in frames if frame.seq not in offered]
     for frame in left_out:
         if not frame.deleted:
@@ -177,7 +178,7 @@ def _tags(data: bytes, frames: list[SegmentFrame]) -> dict[bytes, list[int]]:
 
 
 def _entries(frames: list[SegmentFrame], state: SegmentState) -> list[tuple[int, int, int, int]]:
-    """Index entries of these frames, one behind the other; holes carry the time before them."""
+    """Index entries of these frames, back to back. A hole carries the time of the entry before it."""
     entries: list[tuple[int, int, int, int]] = []
     offset, last_ts = 0, 0
     for frame in frames:
@@ -223,19 +224,19 @@ def _write_mark(fs: Fs, stem: str, old: SegmentState, new: SegmentState) -> None
 
 
 def _take_back(fs: Fs, stem: str, old: SegmentState) -> None:
-    """The `.data` of before stays. Its index may be the new one, and is noticed if it cannot be put right now."""
+    """The old `.data` stays. Its index may be the new one: if it cannot be rebuilt now, a reader notices that later."""
     try:
         for ending in (f".data{_TEMPORARY}", f".idx{_TEMPORARY}", layout.REPLACED + layout.TEMPORARY):
             _unlink_if_there(fs, stem + ending)
         rebuild_index(fs, stem, old)
     except OSError as error:
-        logger.warning("%s: what is left of a replacement stays for now: %s", stem, error.strerror)
+        logger.warning("%s: files of a failed replacement stay for now: %s", stem, error.strerror)
 
 
 def _finish(fs: Fs, stem: str, sidecar: bytes) -> bool:
     """Makes the renames durable, then the tags follow; whether all of it is durable.
 
-    Tags of before name records that are not there any more, which does no harm.
+    The old tags name records that are gone, which does no harm.
     """
     directory = stem.rpartition("/")[0]
     try:
@@ -294,10 +295,10 @@ def _versions(fs: Fs, stem: str) -> list[SegmentState]:
 
 
 def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> SegmentState | None:
-    """What the files of a marked segment are, when a snapshot notes another version of it; else None.
+    """The version that the files of a marked segment are, if the snapshot notes another version; else None.
 
-    `noted` may be from before the segment was sealed: then it raises `BadFrame` for a mark that cannot be read, because
-    such a segment would be cut. Of a sealed one the frames that are left are found without it. Records below
+    `noted` may be older than the seal of the segment. Then an unreadable mark raises `BadFrame`, because without the
+    mark a start would cut the segment. The frames of a sealed segment are found without a mark. Records below
     `floor_seq` are not live.
     """
     size = fs.size(f"{stem}.data")
@@ -308,7 +309,7 @@ def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> 
             raise
         logger.warning("%s", error.message)
         return None
-    # An attempt that failed may have had the length of a later one that did not.
+    # A failed attempt may have had the same length as a later successful one: the latest version counts.
     found = next((state for state in reversed(versions) if state.data_bytes == size), None)
     if found is None or (noted.sealed and noted.data_bytes == size):
         return None
@@ -322,7 +323,7 @@ def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> 
 
 
 def _counted(fs: Fs, stem: str, state: SegmentState, floor_seq: int) -> SegmentState | None:
-    """The state with the live numbers of its file; None when the file is another one."""
+    """The state with the live counts of its file; None when the file is of another version."""
     data = read_file(fs, f"{stem}.data")
     try:
         frames = list(codec.walk(data, 0, len(data)))
@@ -339,7 +340,7 @@ def _counted(fs: Fs, stem: str, state: SegmentState, floor_seq: int) -> SegmentS
 
 
 def settle_index(fs: Fs, stem: str, state: SegmentState) -> None:
-    """After a start that found a mark: an index of another version is built again, and what is there is durable."""
+    """After a start that found a mark: rebuilds the index if it is of another version, and makes the files durable."""
     try:
         index = read_file(fs, f"{stem}.idx")
         segment_index.check(index, entry_count=state.entry_count, data_bytes=state.data_bytes)

@@ -69,7 +69,7 @@ class FileSource:
 
 
 class BareSource:
-    """Data whose index is gone, while there is no room to write it again."""
+    """A segment without an index, while there is no room to write one."""
 
     def __init__(self, fs: Fs, stem: str) -> None:
         self._data: File = fs.open(f"{stem}.data", "read")
@@ -129,6 +129,6 @@ def _open_pair(fs: Fs, stem: str) -> tuple[File, File]:
     try:
         return index, fs.open(f"{stem}.data", "read")
     except OSError:
-        # Perhaps for want of descriptors: this one must not be lost too.
+        # Perhaps there are no descriptors left: do not lose this one, too.
         index.close()
         raise

@@ -1,8 +1,8 @@
 """Writing segments: frames in, sealed files out. Used by the checkpoint job only.
 
-Order: `.data` is written and synced before `.idx` is touched, `.idx` is synced before anybody is told. A
-crash in between leaves frames behind the noted length, which a start keeps where they are whole, and cuts
-where they are not; the log still has them either way.
+Order: `.data` is written and synced before `.idx` is written, and `.idx` is synced before the job ends. A crash in
+between leaves frames beyond the noted length. A start keeps whole frames and cuts the rest; the log still has the
+records.
 """
 
 from typing import Final
@@ -52,7 +52,7 @@ class SegmentAppender:
         self._flushed_bytes = self._flushed_entries = self._data_bytes = 0
         self._next_seq = self._last_ts = 0
         self._entries_left = self._bytes_left = 0
-        # Since the last `_note`.
+        # Counted since the last `_note`.
         self._added_count = self._added_bytes = self._added_tagged = 0
         if active is not None:
             self._begin(active)
@@ -156,7 +156,7 @@ class SegmentAppender:
         try:
             end = write_all(file, data, offset)
             if file.size() > end:
-                # What an interrupted run left there.
+                # Bytes of an interrupted run.
                 file.truncate(end)
             file.fsync()
         finally:
@@ -188,7 +188,7 @@ def _accounted(body: bytes, data_len: int) -> int:
     try:
         return envelope.accounted_bytes(data)
     except FormatError:
-        # The engine wrote this body; a foreign one counts whole.
+        # The engine writes envelopes only. Other data counts whole.
         return len(data)
 
 

@@ -1,8 +1,8 @@
-"""A store that remembers ranges somebody fetched ahead of time, so that the owner does not wait for a network.
+"""A store that caches ranges that were fetched ahead, so that the owner does not wait for a network.
 
-Only `fetch` fills the cache: a checkpoint or a relocation that goes through whole segments must not push out
-what readers are about to need. A put or delete of an object forgets what is known of it, and also what is being
-fetched of it at that moment: a range from before would bring records back whose delete bytes the put has set.
+Only `fetch` fills the cache: a checkpoint or a relocation that reads whole segments must not push out the ranges that
+readers are about to need. A put or delete of an object drops its cached ranges, and also the ranges that are being
+fetched at that moment: an old range would bring back records whose delete bytes the put has set.
 """
 
 import threading
@@ -15,7 +15,7 @@ from topics.storage.tiers.store import Names, SegmentStore
 
 
 class _Range(NamedTuple):
-    """What a store gave for `size` bytes from `offset` on: fewer where the object ends."""
+    """The answer of a store to `size` bytes from `offset` on: fewer where the object ends."""
 
     offset: int
     size: int
@@ -34,7 +34,7 @@ class CachedStore:
         # By object and place in it; the oldest use first.
         self._ranges: OrderedDict[tuple[str, int], _Range] = OrderedDict()
         self._offsets: dict[str, set[int]] = {}
-        # Fetches under way, by object: one that is not in here any more came too late.
+        # Running fetches, by object. The result of a fetch that was removed from here is not cached.
         self._fetches: dict[str, set[object]] = {}
 
     @property
@@ -76,7 +76,7 @@ class CachedStore:
         try:
             self.inner.put(name, data)
         finally:
-            # Also after an error: it may have been stored nevertheless.
+            # Also after an error: the object may have been stored nevertheless.
             self._forget(name)
 
     def delete(self, name: str) -> None:

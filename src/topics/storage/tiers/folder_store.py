@@ -17,8 +17,8 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class FolderStore:
     """A tier in a folder, which the first put makes.
 
-    A put writes and syncs `<name>.tmp`, renames it and syncs the directory. A crash may leave a `.tmp` behind:
-    `list` does not show it and the next put of that name replaces it. Directories that a delete leaves empty
+    A put writes and syncs `<name>.tmp`, renames it and syncs the directory. A crash may leave a `.tmp` file:
+    `list` does not show it, and the next put of that name replaces it. Directories that a delete leaves empty
     go too, as names are all there is to see of a tier; so puts and deletes take turns.
     """
 
@@ -28,7 +28,7 @@ class FolderStore:
         self._fs = fs
         self._root = root.rstrip("/")
         self._turn = threading.Lock()
-        # Set once STORE was read or written, and then for good: rule 3.
+        # Set once STORE was read or written, and never unset: rule 3 of `store`.
         self._is_marked = False
 
     def put(self, name: str, data: Buffer) -> None:
@@ -67,7 +67,7 @@ class FolderStore:
             except FileNotFoundError:
                 self._require_mark()
             try:
-                # Also for an absent one: an earlier delete may have got no further than this.
+                # Also for an absent object: an earlier delete may have been interrupted before the sync.
                 self._fs.sync_dir(directory)
             except FileNotFoundError:
                 return
@@ -100,7 +100,7 @@ class FolderStore:
         return f"{self._root}/{name}"
 
     def _names_below(self, name: str, prefix: str) -> Iterator[str]:
-        """The name itself if it is a file's, else those of all files in that directory."""
+        """The name itself if it is a file, else the names of all files in that directory."""
         try:
             entries = self._fs.listdir(f"{self._root}/{name}" if name else self._root or "/")
         except NotADirectoryError:
@@ -115,7 +115,7 @@ class FolderStore:
                 yield from self._names_below(child, prefix)
 
     def _prune(self, directory: str) -> None:
-        # Only for tidiness: a directory that is not empty, or for some other reason cannot go, stays.
+        # Only for tidiness: a directory that cannot be removed, for example because it is not empty, stays.
         while directory != self._root:
             try:
                 self._fs.rmdir(directory)
@@ -124,7 +124,7 @@ class FolderStore:
             directory = directory.rpartition("/")[0]
 
     def _discard(self, path: str) -> None:
-        # A put that failed should not keep the space that others lack. The error to report is the put's.
+        # A failed put should not keep space that other writes need. The error of the put is the one to report.
         try:
             self._fs.unlink(path)
         except OSError:

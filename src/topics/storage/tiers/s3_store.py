@@ -1,15 +1,15 @@
 """A tier in an S3-compatible bucket, by way of obstore. Imported only when an address asks for it.
 
-What obstore leaves to its caller, found by trying it against a server that lies:
+What obstore leaves to its caller, found by tests against a server that gives wrong answers:
 
 - It retries 5xx, 408, 429 and lost connections with backoff and jitter, and continues a body that broke off, all up
   to a number of times. The time is bounded by that number and the client's timeouts together.
 - A body whose Content-Length agrees with nothing else is passed on as it is. `read_range` counts.
 - An `<Error>` document with status 200 is refused where a range was asked for and after a put, but as an answer
-  to a listing it counts as an empty page, and as one to a delete as done. `list` asks again behind the last name,
-  `delete` whether the object is gone.
+  to a listing it counts as an empty page, and as an answer to a delete it counts as done. So `list` asks again after
+  the last name, and `delete` asks whether the object is gone.
 - HEAD takes any 200 for an object, such as the page of a proxy. S3 sends an ETag; `_head` insists on it.
-- 404 is FileNotFoundError whether the object or the whole bucket is missing: rule 3 of `stores`.
+- 404 is FileNotFoundError whether the object or the whole bucket is missing: rule 3 of `store`.
 - 416 (a range beyond the end) looks like any other failure. The object's size tells.
 - A malformed endpoint, bucket or credential is not an error there but a panic. They are checked here.
 """
@@ -78,8 +78,8 @@ class S3Store:
 
     Endpoint, region and credentials come from `access` or else from the usual AWS variables (AWS_ENDPOINT_URL_S3 or
     AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, and
-    those of roles); with an endpoint the bucket is addressed by path, and plain http is allowed when the endpoint
-    says so.
+    the variables of roles). With an endpoint the bucket is addressed by path, and plain http is allowed if the endpoint
+    begins with http.
     """
 
     def __init__(self, address: str, *, bounds: S3Bounds | None = None, access: S3Access | None = None) -> None:
@@ -88,12 +88,12 @@ class S3Store:
         self._access = access
         self.address = f"s3://{bucket}/{prefix}".rstrip("/")
         idle = f"{bounds.idle_ms}ms"
-        # For everything that should answer at once, for large puts, and for second questions after a failure,
-        # which the answer to the first should not wait for long.
+        # Three clients: for calls that should answer at once, for large puts, and for the second question after a
+        # failed read, which must not delay the answer for long.
         self._quick = self._client(bucket, prefix, bounds, idle=idle, retries_max=bounds.retries_max)
         self._patient = self._client(bucket, prefix, bounds, idle=None, retries_max=bounds.retries_max)
         self._probe = self._client(bucket, prefix, bounds, idle=idle, retries_max=0)
-        # Set once STORE was read or written, and then for good: rule 3 of `stores`.
+        # Set once STORE was read or written, and never unset: rule 3 of `store`.
         self._is_marked = False
 
     def _client(self, bucket: str, prefix: str, bounds: S3Bounds, *, idle: str | None, retries_max: int) -> Client:
@@ -117,14 +117,13 @@ class S3Store:
     def put(self, name: str, data: Buffer) -> None:
         """One PUT, which S3 makes visible as a whole; its signature covers the SHA-256 of the body.
 
-        Then HEAD must show that very object: its size, and the ETag that the put was answered with. That the
-        bytes are those of the hot copy is for the relocator: before it deletes that, it reads the object back,
-        checks each frame's checksum and compares the delete bytes, which no checksum covers.
+        Then HEAD must show the same object: its size, and the ETag of the answer to the put. The relocator compares the
+        bytes: before it deletes the hot copy it reads the object back and compares all of it.
         """
         self._put(name, data, "overwrite")
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
-        """As `put`, on the condition that there is no such object, of which the server is the judge."""
+        """As `put`, on the condition that there is no such object. The server decides that."""
         return self._put(name, data, "create")
 
     def _put(self, name: str, data: Buffer, mode: Literal["overwrite", "create"]) -> bool:
@@ -134,7 +133,7 @@ class S3Store:
         client = self._quick if view.nbytes <= QUICK_PUT_BYTES_MAX else self._patient
         with self._translated("put", name):
             try:
-                # Never in parts: an upload that breaks off leaves those in the bucket, unseen and paid for.
+                # Never in parts: an upload that breaks off leaves its parts in the bucket, unseen and paid for.
                 e_tag = client.put(name, data, mode=mode, use_multipart=False)["e_tag"]
                 meta = self._head(name)
             except AlreadyExistsError:
@@ -179,7 +178,7 @@ class S3Store:
             try:
                 self._quick.delete(name)
             except FileNotFoundError:
-                # Some servers say so where S3 does not. The question below is the one that counts.
+                # Some servers answer 404 where S3 does not. The check below decides.
                 pass
         if self.exists(name):
             raise ColdUnavailable(f"{self.address}: cannot delete {name}: it is still there")
@@ -193,7 +192,7 @@ class S3Store:
         with self._translated("list", prefix):
             found = self._entries_after(None, folder)
             self._require_listing()
-            # A page that was no listing looks like the end of one, and what followed it is missing: once more.
+            # An answer that is not a listing looks like the last page. So ask again after the last name.
             while fresh := self._entries_after(found[-1].name if found else None, folder):
                 found += fresh
         return [entry for entry in found if entry.name.startswith(prefix)]
@@ -204,7 +203,7 @@ class S3Store:
             return _modified_ms(self._head(name))
 
     def remove_unfinished(self, before_ms: int) -> int:
-        """There are none: what is put appears whole."""
+        """There are none: an object appears only when it is whole."""
         return 0
 
     def exists(self, name: str) -> bool:
@@ -231,18 +230,19 @@ class S3Store:
 
     def _checked(self, name: str, meta: "ObjectMeta") -> "ObjectMeta":
         if meta["e_tag"] is None:
-            raise ColdUnavailable(f"{self.address}: the answer about {name} has no ETag: that is no S3 server speaking")
+            raise ColdUnavailable(f"{self.address}: the answer about {name} has no ETag: this is not an S3 server")
         return meta
 
     def _ends_before(self, name: str, offset: int) -> bool:
-        """After a failed read at `offset`: did it fail because there is nothing?"""
+        """Whether a read at `offset` failed because the object ends before it."""
         try:
             return self._checked(name, self._probe.head(name))["size"] <= offset
         except BaseError:
             return False
 
     def _entries_after(self, last: str | None, folder: str) -> Entries:
-        """Sorted. obstore asks for page after page; a server that ignores where to begin repeats itself."""
+        """Entries after the name `last`, sorted. A server that ignores `last` repeats earlier names: they are
+        dropped."""
         found = self._quick.list(folder or None, offset=last).collect()
         return sorted(
             Entry(meta["path"], meta["size"], _modified_ms(meta))
@@ -251,7 +251,7 @@ class S3Store:
         )
 
     def _require_listing(self) -> None:
-        """STORE is known to be there, so a listing without it is none."""
+        """Raises when the listing lacks STORE, which is known to exist."""
         if self._is_marked:
             first = next(self._quick.list(offset=STORE[:-1], chunk_size=1000), [])
             if all(meta["path"] != STORE for meta in first):
@@ -297,7 +297,7 @@ def _modified_ms(meta: "ObjectMeta") -> int:
 
 
 def _parse_address(address: str) -> tuple[str, str]:
-    """(bucket, prefix). Wrong ones are not repeated in the message: some people write keys into them."""
+    """(bucket, prefix). A wrong address is not repeated in the message: it may contain a key."""
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     prefix = prefix.strip("/")
     if not _BUCKET.fullmatch(bucket):
@@ -319,7 +319,7 @@ def _settings(access: S3Access | None) -> "tuple[S3Config, ClientConfig]":
         _check_visible("the key id for S3", access.key_id)
         _check_visible("the secret key for S3", access.key_secret)
     config: S3Config = {
-        # The single DELETE of an object is known to every server, the bulk one is not.
+        # Every server has the DELETE of one object. Not every server has the bulk delete.
         "disable_bulk_delete": True,
         "unsigned_payload": False,
     }
@@ -353,7 +353,8 @@ def _check_visible(what: str, value: str) -> None:
 
 
 def _provider(access: S3Access | None) -> "Callable[[], S3Credential] | None":
-    """As a provider and not as settings: a session token of the environment would join those, and spoil them."""
+    """The credentials as a provider, not as settings: obstore would add a session token of the environment to
+    settings."""
     if access is None or not _has_keys(access):
         return None
     credential: S3Credential = {
@@ -366,6 +367,6 @@ def _provider(access: S3Access | None) -> "Callable[[], S3Credential] | None":
 
 
 def _reason(error: Exception) -> str:
-    """obstore's own words without the dump of structures behind them; a query may hold a token."""
+    """The message of obstore without the dump of structures after it, and without queries, which may hold a token."""
     text = str(error).partition("\n\nDebug source:")[0]
     return _QUERY.sub(r"\1?…", " ".join(text.split()))[:REASON_CHARS_MAX]

@@ -34,7 +34,7 @@ class SharedFolder(FolderStore):
                 try:
                     found.append(Entry(name, self._fs.size(path), self._fs.modified_ms(path)))
                 except FileNotFoundError:
-                    # Removed since it was listed, which is as if it had been removed before.
+                    # Removed since it was listed: the same as removed before.
                     continue
         return found
 
@@ -55,7 +55,7 @@ class SharedFolder(FolderStore):
                         self._fs.unlink(path)
                         count += 1
                 except FileNotFoundError:
-                    # Finished, or removed by another.
+                    # Finished, or removed by another process.
                     continue
             self._fs.sync_dir(scratch)
         return count
@@ -88,9 +88,9 @@ class SharedFolder(FolderStore):
         return True
 
     def _rename_new(self, source: str, target: str) -> None:
-        # Rule 6. The object before this one may be another process's, which has not synced it yet.
+        # Rule 6 of `store`. Another process may have made the object before this one and not synced it yet.
         self._fs.sync_dir(target.rpartition("/")[0])
         self._fs.rename_new(source, target)
 
     def _prune(self, directory: str) -> None:
-        """A folder that is empty now may be the one that somebody else is about to put something into."""
+        """Removes no empty folder: another process may be about to put a file into it."""

@@ -61,7 +61,7 @@ class SegmentStore(Protocol):
 
 
 class Entry(NamedTuple):
-    """An object as a listing shows it; the time is by the store's own clock."""
+    """An object as a listing shows it; the time is by the clock of the store."""
 
     name: str
     size_bytes: int
@@ -75,8 +75,8 @@ class SharedStore(SegmentStore, Protocol):
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         """Stores the object if there is none of that name, for good on return; False when there is one.
 
-        After an error it may be there. When an answer got lost on the way and the call was repeated, the one that
-        is there may be this very one: who is told False compares.
+        After an error the object may be there. When an answer was lost and the call was repeated, the existing object
+        may be the one of this call: a caller that gets False compares.
         """
         ...
 
@@ -85,17 +85,17 @@ class SharedStore(SegmentStore, Protocol):
         ...
 
     def modified_ms(self, name: str) -> int:
-        """When the object was put, by the store's own clock."""
+        """When the object was put, by the clock of the store."""
         ...
 
     def remove_unfinished(self, before_ms: int) -> int:
-        """Removes what puts left that broke off before that time; returns how many."""
+        """Removes the leftovers of puts that broke off before that time; returns how many."""
         ...
 
 
 class MissingStore:
-    """A tier that should be there and is not, such as a disk that is not mounted: nothing is read from what stands
-    in its place, and nothing is put there. A restart looks again."""
+    """A tier that should be there and is not, such as a disk that is not mounted. Nothing is read from the folder in
+    its place, and nothing is put there. A restart looks again."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -128,7 +128,7 @@ class MissingStore:
 
 
 def check_name(name: str) -> None:
-    """Names are made by us from numbers; one that could leave the tier, or hide in it, is our bug."""
+    """Names are made from numbers by this package. A name that could leave the tier, or be hidden in it, is a bug."""
     assert all(part not in {"", ".", ".."} for part in name.split("/")), f"not the name of an object: {name!r}"
     assert not name.endswith(TEMPORARY), f"kept for unfinished puts: {name!r}"
 

@@ -20,7 +20,7 @@ class _StoreFile(msgspec.Struct, frozen=True):
     """The STORE object: which data directory a tier belongs to. Members may be added without a new format."""
 
     format: int
-    # Optional only so that a later format, whatever it holds, is told from a damaged one.
+    # Optional only to tell a later format, with unknown members, from a damaged file.
     store_id: str = ""
 
 
@@ -45,8 +45,8 @@ def read_store_id(store: SegmentStore) -> str | None:
 def ensure_store_id(store: SegmentStore, store_id: str) -> None:
     """Claims a tier that has no STORE yet; refuses one that belongs to another data directory.
 
-    A caller that knows of segments in this tier asks `read_store_id` first: a tier that should have a STORE and
-    has none is not the one it was, and must not be claimed.
+    A caller that knows of segments in this tier calls `read_store_id` first: a tier that should have a STORE and has
+    none is another folder or bucket, and must not be claimed.
     """
     assert _STORE_ID.fullmatch(store_id), "a store id is 32 hex digits"
     found = read_store_id(store)

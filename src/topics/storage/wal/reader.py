@@ -45,7 +45,7 @@ class ShardEnd:
     synced_frame: int
     # Where to begin writing again in place: at or before the first frame that no mark covers.
     rewrite_offset: int
-    # Bytes behind the end that must go: up to where, 0 when there are none.
+    # Where the bytes after the end stop that must be cut; 0 when there are none.
     torn_end: int = 0
     directory: str = ""
     warnings: list[str] = field(default_factory=list)
@@ -80,14 +80,14 @@ class ShardReader:
 
     @property
     def bytes_replayed(self) -> int:
-        """From the start to the end of the frames, once that is known: behind it is only room for more."""
+        """Bytes from the start to the end of the frames. The rest of the last file is preallocated space."""
         assert self.end is not None
         position = self.end.position
         earlier = sum(file.size for file in self._relevant_files() if file.first_frame < position.file_frame)
         return earlier + position.offset - (0 if self._start is None else self._start.offset)
 
     def _relevant_files(self) -> list[WalFile]:
-        """Files that can hold frames at or behind the start."""
+        """Files that can hold frames from the start on."""
         if self._start is None:
             return self.files
         return [file for file in self.files if file.first_frame >= self._start.file_frame]
@@ -99,7 +99,7 @@ class ShardReader:
                 yield file, buffer, base, frame
 
     def windows(self) -> Iterator[tuple[WalFile, bytes, int, list[Frame]]]:
-        """The same by the window: one round of the loop for many frames."""
+        """The same by the window: one turn of the loop for many frames."""
         files, offset, next_frame = self._begin()
         if not files:
             return
@@ -175,7 +175,7 @@ class ShardReader:
                         f"frame {next_frame}, which the sync mark at offset {offset} covers",
                         error.message,
                     )
-        # Begin at the last mark that stands at or before the first unsynced frame.
+        # Begin at the last mark that is at or before the first unsynced frame.
         rewrite = max((offset for number, offset in self._marks if number <= synced_frame + 1), default=0)
         return ShardEnd(
             WalPosition(next_frame, file.first_frame, reader.end_offset),
@@ -246,7 +246,7 @@ class _FileReader:
         self.error = error
 
     def torn_end(self) -> int:
-        """Where the non-zero bytes behind the end stop; 0 when there are none."""
+        """Where the non-zero bytes after the end of the frames stop; 0 when there are none."""
         last = 0
         position: int | None = self.end_offset
         while position is not None and position < self._size:

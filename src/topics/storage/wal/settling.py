@@ -27,7 +27,7 @@ def settle(fs: Fs, end: ShardEnd, file_bytes: int) -> None:
     assert end.path is not None
     file = fs.open(end.path, "write")
     try:
-        # First what a killed process left to the kernel: for that there is room, whatever comes next.
+        # First sync the writes that a killed process left in the page cache: that needs no room on the disk.
         sync_log(file)
         offset = end.position.offset
         if end.torn_end:
@@ -43,7 +43,7 @@ def settle(fs: Fs, end: ShardEnd, file_bytes: int) -> None:
         sync_log(file)
     finally:
         file.close()
-    # Its name too: the process that made it may have been killed before it could.
+    # Sync the name too: the process that made the file may have been killed before it could.
     fs.sync_dir(end.path.rpartition("/")[0])
 
 
@@ -80,7 +80,7 @@ def _rewrite(fs: Fs, file: File, first: int, end: int) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        # Better without the copy than not at all: readers are about to see what stands here.
+        # Writing again without the copy is better than not writing again: readers are about to see these records.
         logger.warning("%s: no room for a copy of its end", file.path)
     write_all(file, tail, first)
     sync_log(file)

@@ -1,7 +1,7 @@
 """One WAL shard: preallocated files, group commit, rotation.
 
-Owner only: every method here runs on the owner of the state. What blocks (sync, rotation) runs on the
-shard's background, one piece at a time, and comes back as a call.
+Owner only: every method here runs on the owner of the state. Work that blocks (sync, rotation) runs on the shard's
+background, one piece at a time, and the owner gets its result as a call.
 
 Rules of this file:
 
@@ -14,8 +14,8 @@ Rules of this file:
    a failure of the disk: the group is refused, its bytes are cut back durably, and the next one may try.
 5. The first group after each sync begins with a sync mark, so that a start can tell a torn tail from
    damage. If no group follows within a second the mark is written alone.
-6. A long write goes over several groups. Until its last part is queued, other frames of its topic wait: the
-   first of them would end it for a reader.
+6. A long write goes over several groups. Until its last part is queued, other frames of its topic wait: for a reader,
+   the first of them would end the long write.
 
 A crash between the write and the sync of a group may leave any part of it on disk. That is why frames
 carry "first" and "more" flags: a start drops a write whose last frame is missing.
@@ -112,12 +112,12 @@ class WalShard:
         self._queue: list[_Entry] = []
         # Topic id -> entries that wait for the end of its long write.
         self._behind_long: dict[int, list[_Entry]] = {}
-        # Writes admitted and not yet committed: a disk that hangs in a sync fills the queue too (A14).
+        # Writes admitted and not yet committed: a disk that hangs in a sync fills the queue too.
         self.queue_depth = 0
         self._queue_max = WAL_QUEUE_SUBMISSIONS_MAX
         self._held_back_by: TopicsError | None = None
         self._waiting: deque[_Entry] = deque()
-        # Readers that want only what is synced, and which frame each waits for, in order.
+        # Readers that want only synced records: (frame that must be synced, callback), in order.
         self._on_synced: deque[tuple[int, Callable[[], None]]] = deque()
         self._syncing = False
         self._rotating = False
@@ -125,7 +125,7 @@ class WalShard:
         self._on_quiet: Callable[[], None] | None = None
         self._failed: WalFailed | None = None
         self._mark_due = True
-        # A mark written alone that no sync has covered: a position behind it must not be noted before one has.
+        # A mark written alone that no sync has covered. A position after it must not be noted before a sync covers it.
         self._mark_unsynced = False
         self._synced_at_ms = clock.monotonic_ms()
         self._sync_began_ms = 0
@@ -133,11 +133,11 @@ class WalShard:
         self._next_file: File | None = None
         self._preparing = False
         self._rotation_bytes = file_bytes
-        # A torn tail that could not be kept aside for want of room: no write before that is done. It says where the
-        # log then ends.
+        # Cuts a torn tail that could not be kept aside because there was no room, and returns where the log then ends.
+        # No write is made before that.
         self._complete_cut = complete_cut
 
-    # What is there.
+    # State.
 
     @property
     def position(self) -> WalPosition:
@@ -178,7 +178,7 @@ class WalShard:
         self.queue_depth = depth
 
     def throttle(self, refusal: TopicsError | None) -> None:
-        """Answers every write with the refusal while what is written waits to be put away; None ends that."""
+        """Answers every write with the refusal, until it is called with None: checkpoints are behind."""
         self._held_back_by = refusal
         self._queue_max = 0 if refusal is not None else WAL_QUEUE_SUBMISSIONS_MAX
 
@@ -206,7 +206,7 @@ class WalShard:
         self._queue.append(entry)
 
     def begin_long(self, topic_id: int) -> None:
-        """Takes a place in the queue for a write that comes in parts. What raises here has begun nothing."""
+        """Takes a place in the queue for a write that comes in parts. If this raises, nothing has begun."""
         assert topic_id not in self._behind_long
         self.admit()
         self._behind_long[topic_id] = []
@@ -219,7 +219,7 @@ class WalShard:
         self._queue.append(_Entry(buffer, frame_count, 0, done, durable=durable))
 
     def end_long(self, topic_id: int) -> None:
-        """Its last part is queued, or none will follow: then readers drop what they find of it."""
+        """The last part of the long write is queued, or no part follows. In the second case readers drop the write."""
         self._queue += self._behind_long.pop(topic_id)
         self.queue_depth -= 1
 
@@ -252,7 +252,7 @@ class WalShard:
         """Writes zeros where the next groups will go.
 
         A sync of blocks that were written before moves data only; the first write to preallocated ones makes
-        the file system log a change of its own. Seen here: 120 µs against 200 µs per sync.
+        the file system log a change of its metadata. Measured: 120 µs against 200 µs per sync.
         """
         start = max(self._offset, self._zeroed_offset)
         end = min(self._offset + size + ZERO_AHEAD_BYTES, self._capacity)
@@ -304,7 +304,7 @@ class WalShard:
         self._sync()
 
     def _write_failed(self, queue: list[_Entry], error: OSError) -> None:
-        """The group never happened. Its bytes must not come back to life behind the next one."""
+        """The group was not written. Its bytes are cut, so that no later start reads them after the next group."""
         queue += self._queue
         self._queue = []
         try:
@@ -399,8 +399,9 @@ class WalShard:
         self.stats.note_fsync((perf_counter_ns() - started_ns) // 1000)
         self._note_synced(frame, offset)
         if self._waiting and self._on_quiet is None:
-            # Writers who were just answered write again at once. The next sync begins with their group, so that all
-            # writers share each sync instead of two halves in turn (16 of them over HTTP: 12 K to 18 K a second).
+            # Writers that were just answered write again at once. The next sync starts after their group, so that all
+            # writers share each sync instead of two halves in turn (16 writers over HTTP: 12 K to 18 K writes a
+            # second).
             self._background.defer(self._sync_waiting)
         else:
             self._maybe_quiet()

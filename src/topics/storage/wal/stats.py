@@ -6,10 +6,10 @@ FSYNC_BUCKETS_US: Final = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_00
 
 
 class WalStats:
-    """Plain integers, summed over the shards when somebody asks.
+    """Plain integers. `Wal.total_stats` sums them over the shards.
 
-    `fsync_buckets[i]` counts syncs that took at most `fsync_bounds_us[i]` and more than the bound before; the last
-    one counts all that took longer.
+    `fsync_buckets[i]` counts syncs that took at most `fsync_bounds_us[i]` and more than the bound before. The last
+    bucket counts all longer syncs.
     """
 
     fsync_bounds_us: ClassVar = FSYNC_BUCKETS_US
@@ -46,7 +46,7 @@ class WalStats:
         self.fsync_buckets[-1] += 1
 
     def add(self, other: "WalStats") -> None:
-        """Adds those of another shard. Of the peaks the higher one stays."""
+        """Adds the numbers of another shard. Of two peaks the higher one counts."""
         self.frames += other.frames
         self.batches += other.batches
         self.bytes_written += other.bytes_written
