@@ -25,6 +25,7 @@ TopicsError
 ├── UnsupportedMediaType      415 unsupported_media_type
 ├── TopicFull                 422 topic_full
 ├── Throttled                 429 throttled               worth a retry
+│   └── Overloaded            writes come faster than the log takes them
 ├── HeadersTooLarge           431 headers_too_large
 ├── CorruptRecord             500 corrupt_record
 ├── WalFailed                 503 wal_failed              until a restart
@@ -265,6 +266,10 @@ class Throttled(TopicsError):
     retriable = True
 
 
+class Overloaded(Throttled):
+    """Writes come faster than the log takes them: there is room again soon, without anybody's help."""
+
+
 class HeadersTooLarge(TopicsError):
     """Too many headers, or too long ones; the connection is closed."""
 
@@ -284,6 +289,7 @@ class CorruptRecord(TopicsError):
             f"read on with from_seq={seq}, and run `topics verify` on the data directory",
             {"topic": topic, "seq": seq},
         )
+        self.seq = seq
 
 
 class WalFailed(TopicsError):

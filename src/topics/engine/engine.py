@@ -403,6 +403,14 @@ class Engine:
         if topic is not None:
             topic.waiters.discard(callback)
 
+    def is_synced(self, name: str) -> bool:
+        """Whether a power loss would take no record that is written to the topic's shard."""
+        return self.topic(name).shard.is_synced
+
+    def when_synced(self, name: str, callback: Callable[[], None]) -> None:
+        """Calls back once, when everything that the topic's shard has now is synced. Never if the sync fails."""
+        self.topic(name).shard.when_synced(callback)
+
     def touch(self, topic: Topic) -> None:
         """Somebody looked at the topic: that makes its work more urgent for a while."""
         topic.last_read_ts = self.now_ms()

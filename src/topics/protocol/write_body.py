@@ -28,20 +28,16 @@ from topics.limits import (
     TAG_BYTES_MAX,
     U64_MAX,
 )
-from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
-from topics.protocol.request_body import (
+from topics.protocol.body_decoder import (
     CONFIG_DECODER,
-    ConfigBody,
-    RecordBody,
-    RecordsBody,
-    StageBody,
-    WriteBody,
+    MalformedBody,
     check_repeats,
     check_text,
     decoded,
-    malformed,
     pairs_of,
 )
+from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
+from topics.protocol.request_body import ConfigBody, RecordBody, RecordsBody, StageBody, WriteBody
 from topics.protocol.ws_command import NO_REQUEST_ID, Publish
 
 _decode: Final = msgspec.json.Decoder(WriteBody).decode
@@ -174,7 +170,7 @@ def decode_stage(text: bytes) -> tuple[StageBody, WriteRequest]:
     request = _checked(text, body, _other_bytes(body))
     for name in _STAGE_NUMBERS:
         if getattr(body, name) > U64_MAX:
-            raise malformed(f"{name} is larger than {U64_MAX}")
+            raise MalformedBody(f"{name} is larger than {U64_MAX}")
     return body, request
 
 
@@ -216,10 +212,10 @@ def _checked(text: bytes, body: RecordsBody, other_bytes: int) -> WriteRequest:
             _check_payload_depths(body.records)
         else:
             _check_loose(text, body)
+    except MalformedBody:
+        raise
     except InvalidRequest as error:
-        if error.message.startswith("malformed"):
-            raise
-        raise malformed(error.message) from None
+        raise MalformedBody(error.message) from None
     return WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
 
 

@@ -11,16 +11,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.protocol.request_body import (
-    U32,
-    U64,
-    BodyDecoder,
-    WriteBody,
-    check_repeats,
-    check_text,
-    decoded,
-    pairs_of,
-)
+from topics.protocol.body_decoder import BodyDecoder, check_repeats, check_text, decoded, pairs_of
+from topics.protocol.member_types import U32, U64
+from topics.protocol.request_body import WriteBody
 
 # What is not given is echoed so.
 NO_REQUEST_ID: Final = Raw(b"null")

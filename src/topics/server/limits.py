@@ -66,7 +66,6 @@ INFLATE_ON_LOOP_BYTES_MAX: Final = 4 * KIB
 # Threads for what may wait: cold reads, compression of large bodies.
 POOL_THREADS: Final = 4
 
-LONG_POLL_MS_MAX: Final = 30_000
 # How often a write that waits for room in the commit queue looks for it.
 ROOM_RETRY_MS: Final = 10
 PAGE_SIZE_DEFAULT: Final = 100

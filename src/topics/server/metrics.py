@@ -19,6 +19,7 @@ from topics.clock import Clock
 from topics.engine.config import DURABILITIES, Durability
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
+from topics.protocol.response_body import MetricsJson, WalMetrics
 
 # Series per topic stop here: each is kept by whoever scrapes, for every topic there ever was.
 SERIES_TOPICS_MAX: Final = 1000
@@ -288,33 +289,36 @@ def _wal_figures(engine: Engine) -> WalFigures:
 def render_json(snapshot: Snapshot) -> bytes:
     by_class, wal = snapshot.topics_by_class, snapshot.wal
     return msgspec.json.encode(
-        {
-            "topics": sum(by_class.values()),
-            **{f"topics_{durability}": count for durability, count in by_class.items()},
-            "routers": snapshot.routers,
-            "records_live": snapshot.records_live,
-            "bytes_live": snapshot.bytes_live,
-            "queue_topics": snapshot.queue_topics,
-            "queue_leases_in_flight": snapshot.queue_leases_in_flight,
-            "sse_connections": snapshot.sse_connections,
-            "watch_sessions": snapshot.watch_sessions,
-            "ready": snapshot.ready,
-            "replay_progress": snapshot.recovery_progress,
-            "uptime_ms": snapshot.uptime_ms,
-            "wal": {
-                "fsyncs": wal.fsyncs,
-                "frames": wal.frames,
-                "batches": wal.batches,
-                "bytes_written": wal.bytes_written,
-                "rotations": wal.rotations,
-                "queue_depth": wal.queue_depth,
-                "queue_depth_peak": wal.queue_depth_peak,
-                "submit_full_total": wal.submit_full,
-                "read_only": wal.read_only,
-                "fsync_count": wal.fsyncs,
-                "fsync_micros_total": wal.fsync_us_total,
-            },
-        }
+        MetricsJson(
+            topics=sum(by_class.values()),
+            topics_ephemeral=by_class["ephemeral"],
+            topics_memory=by_class["memory"],
+            topics_disk=by_class["disk"],
+            topics_fsync=by_class["fsync"],
+            routers=snapshot.routers,
+            records_live=snapshot.records_live,
+            bytes_live=snapshot.bytes_live,
+            queue_topics=snapshot.queue_topics,
+            queue_leases_in_flight=snapshot.queue_leases_in_flight,
+            sse_connections=snapshot.sse_connections,
+            watch_sessions=snapshot.watch_sessions,
+            ready=snapshot.ready,
+            replay_progress=snapshot.recovery_progress,
+            uptime_ms=snapshot.uptime_ms,
+            wal=WalMetrics(
+                fsyncs=wal.fsyncs,
+                frames=wal.frames,
+                batches=wal.batches,
+                bytes_written=wal.bytes_written,
+                rotations=wal.rotations,
+                queue_depth=wal.queue_depth,
+                queue_depth_peak=wal.queue_depth_peak,
+                submit_full_total=wal.submit_full,
+                read_only=wal.read_only,
+                fsync_count=wal.fsyncs,
+                fsync_micros_total=wal.fsync_us_total,
+            ),
+        )
     )
 
 

@@ -28,7 +28,7 @@ from time import perf_counter, perf_counter_ns
 from typing import ClassVar, Final
 
 from topics.clock import Clock
-from topics.errors import StartRefused, StorageFull, Throttled, TopicsError, WalFailed
+from topics.errors import Overloaded, StartRefused, StorageFull, TopicsError, WalFailed
 from topics.formats import wal_frame
 from topics.formats.snapshot import WalPosition
 from topics.limits import BACKGROUND_SYNC_MS, KIB, SYNC_MARK_DELAY_MS, WAL_FILE_BYTES, WAL_QUEUE_SUBMISSIONS_MAX
@@ -229,7 +229,7 @@ class WalShard:
             self.stats.submit_full += 1
             if self._held_back_by is not None:
                 raise self._held_back_by.with_traceback(None)
-            raise Throttled(f"the commit queue of WAL shard {self.index} is full; try again")
+            raise Overloaded(f"the commit queue of WAL shard {self.index} is full; try again")
         self.queue_depth = depth
 
     def throttle(self, refusal: TopicsError | None) -> None:

@@ -23,7 +23,7 @@ from topics.engine.config import config_members
 from topics.engine.engine import Engine
 from topics.engine.topic.tail import runs_of
 from topics.engine.topic.topic import Topic
-from topics.errors import ColdUnavailable, StorageFull, Throttled, TopicsError
+from topics.errors import ColdUnavailable, Overloaded, StorageFull, Throttled, TopicsError
 from topics.formats import control, wal_frame
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
@@ -148,7 +148,7 @@ class Checkpointer:
         """What a writer is told: to wait, unless the last checkpoint failed, for then waiting may not help."""
         error = self._last_error
         if error is None:
-            return Throttled("writes outrun the checkpoints; try again")
+            return Overloaded("writes outrun the checkpoints; try again")
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return StorageFull("no space left to put away what is already written; nothing was written")
         return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": str(error)})

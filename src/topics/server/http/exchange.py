@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+from msgspec import UNSET, Struct
 
 from topics.errors import MethodNotAllowed, TopicsError
+from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performance
 from topics.server.auth import Key
 from topics.server.metrics import Counters
 
@@ -25,7 +27,9 @@ RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_encode: Final = msgspec.json.Encoder().encode
+# The detail of an error may hold values of any type.
+_encode_error: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Response:
@@ -42,9 +46,8 @@ class Response:
 
 def error_response(error: TopicsError) -> Response:
     """The one place where an error becomes the envelope of the contract."""
-    members: dict[str, Any] = {"code": error.code, "message": error.message}
-    if error.detail is not None:
-        members["detail"] = error.detail
+    detail = UNSET if error.detail is None else dict(error.detail)
+    envelope = ErrorEnvelope(error=ErrorMembers(code=error.code, message=error.message, detail=detail))
     headers: Headers = ()
     if error.status in (429, 503):
         headers = RETRY_AFTER
@@ -52,7 +55,7 @@ def error_response(error: TopicsError) -> Response:
         headers = ((b"allow", error.allowed.encode()),)
     elif error.status == 401:
         headers = ((b"www-authenticate", b"Bearer"),)
-    return Response(error.status, _encode({"error": members}), JSON, headers)
+    return Response(error.status, _encode_error(envelope), JSON, headers)
 
 
 class Stream(ABC):
@@ -186,6 +189,14 @@ class Exchange:
 
     def reply(self, response: Response) -> None:
         self.app.finish(self, response)
+
+    def answer(self, body: Struct, status: int = 200) -> None:
+        """Replies with a body of the contract."""
+        self.app.finish(self, Response(status, _encode(body)))
+
+    def performance(self) -> Performance:
+        """The time until now, as answers show it."""
+        return Performance(server_total_ms=round(self.elapsed_ms(), 3))
 
     def fail(self, error: TopicsError) -> None:
         self.app.finish(self, error_response(error))

@@ -40,10 +40,10 @@ class Body(Enum):
 
     IGNORED = "ignored"
     REQUIRED = "required"
-    # An empty one stands for `{}`, whatever its type.
+    # An empty body stands for `{}`, and needs no content type.
     OPTIONAL = "optional"
-    # As REQUIRED, but that an empty one has no type is not what is wrong with it.
-    MISSED = "missed"
+    # Required. An empty body needs no content type: the endpoint refuses it as empty (400, not 415).
+    REFUSED_WHEN_EMPTY = "refused_when_empty"
 
 
 class Access(Enum):
