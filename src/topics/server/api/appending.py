@@ -14,9 +14,8 @@ from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
 from topics.engine.writing.staged import Appended
 from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
-from topics.formats.records import RecordBatch
 from topics.protocol.request_body import ConfigBody
-from topics.protocol.write_body import WriteLimits, WriteRequest
+from topics.protocol.write_body import WriteBatch, WriteLimits, WriteRequest
 from topics.server.api.topics import config_of
 from topics.server.app import Application
 from topics.server.auth import ADMIN, Key
@@ -41,7 +40,7 @@ class _WaitingWrite(NamedTuple):
     caller: Key
     name: str
     request: WriteRequest
-    batch: RecordBatch
+    batch: WriteBatch
     done: WriteDone
     connection: Parkable
     since_s: float
@@ -85,7 +84,7 @@ class Appender:
         caller: Key,
         name: str,
         request: WriteRequest,
-        batch: RecordBatch,
+        batch: WriteBatch,
         done: Callable[[Appended | TopicsError], None],
     ) -> None:
         if request.key is None and request.config is None and request.create is None:

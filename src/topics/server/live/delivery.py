@@ -224,7 +224,7 @@ class Hub:
         """Topics in the ready set that are not paused."""
         return self._ready.turn_count()
 
-    def pause_b0(self, *, on: bool) -> None:
+    def pause_lowest_band(self, *, on: bool) -> None:
         """While this is on, topics of the lowest band are not pushed. Their records stay, and can be read."""
         self._ready.is_b0_paused = on
         # The priority of a topic grows while it waits, so it may have left the lowest band.
