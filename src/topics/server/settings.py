@@ -279,7 +279,7 @@ class _Loader:
         if own_port is None or port.rank < host.rank:
             return
         if port.rank == host.rank and port.value != own_port:
-            self._warnings.append(f"host says port {own_port} and port says {port.value}: {own_port} is used")
+            self._warnings.append(f"host has the port {own_port} and port is {port.value}: {own_port} is used")
         found["port"] = replace(host, value=own_port)
 
 

@@ -95,16 +95,12 @@ class ServerSettings:
     host: Annotated[
         str, _About("Network", "Address to listen on: `host`, `host:port` or `[::1]:port`; empty = every address.")
     ] = "127.0.0.1"
-    port: Annotated[int, _About("Network", "Port to listen on; 0 = any free one.", largest=65_535)] = 4000
+    port: Annotated[int, _About("Network", "Port to listen on; 0 = any free port.", largest=65_535)] = 4000
     port_file: Annotated[
-        str | None, _About("Network", "File that gets the real `host:port` once the port is bound.")
+        str | None, _About("Network", "File that gets the real `host:port` when the port is bound.")
     ] = None
-    tls_cert: Annotated[
-        str | None, _About("Network", "PEM file with the certificate chain; together with the key.")
-    ] = None
-    tls_key: Annotated[
-        str | None, _About("Network", "PEM file with the private key; together with the certificate.")
-    ] = None
+    tls_cert: Annotated[str | None, _About("Network", "PEM file with the certificate chain; needs `tls_key`.")] = None
+    tls_key: Annotated[str | None, _About("Network", "PEM file with the private key; needs `tls_cert`.")] = None
     max_body_bytes: Annotated[int, _About("Network", "Bytes of one request body.", smallest=1, largest=2048 * MIB)] = (
         64 * MIB
     )
@@ -112,12 +108,12 @@ class ServerSettings:
     api_keys: Annotated[
         KeyList, _About("Access", "Keys: `secret[:scopes[:prefixes]]`, separated by commas; none = no authentication.")
     ] = field(default_factory=KeyList)
-    probe_auth: Annotated[bool, _About("Access", "Health and readiness need a key, too.")] = False
+    probe_auth: Annotated[bool, _About("Access", "Whether health and readiness need a key too.")] = False
     allow_insecure_no_auth: Annotated[
-        bool, _About("Access", "Start without keys on an address that other machines can reach.")
+        bool, _About("Access", "Allow a start without keys on an address that other machines can reach.")
     ] = False
 
-    data_dir: Annotated[str, _About("Storage", "Data directory; made if it is missing.")] = "./topics-data"
+    data_dir: Annotated[str, _About("Storage", "Data directory; created if it is missing.")] = "./topics-data"
     cold_dir: Annotated[
         str | None, _About("Storage", "Second tier for old segments: a path or `s3://bucket/prefix`; unset = off.")
     ] = None
@@ -125,7 +121,7 @@ class ServerSettings:
         int,
         _About(
             "Storage",
-            "Write-ahead logs side by side; may change between restarts.",
+            "Number of write-ahead logs; may change between restarts.",
             smallest=1,
             largest=64,
             default_text="CPUs, at most 8",
@@ -144,7 +140,7 @@ class ServerSettings:
         int, _About("Storage", "Newest sealed segments of a topic that stay out of the cold tier.")
     ] = HOT_RETAIN_SEGMENTS
     hot_retain_bytes: Annotated[
-        int, _About("Storage", "The same by bytes, the stricter of the two counts; 0 = no bound by bytes.")
+        int, _About("Storage", "Bytes of these segments; the stricter of the two limits counts; 0 = no limit by bytes.")
     ] = 0
 
     # The engine's limits are the largest values: a server can allow less to its clients, not more.
@@ -177,7 +173,9 @@ class ServerSettings:
     max_sse_connections: Annotated[int, _About("Caps", "Watch, work and WebSocket connections; 0 = unlimited.")] = (
         10_000
     )
-    max_sse_connections_per_key: Annotated[int, _About("Caps", "The same for one key; 0 = unlimited.")] = 1000
+    max_sse_connections_per_key: Annotated[
+        int, _About("Caps", "Watch, work and WebSocket connections of one key; 0 = unlimited.")
+    ] = 1000
     max_inflight_per_key: Annotated[int, _About("Caps", "Requests of one key at a time; 0 = unlimited.")] = 1000
     max_total_bytes: Annotated[int, _About("Caps", "Live bytes over all topics; 0 = unlimited.")] = 0
 
@@ -187,7 +185,12 @@ class ServerSettings:
     ] = "auto"
     test_min_heartbeat_ms: Annotated[
         int | None,
-        _About("Logs and tests", "For tests: a heartbeat floor below the usual 1000 ms.", smallest=1, largest=1000),
+        _About(
+            "Logs and tests",
+            "For tests: the lowest heartbeat interval, below the usual 1000 ms.",
+            smallest=1,
+            largest=1000,
+        ),
     ] = None
 
 
