@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -136,6 +136,8 @@ def config_of(body: ConfigBody) -> TopicConfig:
     return checked_config(msgspec.structs.asdict(body))
 
 
+# Cached, because many topics share few configs.
+@lru_cache(maxsize=256)
 def shown_config(config: TopicConfig) -> response_body.ResolvedConfig:
     """The config as answers show it."""
     return response_body.ResolvedConfig(**msgspec.structs.asdict(config), durable=config.durable)

@@ -266,13 +266,15 @@ class Http1Connection(Wire):
         is_chunked = b"transfer-encoding" in headers
         if version == "1.1":
             if b"host" not in headers:
-                raise _Refusal(InvalidRequest("an HTTP/1.1 request has a Host header"))
+                raise _Refusal(InvalidRequest("the request has no Host header, which HTTP/1.1 requires"))
         elif version != "1.0":
-            raise _Refusal(InvalidRequest(f"HTTP/{version} is not spoken here"))
+            raise _Refusal(InvalidRequest(f"HTTP/{version} is not supported: use HTTP/1.1 or HTTP/2"))
         elif is_chunked:
-            raise _Refusal(InvalidRequest("an HTTP/1.0 request has no Transfer-Encoding"))
+            raise _Refusal(InvalidRequest("HTTP/1.0 does not allow Transfer-Encoding"))
         if is_chunked and headers[b"transfer-encoding"].lower() != b"chunked":
-            raise _Refusal(InvalidRequest("a body is sent as it is, or chunked: no other Transfer-Encoding is known"))
+            raise _Refusal(
+                InvalidRequest("a body is sent plain or chunked: other values of Transfer-Encoding are not supported")
+            )
         target, method = self._target, parser.get_method()
         if method == b"CONNECT" or (not target.startswith(b"/") and target != b"*"):
             raise _Refusal(InvalidRequest("the request target must be a path"))
@@ -492,7 +494,7 @@ class Http1Connection(Wire):
     def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
         assert exchange is self._current
         if exchange is not self._upgrading:
-            raise InvalidRequest("this is for WebSockets: GET over HTTP/1.1, with the headers of an upgrade")
+            raise InvalidRequest("this path opens WebSockets: send GET over HTTP/1.1 with the headers of an upgrade")
         wire = make_wire(self.connections, self.transport)
         self._current = None
         received, self._unparsed = self._unparsed, b""

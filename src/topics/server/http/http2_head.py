@@ -61,11 +61,11 @@ def read_head(fields: Fields) -> RequestHead:
         size_bytes += len(name) + len(value)
         if name[:1] == b":":
             if headers or name in pseudo or name not in _PSEUDO_HEADERS:
-                raise MalformedHead(f"the pseudo-header {name!r} may not stand there")
+                raise MalformedHead(f"the pseudo-header {name!r} is not allowed at this place")
             pseudo[name] = value
             continue
         if not name or name.translate(None, _NAME_BYTES):
-            raise MalformedHead(f"{name!r} is no name of a header")
+            raise MalformedHead(f"{name!r} is not a header name")
         if len(value.translate(None, _BREAKS)) != len(value) or value.strip(b" \t") != value:
             raise MalformedHead(f"the value of {name!r} has a line break, or blanks around it")
         if name in _CONNECTION_HEADERS or (name == b"te" and value != b"trailers"):
@@ -94,7 +94,7 @@ def _checked(pseudo: dict[bytes, bytes], headers: dict[bytes, bytes]) -> tuple[b
             raise MalformedHead("a pseudo-header has a blank or a control character")
     method, target = pseudo[b":method"], pseudo[b":path"]
     if not method or method.translate(None, _METHOD_BYTES):
-        raise MalformedHead("the method is no word")
+        raise MalformedHead("the method is not a word")
     if target[:1] != b"/" and target != b"*":
         raise MalformedHead("the :path must be a path")
     host = pseudo.get(b":authority") or headers.get(b"host")

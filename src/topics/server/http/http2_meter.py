@@ -100,7 +100,7 @@ class FrameMeter:
         elif kind == _CONTINUATION:
             self._block_bytes = (self._block_bytes or 0) + length
             if self._block_bytes > H2_HEADER_BLOCK_BYTES_MAX:
-                raise Flood("a header block without end")
+                raise Flood("a header block is too long")
             if flags & _END_HEADERS:
                 self._block_bytes = None
             self._note_idle_frame(1, now_s)
@@ -114,7 +114,7 @@ class FrameMeter:
         self._idle_frames_at_s = now_s
         self._idle_frames = max(0.0, self._idle_frames - forgiven) + cost
         if self._idle_frames > H2_IDLE_FRAMES_MAX:
-            raise Flood("too many frames that ask for nothing")
+            raise Flood("too many frames that only cause work")
 
     def note_reset(self, now_s: float) -> None:
         """A stream was reset by the client, or because of it. Raises `Flood`."""
