@@ -120,6 +120,7 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
     "formats/test_fixture_segments.py": "segments that another program wrote",
     "formats/test_golden.py": "bytes of every format, pinned",
+    "server/api/test_rendered_answers.py": "answers that are rendered as text, held to their structs",
     "server/test_tls.py": "TLS under the listener and both protocols",
     "server/test_against_h11.py": "our reading of HTTP/1.1 against that of another parser",
     "server/test_history.py": "many clients at once, judged by the rules of the log",

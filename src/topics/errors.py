@@ -289,6 +289,7 @@ class CorruptRecord(TopicsError):
             f"read on with from_seq={seq}, and run `topics verify` on the data directory",
             {"topic": topic, "seq": seq},
         )
+        self.seq = seq
 
 
 class WalFailed(TopicsError):

@@ -1,4 +1,4 @@
-"""The rules of a write's body (http-api.md §§3.2, 12.1) once more: by the standard parser, without any haste.
+"""The rules of a write's body once more: by the standard parser, without any haste.
 
 Nothing of ours is used here. Types and syntax only: what is over a limit is not this module's business.
 """

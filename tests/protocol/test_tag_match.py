@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from topics.errors import InvalidRequest
-from topics.protocol.request_body import DELETE_DECODER
+from topics.protocol.body_decoder import DELETE_DECODER
 from topics.protocol.tag_match import TagMatch
 
 

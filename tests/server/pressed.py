@@ -13,7 +13,7 @@ async def press(server: Running) -> None:
     """From here on nothing but the test says how loaded it is."""
     server.server._meter.stop()
     server.server.app.governor.note(FULL)
-    server.server._feel(server.server.app.governor)
+    server.server._apply_pressure(server.server.app.governor)
     for shard in server.server.app.open_engine().engine.wal.shards:
         shard.queue_depth += WAL_QUEUE_SUBMISSIONS_MAX
 

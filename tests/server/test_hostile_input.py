@@ -1,4 +1,4 @@
-"""Requests that mean harm, through all of the server: names, hosts, types, payloads (faults.md I, K, L06).
+"""Requests that mean harm, through all of the server: names, hosts, types, payloads.
 
 After each of them the server must be what it was before: alive, with the same records, for everybody else at once.
 """

@@ -114,12 +114,12 @@ def test_a_full_commit_queue_is_called_load_only_at_the_top() -> None:
 # Time stands still where topics are held back: waiting makes them more urgent, and lets them out of the lowest band.
 
 
-async def pause_b0(server: Running, *, on: bool) -> int:
+async def pause_lowest_band(server: Running, *, on: bool) -> int:
     """How many topics are held back then. The meter would say that there is no pressure."""
     hub = server.server.app.hub
     assert hub is not None
     server.server._meter.stop()
-    hub.pause_b0(on=on)
+    hub.pause_lowest_band(on=on)
     return len(hub._ready.paused())
 
 
@@ -134,17 +134,17 @@ def test_a_stream_is_told_what_is_held_back_and_gets_it_later(tmp_path: Path, pr
         client.put_topic("high", priority=0)
         with EVENT_STREAMS[protocol]((server.host, server.port), watch(client, "low", "high")) as stream:
             assert {event.name for event in stream.take(2)} == {"caught-up"}
-            server.call(pause_b0(server, on=True))
+            server.call(pause_lowest_band(server, on=True))
             client.write("low", 1)
             client.write("high", 2)
             assert stream.until("caught-up", topic="high")[0].datas == [2]
-            assert server.call(pause_b0(server, on=True)) == 1
-            assert server.call(pause_b0(server, on=True)) == 1, "and it is told once"
+            assert server.call(pause_lowest_band(server, on=True)) == 1
+            assert server.call(pause_lowest_band(server, on=True)) == 1, "and it is told once"
             advice = stream.next()
             assert (advice.name, advice.id) == ("error", None)
             assert advice.data == {"code": 429, "error": "throttled", "retry_after_ms": 1000, "topics": ["low"]}
             assert client.datas("low") == [1], "it can be read all the while"
-            server.call(pause_b0(server, on=False))
+            server.call(pause_lowest_band(server, on=False))
             assert stream.next().datas == [1]
 
 
@@ -155,13 +155,13 @@ def test_a_stream_that_is_opened_under_pressure_begins_with_what_is_not_held_bac
         client.put_topic("a-low", priority=-1000)
         client.write("a-low", 1)
         client.write("high", 2)
-        server.call(pause_b0(server, on=True))
+        server.call(pause_lowest_band(server, on=True))
         with EVENT_STREAMS[protocol]((server.host, server.port), watch(client, "a-low", "high")) as stream:
             assert stream.next().datas == [2]
             assert stream.next().data["topic"] == "high"
-            assert server.call(pause_b0(server, on=True)) == 1
+            assert server.call(pause_lowest_band(server, on=True)) == 1
             assert stream.next().data["topics"] == ["a-low"]
-            server.call(pause_b0(server, on=False))
+            server.call(pause_lowest_band(server, on=False))
             assert stream.next().datas == [1]
 
 
@@ -177,13 +177,13 @@ def test_a_websocket_gets_later_what_was_held_back_and_no_frame_that_the_contrac
         client.put_topic("high", priority=0)
         assert socket.ask("subscribe", topics={"low": {}, "high": {}})["op"] == "subscribed"
         assert {socket.receive()["op"], socket.receive()["op"]} == {"caught_up"}
-        server.call(pause_b0(server, on=True))
+        server.call(pause_lowest_band(server, on=True))
         client.write("low", 1)
         client.write("high", 2)
         assert [socket.receive()["topic"] for _ in ("record", "caught_up")] == ["high", "high"]
-        assert server.call(pause_b0(server, on=True)) == 1
+        assert server.call(pause_lowest_band(server, on=True)) == 1
         assert socket.ask("ping")["op"] == "pong", "nothing was said in between"
-        server.call(pause_b0(server, on=False))
+        server.call(pause_lowest_band(server, on=False))
         assert (socket.receive()["op"], socket.receive()["op"]) == ("record", "caught_up")
 
 
@@ -205,7 +205,7 @@ def test_routers_run_one_band_lower_while_the_server_is_strained(tmp_path: Path)
             server.server._meter.stop()
             for load in loads:
                 server.server.app.governor.note(load)
-            server.server._feel(server.server.app.governor)
+            server.server._apply_pressure(server.server.app.governor)
             return forwarder.is_lowered
 
         assert not server.call(feel(FULL)), "one sample is nothing"

@@ -281,7 +281,7 @@ def test_the_port_of_a_host_counts_where_the_host_comes_from() -> None:
 def test_two_ports_from_one_place_are_a_warning_and_that_of_the_host_is_used() -> None:
     loaded = load(environ={"TOPICS_HOST": "localhost:2", "TOPICS_PORT": "3"})
     assert loaded.settings.port == 2
-    assert loaded.warnings == ("host says port 2 and port says 3: 2 is used",)
+    assert loaded.warnings == ("host has the port 2 and port is 3: 2 is used",)
     assert load(environ={"TOPICS_HOST": "localhost:2", "TOPICS_PORT": "2"}).warnings == ()
 
 

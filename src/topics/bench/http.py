@@ -1,7 +1,7 @@
-"""Speed of a served log, with the load from another process (wrk), and of Redis under the same load beside it.
+"""Speed of a server, with the load from another process (wrk), and of Redis under the same load.
 
-Everything runs on loopback with keep-alive, one after the other: figures of one run can be compared with each
-other, not with those of another machine or hour.
+Everything runs on loopback with keep-alive, one after the other. Figures of one run can be compared with each other,
+not with figures of another machine or another time.
 """
 
 import http.client
@@ -31,7 +31,7 @@ _UNITS_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 @dataclass(frozen=True, slots=True)
 class RedisRates:
-    """Stream entries per second; None where Redis is not installed."""
+    """Stream entries per second; None if Redis is not installed."""
 
     one: float | None
     hundred: float | None
@@ -56,7 +56,9 @@ def missing_tool() -> str | None:
 
 
 def measure(directory: str, *, seconds: int) -> HttpResult:
-    """Each figure from loads of `seconds`. Those to be compared take turns, and the median of the rounds counts."""
+    """Measures each figure with loads of `seconds`. Figures that are compared take turns, and the median of the rounds
+    counts.
+    """
     one, hundred = _write_body(1), _write_body(100)
     with running_server(directory) as (port, pid), ExitStack() as peers:
         idle_mib = resident_mib(pid)
@@ -79,7 +81,7 @@ def measure(directory: str, *, seconds: int) -> HttpResult:
         diff_tail = 1000 * _wrk(directory, port, "/v0/topics/read/diff", tail, CONNECTIONS, seconds).rate
         caught_up = b'{"from_seq":%d}' % head_seq
         diff_p50_ms = _wrk(directory, port, "/v0/topics/read/diff", caught_up, 1, seconds).p50_ms
-    # A stop puts everything into segments.
+    # A stop puts all records into segments.
     with running_server(directory) as (port, _):
         diff_sealed = 1000 * _wrk(directory, port, "/v0/topics/read/diff", b'{"limit":1000}', CONNECTIONS, seconds).rate
     return HttpResult(
@@ -98,7 +100,9 @@ def measure(directory: str, *, seconds: int) -> HttpResult:
 def _compared(
     ours: Callable[[], float], redis_port: int | None, pipelined: int, seconds: int
 ) -> tuple[float, float | None]:
-    """Our rate and that of the peer, turn by turn: the disk and the machine change from minute to minute."""
+    """The rates of the server and of the peer, measured in turns: the disk and the machine change from minute to
+    minute.
+    """
     rates: list[float] = []
     peers: list[float] = []
     for _ in range(ROUNDS):
@@ -114,7 +118,7 @@ def _write_body(count: int) -> bytes:
 
 @contextmanager
 def running_server(directory: str) -> Iterator[tuple[int, int]]:
-    """A server process on the directory: (port, pid)."""
+    """A server process on the directory. Yields its port and pid."""
     port_file = f"{directory}/port"
     command = [sys.executable, "-m", "topics.cli.main", "serve", "--port", "0", "--port-file", port_file]
     with subprocess.Popen(
@@ -164,7 +168,7 @@ class _Load:
 
 
 def _wrk(directory: str, port: int, path: str, body: bytes, connections: int, seconds: int) -> _Load:
-    """POSTs the body over and over. wrk runs Lua, which reads the body from a file."""
+    """Sends the body by POST again and again. wrk runs a Lua script, which reads the body from a file."""
     with open(f"{directory}/body", "wb") as file:
         file.write(body)
     with open(f"{directory}/post.lua", "w", encoding="utf-8") as file:
@@ -182,7 +186,7 @@ def _wrk(directory: str, port: int, path: str, body: bytes, connections: int, se
     assert rate is not None
     assert count is not None
     assert p50 is not None
-    # Writers that outrun the checkpoints are told to wait (429): what was refused was not done.
+    # Writers that are faster than the checkpoints get 429. A refused write does not count.
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
     share = 1 - (int(refused[1]) if refused else 0) / max(1, int(count[1]))
     return _Load(float(rate[1]) * share, float(p50[1]) * _UNITS_MS[p50[2]])
@@ -213,7 +217,7 @@ def _answers(port: int) -> bool:
 
 
 def _xadd(port: int, pipelined: int, seconds: int) -> float:
-    """Entries per second over the same number of connections. Its tool counts requests, not seconds."""
+    """Entries per second over the same number of connections. The tool of Redis counts requests, not seconds."""
     entry = ["XADD", "log", "*", "data", payloads(1)[0].decode()]
     requests = {1: 25_000, 100: 150_000}[pipelined] * seconds
     command = ["redis-benchmark", "-p", str(port), "-c", str(CONNECTIONS), "-P", str(pipelined), "-n", str(requests)]

@@ -1,6 +1,6 @@
-"""Live delivery, queues, routers and many topics, over HTTP: the clients are this process, the server is another.
+"""Live delivery, queues, routers and many topics over HTTP. This process is the client, another process is the server.
 
-A write carries the time at which it was sent, on the clock that all processes of a machine share.
+A write carries its send time, on the clock that all processes of a machine share.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Client:
 
 
 class Watcher(asyncio.Protocol):
-    """An SSE stream that notes how old each record is when it arrives."""
+    """An SSE stream that notes the age of each record when it arrives."""
 
     def __init__(self, path: str, latencies_ns: list[int]) -> None:
         self._path = path
@@ -137,7 +137,7 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
     acks = await _paced_acks(port, topic, 10, seconds)
     await _until(lambda: len(latencies_ns) >= watchers * len(acks))
     p50_ms = median(latencies_ns) / 1e6
-    # As fast as one writer is answered: what arrives per second in all.
+    # Then as fast as one writer gets answers: the figure is the number of records that arrive per second.
     latencies_ns.clear()
     began, writes = perf_counter(), 0
     while perf_counter() - began < seconds:
@@ -159,14 +159,14 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def _gathered(count: int, work: Callable[[int], Awaitable[int]]) -> float:
-    """What all workers did together, per second."""
+    """The work of all workers together, per second."""
     began = perf_counter()
     done = await asyncio.gather(*(work(number) for number in range(count)))
     return sum(done) / (perf_counter() - began)
 
 
 async def _jobs(port: int, seconds: float) -> float:
-    """Jobs per second through 50 workers that claim eight and ack them."""
+    """Jobs per second through 50 workers, which claim and ack eight jobs at a time."""
     client = await Client(port).open()
     await client.request("PUT", "/v0/topics/jobs", b'{"type":"queue"}')
     batch = b'{"records":[%b]}' % b",".join(b'{"data":%b}' % payload for payload in payloads(1000))
@@ -194,7 +194,7 @@ async def _jobs(port: int, seconds: float) -> float:
 
 
 async def _routers(port: int, seconds: float) -> tuple[float, float, float]:
-    """(added ms until a copy is seen, ack ms of a plain source, ack ms of one with 50 routers), medians."""
+    """Medians: ms until a copy is seen beyond the ack, ack ms of a plain source, ack ms of a source with 50 routers."""
     client = await Client(port).open()
     plain = median(await _paced_acks(port, "plain", 100, seconds))
     for number in range(50):
@@ -238,7 +238,7 @@ class IdleTopics:
 
 
 def idle_topics(directory: str, *, topics: int) -> IdleTopics:
-    """Memory and start of a server with many topics that nobody uses."""
+    """Memory and start time of a server with many idle topics."""
     with running_server(directory) as (port, _):
         uvloop.run(_create(port, topics))
     began = perf_counter()

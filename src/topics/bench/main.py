@@ -1,4 +1,4 @@
-"""Runs benchmarks by name and prints one table: what, how much, against what, and whether the target is met."""
+"""Runs benchmarks by name and prints one table: the figure, its target, and whether the target is met."""
 
 import platform
 import shutil
@@ -14,7 +14,7 @@ from topics.bench import http, live, spark, storage, streams
 class Row:
     """One line of the table. `floor` (or `ceiling`) is the target, in the unit of `value`.
 
-    `peer` is what the peer named in the heading did in the same run.
+    `peer` is the figure of the peer in the heading, from the same run.
     """
 
     what: str
@@ -94,7 +94,7 @@ def _serve(directory: str, scale: float) -> list[Row]:
 
 
 def _against(what: str, rate: float, peer: float | None, factor: float) -> Row:
-    """The target is a multiple of what the peer did."""
+    """A row whose target is a multiple of the peer's figure."""
     if peer is None:
         return Row(what, rate / 1e3, "K records/s", note="Redis is not installed")
     return Row(what, rate / 1e3, "K records/s", floor=factor * peer / 1e3, peer=peer / 1e3)
@@ -178,7 +178,7 @@ def _scaled(count: int, scale: float) -> int:
 
 
 def run_benchmarks(names: list[str], *, scale: float = 1.0) -> int:
-    """Prints the table on stdout. A missed target is said there and is no error: machines differ."""
+    """Prints the table on stdout. A missed target is shown there, and is no error, because machines differ."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"no benchmark is called {unknown[0]!r}: choose among {', '.join(BENCHMARKS)}", file=sys.stderr)

@@ -1,17 +1,26 @@
-"""The calls of the HTTP contract as methods: names and numbers in, the structs of the contract out.
+"""The calls of the HTTP contract as methods, with the structs of the contract as results.
 
-What carries records is bytes on both sides: those who move millions of them build and read bodies by columns.
+Bodies with records are bytes in both directions: programs that move millions of records build and read them by columns.
 """
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from topics.client.transport import Answer, Transport, Unreachable
 from topics.errors import BadFrame
+from topics.protocol.request_body import (
+    AbortBody,
+    DeleteBody,
+    DiffBody,
+    EpochBody,
+    ManifestBody,
+    PartBody,
+    ReplaceBody,
+)
 from topics.protocol.response_body import (
     Appended,
     Deleted,
@@ -37,7 +46,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class FramesGap(NamedTuple):
-    """Seqs that cannot be had, both ends included."""
+    """Seqs of records that are gone, both ends included."""
 
     first_seq: int
     last_seq: int
@@ -45,19 +54,19 @@ class FramesGap(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Records as segment frames, back to back. They speak for all seqs below `next_seq`, where to go on."""
+    """Records as segment frames, one after the other. `next_seq` is the seq to continue with."""
 
     body: bytes
     next_seq: int
     head_seq: int
     epoch: int
     gap: FramesGap | None
-    # The topic's; 0 when the server does not tell. With the epoch it tells a topic from one of the same name.
+    # Number of the topic; 0 if the server does not send it. Together with `epoch` it tells topics of one name apart.
     topic_id: int = 0
 
 
 class PartOfEpoch(NamedTuple):
-    """The attempt of a part that a commit takes."""
+    """The attempt at a part that a commit takes."""
 
     part: int
     attempt: int
@@ -68,8 +77,8 @@ class PartOfEpoch(NamedTuple):
 class Client:
     """One server. Safe to use from several threads.
 
-    `retries` counts tries after the first. `throttle_wait_s` is for writers: so long a server that says "not now" is
-    asked again, however often.
+    `retries` counts tries after the first. `throttle_wait_s` is for writers: for that time a call that the server
+    throttles is repeated, without a limit of tries.
     """
 
     def __init__(
@@ -106,7 +115,7 @@ class Client:
     # Topics.
 
     def topic_names(self, prefix: str = "") -> list[str]:
-        """All names that begin so, ascending."""
+        """All names that begin with the prefix, ascending."""
         names: list[str] = []
         query = {"prefix": prefix, "page_size": "1000"}
         while True:
@@ -120,17 +129,17 @@ class Client:
         return self._read("GET", _path(topic), None, TopicState)
 
     def put_topic(self, topic: str, config: Mapping[str, object] | None = None) -> PutTopic:
-        """Creates the topic, or changes what the config names."""
+        """Creates the topic, or replaces its config."""
         return self._read("PUT", _path(topic), _encode(config or {}), PutTopic)
 
     def delete_topic(self, topic: str) -> bool:
-        """Whether it was there, as far as can be told: when an answer is lost, the second one says no."""
+        """Returns whether the topic existed. After a lost answer the repeated call returns False."""
         return self._read("DELETE", _path(topic), None, TopicDeleted).deleted
 
     # Records.
 
     def append(self, topic: str, records: bytes, *, idempotency_key: str | None = None) -> Appended:
-        """Writes a JSON array of records. Without a key it is not sent again when the answer is lost."""
+        """Writes a JSON array of records. Without a key the call is not repeated when the answer is lost."""
         members = b'{"records":' + records
         if idempotency_key is not None:
             members += b',"idempotency_key":' + _encode(idempotency_key)
@@ -138,12 +147,12 @@ class Client:
         return self._read("POST", target, members + b"}", Appended, is_repeatable=idempotency_key is not None)
 
     def diff(self, topic: str, from_seq: int, limit: int = 1000) -> Diff:
-        """Records behind the cursor, with everything that they have."""
-        wanted = {"from_seq": from_seq, "limit": limit, "include_tags": True}
+        """Records after the cursor, with tags and metas."""
+        wanted = DiffBody(from_seq=from_seq, limit=limit, include_tags=True)
         return self._read("POST", f"{_path(topic)}/diff", _encode(wanted), Diff)
 
     def delete_below(self, topic: str, before_seq: int) -> Deleted:
-        return self._read("POST", f"{_path(topic)}/delete", _encode({"before_seq": before_seq}), Deleted)
+        return self._read("POST", f"{_path(topic)}/delete", _encode(DeleteBody(before_seq=before_seq)), Deleted)
 
     # Files.
 
@@ -157,16 +166,12 @@ class Client:
         to_ts: int | None = None,
         pin_ms: int = 0,
     ) -> bytes:
-        """The picture of a topic's files, as it came: readers of files have a type of their own for it."""
-        wanted: dict[str, Any] = {"from_seq": from_seq, "from_ts": from_ts, "pin_ms": pin_ms}
-        if to_seq is not None:
-            wanted["to_seq"] = to_seq
-        if to_ts is not None:
-            wanted["to_ts"] = to_ts
+        """The manifest of a topic's files as JSON text: readers of files decode it into a type of their own."""
+        wanted = ManifestBody(from_seq=from_seq, to_seq=to_seq, from_ts=from_ts, to_ts=to_ts, pin_ms=pin_ms)
         return self._transport.ask("POST", f"{_path(topic)}/manifest", _encode(wanted)).body
 
     def frames(self, topic: str, first_seq: int, last_seq: int, max_bytes: int = FRAMES_BYTES_DEFAULT) -> Frames:
-        """Records from `first_seq` on, at most to `last_seq`; perhaps fewer."""
+        """Records from `first_seq` to `last_seq`. The answer may end earlier."""
         query = urlencode({"from_seq": first_seq, "to_seq": last_seq, "max_bytes": max_bytes})
         answer = self._transport.ask("GET", f"{_path(topic)}/frames?{query}")
         return _frames(answer)
@@ -174,36 +179,31 @@ class Client:
     def replace_segment(
         self, *, topic_id: int, epoch: int, first_seq: int, expect_digest: str, data: str, idx: str
     ) -> SegmentReplaced:
-        """Exchanges the files of a segment for those of these names in the folder `staging`."""
-        members = {
-            "topic_id": topic_id,
-            "epoch": epoch,
-            "first_seq": first_seq,
-            "expect_digest": expect_digest,
-            "data": data,
-            "idx": idx,
-        }
-        return self._read("POST", "/v0/admin/segments/replace", _encode(members), SegmentReplaced, is_repeatable=False)
+        """Replaces the files of a segment by the files with these names in the folder `staging`."""
+        body = ReplaceBody(
+            topic_id=topic_id, epoch=epoch, first_seq=first_seq, expect_digest=expect_digest, data=data, idx=idx
+        )
+        return self._read("POST", "/v0/admin/segments/replace", _encode(body), SegmentReplaced, is_repeatable=False)
 
     def seal(self, topic: str) -> TopicSealed:
-        """Puts what was written until now into sealed segments."""
+        """Puts all records that are written so far into sealed segments."""
         return self._read("POST", f"{_path(topic)}/seal", None, TopicSealed)
 
     # Staged writes.
 
     def stage(self, topic: str, body: bytes) -> Staged:
-        """Stages a chunk; the body is that of the contract."""
+        """Stages a chunk. `body` is the JSON text of the contract's body."""
         return self._read("POST", f"{_path(topic)}/stage", body, Staged)
 
     def commit(self, writer: str, epoch: int, topic: str, parts: Sequence[PartOfEpoch]) -> EpochCommitted:
-        members = {"epoch": epoch, "topic": topic, "parts": [part._asdict() for part in parts]}
-        return self._read("POST", f"{_writer_path(writer)}/commit", _encode(members), EpochCommitted)
+        body = EpochBody(epoch=epoch, topic=topic, parts=[PartBody(**part._asdict()) for part in parts])
+        return self._read("POST", f"{_writer_path(writer)}/commit", _encode(body), EpochCommitted)
 
     def writer(self, writer: str) -> WriterEpochs:
         return self._read("GET", _writer_path(writer), None, WriterEpochs)
 
     def abort(self, writer: str, epoch: int) -> EpochAborted:
-        return self._read("POST", f"{_writer_path(writer)}/abort", _encode({"epoch": epoch}), EpochAborted)
+        return self._read("POST", f"{_writer_path(writer)}/abort", _encode(AbortBody(epoch=epoch)), EpochAborted)
 
     def _read(self, method: str, target: str, body: bytes | None, wanted: type[T], *, is_repeatable: bool = True) -> T:
         answer = self._transport.ask(method, target, body, is_repeatable=is_repeatable)
@@ -235,7 +235,7 @@ def _frames(answer: Answer) -> Frames:
             int(headers.get("topics-id", "0")),
         )
     except (KeyError, ValueError) as error:
-        raise BadFrame(f"the answer is not one of frames: {error!r}") from error
+        raise BadFrame(f"the answer has no frames of segments: {error!r}") from error
 
 
 def _gap(text: str) -> FramesGap:

@@ -1,11 +1,11 @@
-"""Requests over kept connections, tried again when that can help.
+"""Requests over kept connections, with retries.
 
-rule 1  What is safe to send twice is sent again when the connection breaks, and when the server says that it may be:
-        after a pause of random length below a bound that doubles, and never before `Retry-After` is over.
-rule 2  What is not safe to send twice is sent again only if the server has answered that it did nothing, or was never
-        reached.
-rule 3  An answer is whole or it is none: a body that ends too early is a broken connection.
-rule 4  No text that is made here has the token in it.
+rule 1  A request that is safe to send twice is repeated when the connection breaks, and after an error that is worth a
+        retry. The pause before it is random, below a bound that doubles, and at least as long as `Retry-After`.
+rule 2  A request that is not safe to send twice is repeated only if the server answered that it did nothing, or if the
+        connection was refused.
+rule 3  An answer is complete, or it is no answer: a body that ends too early counts as a broken connection.
+rule 4  No message of this module contains the token.
 """
 
 import http.client
@@ -27,12 +27,12 @@ PAUSE_S_FIRST: Final = 0.1
 PAUSE_S_MAX: Final = 10.0
 _ERROR_BY_CODE: Final = {entry.code: entry.error for entry in ERROR_CODES}
 _BROKEN: Final = (OSError, http.client.HTTPException)
-# What a header can hold. Anything else would be an error that shows the value.
+# Checked here, because the HTTP library shows a bad header value in its error.
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Unreachable(TopicsError):
-    """The server does not answer: not there, not yet, or not any more."""
+    """The server does not answer: it does not run, it starts, or it has stopped."""
 
     code = "unreachable"
     status = 503
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 class Transport:
-    """The connections to one server. Any thread may ask; each request has a connection for itself meanwhile."""
+    """The connections to one server. Any thread may call `ask`; requests do not share a connection at the same time."""
 
     def __init__(
         self, endpoint: str, *, token: str | None, timeout_s: float, retries: int, throttle_wait_s: float
@@ -67,7 +67,7 @@ class Transport:
             connection.close()
 
     def ask(self, method: str, target: str, body: bytes | None = None, *, is_repeatable: bool = True) -> Answer:
-        """The answer to a request that succeeded; else raises the error that the server named, or `Unreachable`."""
+        """Sends a request and returns its answer. Raises the error that the server answered, or `Unreachable`."""
         started = monotonic()
         failures = 0
         while True:
@@ -82,7 +82,7 @@ class Transport:
             except _BROKEN as problem:
                 error = Unreachable(f"{self.endpoint} does not answer: {str(problem) or type(problem).__name__}")
                 error.__cause__ = problem
-                # A connection that was refused took nothing with it.
+                # A refused connection has carried no request.
                 may_repeat = is_repeatable or isinstance(problem, ConnectionRefusedError)
             if not may_repeat:
                 raise error
@@ -100,7 +100,7 @@ class Transport:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is not None and is_repeatable:
-            # The server may have closed it while nobody looked: that is no failure yet.
+            # The server may have closed the idle connection: then the request is sent on a new one.
             try:
                 return self._send(connection, method, target, body, headers)
             except TimeoutError:
@@ -140,7 +140,7 @@ class Transport:
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, bool, str, int | None]:
-    """Raises `InvalidRequest`. What is wrong with it is not shown: it may be a password."""
+    """Raises `InvalidRequest`. The message does not show the endpoint, which may contain a password."""
     try:
         address = urlsplit(endpoint)
         host, port = address.hostname, address.port
@@ -154,26 +154,26 @@ def _parse_endpoint(endpoint: str) -> tuple[str, bool, str, int | None]:
 
 
 def _may_repeat(error: TopicsError, *, is_repeatable: bool) -> bool:
-    """Whether the same request can do better a little later, and harms nothing if the first one was done."""
+    """Whether a repeat may succeed soon, and does no harm if the server has done the first request."""
     if "pins_max" in (error.detail or {}):
-        return False  # Pins end after minutes, and whoever wants one can do without.
+        return False  # Pins end after minutes, and readers can work without one.
     if isinstance(error, Unreachable):
-        return is_repeatable  # Said by somebody in between, who does not know.
-    # A server that stops is perhaps one that starts again.
+        return is_repeatable  # A proxy answered, and the server may have done the request.
+    # A server that stops may start again.
     return error.retriable or (is_repeatable and isinstance(error, Closed))
 
 
 def _error_of(status: int, answer: Answer) -> TopicsError:
-    """The error that the answer names, as the class that the engine itself would raise."""
+    """The error in the answer, as the class that the engine raises."""
     try:
         members = msgspec.json.decode(answer.body, type=ErrorEnvelope).error
     except msgspec.DecodeError:
         text = answer.body[:200].decode(errors="replace")
-        # A proxy, or a server that is none of ours.
+        # The answer comes from a proxy, or from another kind of server.
         return (
             Unreachable(f"answer {status}: {text}") if status in {502, 503, 504} else TopicsError(f"{status}: {text}")
         )
-    # Past the constructors: each takes what its error is made of, and here it is made already.
+    # Without the constructor of the class, which would make the message from other arguments.
     found = _ERROR_BY_CODE.get(members.code, TopicsError)
     error = found.__new__(found)
     TopicsError.__init__(error, members.message, members.detail if members.detail is not msgspec.UNSET else None)

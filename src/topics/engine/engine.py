@@ -19,6 +19,7 @@ The engine is a facade. Its rooms do the work, and each gets only the rooms that
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from topics.clock import Clock
 from topics.engine.completions import Done
@@ -150,6 +151,14 @@ class Engine:
         """Tells of each new topic, once it can be read."""
         self.topic_life.on_created.append(tell)
 
+    def is_synced(self, name: str) -> bool:
+        """Whether a power loss would take no record that is written to the topic's shard."""
+        return self.topic(name).shard.is_synced
+
+    def when_synced(self, name: str, callback: Callable[[], None]) -> None:
+        """Calls back once, when everything that the topic's shard has now is synced. Never if the sync fails."""
+        self.topic(name).shard.when_synced(partial(self.core.call_after_group, callback))
+
     def touch(self, topic: Topic) -> None:
         """Somebody looked at the topic: that makes its work more urgent for a while."""
         topic.note_read(self.core.now_ms())
@@ -168,13 +177,6 @@ class Engine:
         topic = self.core.topics.get(name)
         if topic is not None:
             topic.remove_waiter(waiter)
-
-    def when_synced(self, topic: Topic, callback: Callable[[], None]) -> None:
-        """Calls back once all that is written to the topic's shard now is synced, soon. Never if the sync fails."""
-        if topic.shard.is_synced:
-            self.core.call_after_group(callback)
-        else:
-            topic.shard.when_synced(lambda: self.core.call_after_group(callback))
 
     # Routers.
 

@@ -1,7 +1,7 @@
-"""The error codes of the contract, read off the error tree: what a code means, and whether a retry is worth it.
+"""The error codes of the contract, made from the error tree: the meaning of a code, and whether a retry is worth it.
 
-The classes are the only list. The OpenAPI document and the table of `docs/http.md` are made from it, and a client
-turns a code back into the class.
+The classes are the only list. The OpenAPI document and the table in `docs/http.md` are made from it, and the client
+turns a code back into its class.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def _tree(error: type[TopicsError]) -> Iterator[type[TopicsError]]:
 
 
 def _error_codes() -> Iterator[ErrorCode]:
-    """Classes without a code of their own are for people who start a server, and never go over the wire."""
+    """Leaves out classes without a code: they refuse a start, or are special cases of a class with a code."""
     for error in _tree(TopicsError):
         if "code" not in vars(error) or error.__module__ != "topics.errors":
             continue

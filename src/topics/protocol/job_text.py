@@ -1,4 +1,4 @@
-"""Jobs and leases as the contract shows them: `{"$seq":…,"lease_id":"lease_1f","deadline":…,…}` (http-api.md §16)."""
+"""Jobs and leases as JSON text: `{"$seq":…,"lease_id":"lease_1f","deadline":…,…}`."""
 
 import re
 from typing import Final
@@ -21,7 +21,7 @@ def job_text(
     deadline: int,
     deliveries: int,
 ) -> bytes:
-    """Without the braces: a stream puts the topic in front."""
+    """The members of a job, without the braces: a stream adds the topic."""
     return b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d,"data":%b%b' % (
         seq,
         lease_id,
@@ -35,7 +35,7 @@ def job_text(
 
 
 def lease_id_of(token: str) -> int | None:
-    """The id in a lease token; None for the empty one, which means no token."""
+    """The id in a lease token; None for an empty token, which means any lease."""
     if not token:
         return None
     match = _TOKEN.fullmatch(token)

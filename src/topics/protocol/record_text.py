@@ -1,4 +1,4 @@
-"""Records as the contract shows them: `{"$seq":…,"$ts":…,"data":…}`, spliced from stored bytes.
+"""Records as JSON text: `{"$seq":…,"$ts":…,"data":…}`, made from stored bytes.
 
 Payloads are never parsed: the members of the envelope get their new names by cutting bytes.
 """
@@ -24,7 +24,7 @@ def record_texts(
     include_meta: bool,
     include_data: bool = True,
 ) -> list[bytes]:
-    """The records of a page, as JSON objects. A third of a microsecond for a plain one."""
+    """The records of a page as JSON objects. A plain record takes a third of a microsecond."""
     texts: list[bytes] = []
     seq_ts = SEQ_TS.unpack_from
     for form, raws in chunks:

@@ -1,361 +1,327 @@
-"""Request bodies of the HTTP contract: their shapes, and what makes a body acceptable.
+"""Request bodies of the HTTP contract, declared once.
 
-Shapes are structs, declared once: the server decodes with them and the OpenAPI document is made from them.
-Unknown members are ignored. A member given twice is refused, but only where the name is ours: payloads are the
-writer's business.
+The server decodes these structs, the client encodes them, and the OpenAPI document is made from them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
-import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from topics.errors import InvalidRequest
-from topics.limits import U64_MAX
-from topics.protocol.json_text import check_depth, check_numbers, check_unicode
+from topics.limits import READ_BYTES_MAX
+from topics.protocol.member_types import (
+    I32,
+    U32,
+    U64,
+    EpochNumber,
+    PartNumber,
+    RouterDest,
+    RouterSource,
+    TopicName,
+    WriterName,
+)
 
-U32_MAX: Final = 2**32 - 1
+LONG_POLL_MS_MAX: Final = 30_000
 
-U64 = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": U64_MAX, "format": "uint64"})]
-U32 = Annotated[int, Meta(ge=0, le=U32_MAX)]
-I32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-
-S = TypeVar("S", bound=Struct)
-
-_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+ReadLimit = Annotated[
+    U32, Meta(description="Records at most; 0 = the default. A value above the server's limit is lowered to it.")
+]
+PageBytes = Annotated[
+    U64,
+    Meta(description=f"Bytes of one page, which has at least one record; 0 = the default, at most {READ_BYTES_MAX}."),
+]
+HiddenNodes = Annotated[str | list[str] | None, Meta(description="Leave out records of this node or these nodes.")]
+IncludeTags = Annotated[bool, Meta(description="Whether records show `$tag`.")]
+IncludeMeta = Annotated[bool, Meta(description="Whether records show `meta`.")]
 
 
 class ConfigBody(Struct, kw_only=True, omit_defaults=True):
     """Settings of a topic. Members left out take their defaults."""
 
-    type: Literal["log", "queue"] = "log"
-    ttl_ms: U64 = 0
-    cap_records: U64 = 0
-    cap_bytes: U64 = 0
-    discard: Literal["old", "reject"] = "old"
-    durable: bool = False
-    durability: Literal["ephemeral", "memory", "disk", "fsync"] | None = None
-    priority: I32 | None = None
-    auto_priority: bool = True
-    auto_create: bool = True
-    idempotency_window_ms: U64 = 120_000
-    dedupe_node: bool = True
-    lease_ms: U64 = 30_000
-    claim_jitter_ms: U64 = 0
-    max_deliveries: U64 = 0
-    dead_letter: str | None = None
-    leases_durable: bool = False
+    type: Annotated[Literal["log", "queue"], Meta(description="Fixed when the topic is created.")] = "log"
+    ttl_ms: Annotated[U64, Meta(description="Age at which records expire; 0 = never.")] = 0
+    cap_records: Annotated[U64, Meta(description="Records kept; 0 = unlimited.")] = 0
+    cap_bytes: Annotated[U64, Meta(description="Bytes kept; 0 = unlimited.")] = 0
+    discard: Annotated[
+        Literal["old", "reject"],
+        Meta(description="What happens at a cap: the oldest records go, or the write is refused."),
+    ] = "old"
+    durable: Annotated[bool, Meta(description="Short for `durability`: true is `fsync`, false is `disk`.")] = False
+    durability: Annotated[
+        Literal["ephemeral", "memory", "disk", "fsync"] | None,
+        Meta(description="What an acknowledged write survives. Wins over `durable`."),
+    ] = None
+    priority: Annotated[I32 | None, Meta(description="Acts within -1000 to 1000; null = by recency.")] = None
+    auto_priority: Annotated[bool, Meta(description="Whether recency counts while `priority` is null.")] = True
+    auto_create: Annotated[
+        bool, Meta(description="Whether a write with this config creates a missing topic if its `create` is not set.")
+    ] = True
+    idempotency_window_ms: Annotated[U64, Meta(description="How long an idempotency key is remembered.")] = 120_000
+    dedupe_node: Annotated[bool, Meta(description="Whether readers can leave out records of their own node.")] = True
+    lease_ms: Annotated[
+        U64, Meta(description="How long a claimed job is leased; raised to 100 or lowered to 86400000.")
+    ] = 30_000
+    claim_jitter_ms: Annotated[
+        U64, Meta(description="Window in which claims are served together; lowered to 5000.")
+    ] = 0
+    max_deliveries: Annotated[
+        U64, Meta(description="Deliveries before a job is moved to `dead_letter`; 0 = unlimited.")
+    ] = 0
+    dead_letter: Annotated[
+        str | None, Meta(description="Topic for jobs that were delivered too often. Not the queue itself.")
+    ] = None
+    leases_durable: Annotated[bool, Meta(description="Whether leases survive a restart.")] = False
 
 
 class DiffBody(Struct, kw_only=True, omit_defaults=True):
-    """A read behind a cursor."""
+    """A read of the records after a cursor."""
 
-    from_seq: U64 = 0
-    limit: U32 = 256
-    node: str | list[str] | None = None
-    include_tags: bool = False
-    include_meta: bool = True
-    wait_ms: U32 = 0
-    max_batch_bytes: U64 = 1_048_576
-    group: str | None = None
+    from_seq: Annotated[
+        U64, Meta(description="Cursor: the read begins with the first record that has a higher seq.")
+    ] = 0
+    limit: ReadLimit = 256
+    node: HiddenNodes = None
+    include_tags: IncludeTags = False
+    include_meta: IncludeMeta = True
+    wait_ms: Annotated[
+        U32,
+        Meta(
+            description=f"How long to wait for an append when there is nothing to read; lowered to {LONG_POLL_MS_MAX}."
+        ),
+    ] = 0
+    max_batch_bytes: PageBytes = 1_048_576
+    group: Annotated[
+        str | None,
+        Meta(description="A consumer group: without `from_seq`, or with 0, the read begins after its cursor."),
+    ] = None
 
 
 class ManifestBody(Struct, kw_only=True, omit_defaults=True):
-    """Which part of a topic somebody is about to read, and for how long its files shall stay."""
+    """Which part of a topic a reader of files wants, and for how long its files stay."""
 
-    from_seq: U64 = 0
-    to_seq: U64 | None = None
-    from_ts: U64 = 0
-    to_ts: U64 | None = None
-    pin_ms: U64 = 0
+    from_seq: Annotated[U64, Meta(description="First seq.")] = 0
+    to_seq: Annotated[U64 | None, Meta(description="Last seq; null = the head.")] = None
+    from_ts: Annotated[U64, Meta(description="Earliest time, in milliseconds since the Unix epoch.")] = 0
+    to_ts: Annotated[U64 | None, Meta(description="Only records that were appended before this time; null = any.")] = (
+        None
+    )
+    pin_ms: Annotated[
+        U64, Meta(description="How long the files stay where they are; lowered to an hour, 0 = no pin.")
+    ] = 0
 
 
 class ReplaceBody(Struct, kw_only=True, omit_defaults=True):
-    """A segment, and the pair of files that is to take its place."""
+    """A segment, and the pair of files that replaces its files."""
 
-    topic_id: U64
-    epoch: U64
-    first_seq: U64
-    expect_digest: str
-    data: str
-    idx: str
+    topic_id: Annotated[U64, Meta(description="Number of the topic, as in a manifest.")]
+    epoch: Annotated[U64, Meta(description="Epoch of the topic, as in a manifest.")]
+    first_seq: Annotated[U64, Meta(description="First seq of the segment.")]
+    expect_digest: Annotated[str, Meta(description="Digest that the segment must have, as in a manifest.")]
+    data: Annotated[
+        str, Meta(description="Name of the new `.data` file in the folder `staging` of the data directory.")
+    ]
+    idx: Annotated[str, Meta(description="Name of the new `.idx` file in the same folder.")]
 
 
 class DeleteBody(Struct, kw_only=True, omit_defaults=True):
     """What to delete for good: records below a seq, records whose tag matches, or both conditions at once."""
 
-    before_seq: U64 | None = None
-    match: str | list[msgspec.Raw] | None = None
+    before_seq: Annotated[U64 | None, Meta(description="Records below this seq.")] = None
+    match: Annotated[
+        str | list[Raw] | None,
+        Meta(
+            description='Records with this tag (`"v"`, `["tag","Eq","v"]`) or prefix (`"p*"`, `["tag","Glob","p*"]`).'
+        ),
+    ] = None
 
 
 class ClaimBody(Struct, kw_only=True, omit_defaults=True):
-    """Who wants jobs, how many, and for how long."""
+    """Which node wants jobs, how many, and for how long."""
 
-    node: str
-    max: U32 = 1
-    lease_ms: U64 | None = None
+    node: Annotated[str, Meta(description="Node that claims.")]
+    max: Annotated[U32, Meta(description="Jobs at most; 0 = 1. A value above the server's limit is lowered to it.")] = 1
+    lease_ms: Annotated[
+        U64 | None,
+        Meta(
+            description="How long the jobs are leased, raised to 100 or lowered to 86400000; null = as the queue says."
+        ),
+    ] = None
 
 
 class AckBody(Struct, kw_only=True, omit_defaults=True):
     """Jobs that are done."""
 
-    node: str
-    seqs: list[U64]
-    lease_ids: list[str] = []
+    node: Annotated[str, Meta(description="Node that has the jobs.")]
+    seqs: Annotated[list[U64], Meta(description="The jobs.")]
+    lease_ids: Annotated[
+        list[str],
+        Meta(description="The lease of each job: as many as seqs, or none. An empty one means any lease of the node."),
+    ] = []
 
 
 class NackBody(AckBody, kw_only=True, omit_defaults=True):
-    """Jobs that somebody else may have."""
+    """Jobs that are given back."""
 
-    delay_ms: U64 = 0
+    delay_ms: Annotated[U64, Meta(description="How long the jobs cannot be claimed; lowered to 86400000.")] = 0
 
 
 class ExtendBody(AckBody, kw_only=True, omit_defaults=True):
     """Jobs that take longer."""
 
-    lease_ms: U64
+    lease_ms: Annotated[
+        U64, Meta(description="How long the jobs are leased from now on; raised to 100 or lowered to 86400000.")
+    ]
 
 
 class WatchTopic(Struct, kw_only=True, omit_defaults=True):
-    """Where to begin with one topic."""
+    """Where the watch of one topic begins."""
 
-    from_seq: U64 = 0
-    tail: bool = False
+    from_seq: Annotated[
+        U64, Meta(description="Cursor: the watch begins with the first record that has a higher seq.")
+    ] = 0
+    tail: Annotated[bool, Meta(description="Whether to begin at the head. Wins over `from_seq`.")] = False
 
 
 class WatchBody(Struct, kw_only=True, omit_defaults=True):
-    """What to follow, and how."""
+    """The topics to watch, and how."""
 
-    topics: dict[str, WatchTopic]
-    node: str | list[str] | None = None
-    limit: U32 = 256
-    max_batch_bytes: U64 = 262_144
-    heartbeat_ms: U64 = 15_000
-    include_meta: bool = True
-    include_tags: bool = False
-    include_data: bool = True
-    consistency: Literal["eventual", "strong"] = "eventual"
+    topics: Annotated[
+        dict[str, WatchTopic],
+        Meta(description="What to watch, by name. `orders.*` is every topic that begins so, later ones included."),
+    ]
+    node: HiddenNodes = None
+    limit: ReadLimit = 256
+    max_batch_bytes: PageBytes = 262_144
+    heartbeat_ms: Annotated[
+        U64, Meta(description="Silence after which a comment is sent; raised to 1000 or lowered to 60000.")
+    ] = 15_000
+    include_meta: IncludeMeta = True
+    include_tags: IncludeTags = False
+    include_data: Annotated[bool, Meta(description="Whether records show `data`.")] = True
+    consistency: Annotated[
+        Literal["eventual", "strong"],
+        Meta(description="`strong` pushes records only when they are synced, in every durability class."),
+    ] = "eventual"
 
 
 class GroupBody(Struct, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
-    """Where a consumer group is to stand."""
+    """Where the cursor of a consumer group is placed."""
 
-    seq: U64 | None = None
-    from_: Literal["start", "head"] | None = None
+    seq: Annotated[U64 | None, Meta(description="The last seq that the group has finished; at most `head_seq`.")] = None
+    from_: Annotated[
+        Literal["start", "head"] | None,
+        Meta(
+            description="`start`: before the first record that can be read. `head`: after the last one. Not with `seq`."
+        ),
+    ] = None
 
 
 class CommitBody(Struct, kw_only=True, omit_defaults=True):
-    """How far a consumer group is done."""
+    """How far a consumer group has come."""
 
-    seq: U64
-    rewind: bool = False
+    seq: Annotated[U64, Meta(description="The last seq that the group has finished; at most `head_seq`.")]
+    rewind: Annotated[bool, Meta(description="Whether a lower seq moves the cursor back.")] = False
 
 
 class RouterBody(Struct, kw_only=True, omit_defaults=True):
-    """What a router copies, from where to where."""
+    """What a router copies, from which topic to which."""
 
-    source: str
-    dest: str
-    preserve_node: bool = True
-    preserve_tag: bool = True
-    create_dest: bool = True
-    filter: str | list[msgspec.Raw] | None = None
-    allow_cycle: bool = False
-    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    source: RouterSource
+    dest: RouterDest
+    preserve_node: Annotated[bool, Meta(description="Whether copies keep the node.")] = True
+    preserve_tag: Annotated[bool, Meta(description="Whether copies keep the tag.")] = True
+    create_dest: Annotated[bool, Meta(description="Whether a missing dest is created.")] = True
+    filter: Annotated[
+        str | list[Raw] | None,
+        Meta(description="Copy only records with this tag or prefix, in the forms of `match` of a delete; null = all."),
+    ] = None
+    allow_cycle: Annotated[bool, Meta(description="Whether the router may close a cycle.")] = False
+    guarantee: Annotated[
+        Literal["at_least_once", "exactly_once"],
+        Meta(
+            description="`exactly_once` gives each copy a key, and skips a record whose key a live record of the dest "
+            "already has."
+        ),
+    ] = "at_least_once"
 
 
 class RecordBody(Struct, gc=False):
     """A record to append."""
 
-    data: msgspec.Raw
-    tag: str | UnsetType | None = UNSET
-    node: str | UnsetType | None = UNSET
-    meta: msgspec.Raw | UnsetType = UNSET
+    data: Annotated[Raw, Meta(description="The payload: any JSON, given back byte for byte.")]
+    tag: Annotated[str | UnsetType | None, Meta(description="Label to delete by.")] = UNSET
+    node: Annotated[
+        str | UnsetType | None,
+        Meta(description="Node that writes the record, so that readers can leave out their own records."),
+    ] = UNSET
+    meta: Annotated[Raw | UnsetType, Meta(description="More about the payload: any JSON, usually an object.")] = UNSET
 
 
 class RecordsBody(Struct, kw_only=True):
-    """Records, and the node of those that name none."""
+    """Records, and the node of the records that name none."""
 
-    records: list[RecordBody]
-    node: str | UnsetType | None = UNSET
+    records: Annotated[list[RecordBody], Meta(description="The records, in the order of their seqs.")]
+    node: Annotated[str | UnsetType | None, Meta(description="Node of the records that name none.")] = UNSET
 
 
 class WriteBody(RecordsBody, kw_only=True):
     """Records to append: all of them or none."""
 
-    idempotency_key: str | UnsetType | None = UNSET
-    create: bool | UnsetType | None = UNSET
-    config: ConfigBody | UnsetType | None = UNSET
-    disable_backpressure: bool | UnsetType = UNSET
+    idempotency_key: Annotated[
+        str | UnsetType | None,
+        Meta(description="A repeat under this key appends nothing and gets the first answer again."),
+    ] = UNSET
+    create: Annotated[
+        bool | UnsetType | None,
+        Meta(
+            description="True creates a missing topic, false refuses it with 404. `config.auto_create` is the default."
+        ),
+    ] = UNSET
+    config: Annotated[
+        ConfigBody | UnsetType | None, Meta(description="Config of the topic if this write creates it.")
+    ] = UNSET
+    disable_backpressure: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether the write waits for room when load would refuse it. Caps still refuse it."),
+    ] = UNSET
 
 
 class StageBody(RecordsBody, kw_only=True):
-    """Records to keep until they are committed, and their place in the work of their writer."""
+    """Records to keep until they are committed, and their place in the epoch of their writer."""
 
-    writer: str
-    epoch: U64
-    part: U64
-    attempt: U64
-    chunk: U64
+    writer: WriterName
+    epoch: Annotated[
+        U64,
+        Meta(
+            description="Number of the epoch. A commit adds nothing if its epoch is not above the last committed one."
+        ),
+    ]
+    part: PartNumber
+    attempt: Annotated[
+        U64, Meta(description="Number of the attempt at the part. A commit takes one attempt of each part.")
+    ]
+    chunk: Annotated[U64, Meta(description="Number of the chunk in its attempt, from 0.")]
 
 
 class PartBody(Struct, kw_only=True):
     """What a commit takes of one part of an epoch."""
 
-    part: U64
-    attempt: U64
-    chunks: U64
-    records: U64
+    part: PartNumber
+    attempt: Annotated[U64, Meta(description="Number of the attempt that the commit takes.")]
+    chunks: Annotated[U64, Meta(description="How many chunks the attempt has; 0 if it is empty.")]
+    records: Annotated[U64, Meta(description="How many records the chunks have together.")]
 
 
 class EpochBody(Struct, kw_only=True):
     """Staged records to append: all of them or none, and once."""
 
-    epoch: U64
-    topic: str
-    parts: list[PartBody]
+    epoch: EpochNumber
+    topic: TopicName
+    parts: Annotated[list[PartBody], Meta(description="What to append: one attempt of each part.")]
 
 
 class AbortBody(Struct, kw_only=True):
     """An epoch that will not be committed."""
 
-    epoch: U64
-
-
-def malformed(reason: object) -> InvalidRequest:
-    return InvalidRequest(f"malformed JSON body: {reason}")
-
-
-def decoded(decode: Callable[[bytes], S], text: bytes) -> S:
-    """The struct in the text, or `InvalidRequest`: syntax, types, and ranges of the struct."""
-    try:
-        return decode(text)
-    except msgspec.DecodeError as error:
-        raise malformed(error) from error
-    except UnicodeDecodeError as error:
-        raise malformed(f"not UTF-8 at byte {error.start}") from error
-    except RecursionError:
-        raise malformed("nested too deeply") from None
-
-
-class BodyDecoder:
-    """Decodes one kind of small request object, strictly."""
-
-    def __init__(self, shape: type[Struct]) -> None:
-        self._decode = msgspec.json.Decoder(shape).decode
-        self._names = frozenset(shape.__struct_encode_fields__)
-        fields = msgspec.structs.fields(shape)
-        self._unsigned = tuple(field.name for field in fields if field.type in (U64, U64 | None))
-        self._unsigned_lists = tuple(field.name for field in fields if field.type == list[U64])
-
-    def decode(self, text: bytes) -> Any:
-        body = decoded(self._decode, text)
-        check_text(text)
-        # Two quotes for each member that is there once, and none in a value: then none is there twice.
-        if text.count(b'"') != 2 * len(_decode_members(text)):
-            check_repeats(pairs_of(text), self._names)
-        self.check_ranges(body)
-        return body
-
-    def check_ranges(self, body: Struct) -> None:
-        """The parser's own bounds end at 63 bits."""
-        for name in self._unsigned:
-            value = getattr(body, name)
-            if value is not None and value > U64_MAX:
-                raise malformed(f"{name} is larger than {U64_MAX}")
-        for name in self._unsigned_lists:
-            if max(getattr(body, name), default=0) > U64_MAX:
-                raise malformed(f"one of {name} is larger than {U64_MAX}")
-
-
-class WatchDecoder(BodyDecoder):
-    """Looks into the objects of the topics as well."""
-
-    def __init__(self) -> None:
-        super().__init__(WatchBody)
-
-    def decode(self, text: bytes) -> Any:
-        body = super().decode(text)
-        for name, pairs in pairs_of(text):
-            if name == "topics":
-                # Which of two starts is meant nobody knows.
-                check_repeats(pairs, frozenset(body.topics))
-                for _, members in pairs:
-                    check_repeats(members, frozenset(WatchTopic.__struct_fields__))
-        return body
-
-    def check_ranges(self, body: Struct) -> None:
-        super().check_ranges(body)
-        assert isinstance(body, WatchBody)
-        if any(watched.from_seq > U64_MAX for watched in body.topics.values()):
-            raise malformed(f"a from_seq is larger than {U64_MAX}")
-
-
-class EpochDecoder(BodyDecoder):
-    """Looks into the parts as well."""
-
-    def __init__(self) -> None:
-        super().__init__(EpochBody)
-        self._part = BodyDecoder(PartBody)
-
-    def decode(self, text: bytes) -> Any:
-        body = super().decode(text)
-        for name, parts in pairs_of(text):
-            if name == "parts":
-                for members in parts:
-                    check_repeats(members, frozenset(PartBody.__struct_fields__))
-        return body
-
-    def check_ranges(self, body: Struct) -> None:
-        super().check_ranges(body)
-        assert isinstance(body, EpochBody)
-        for part in body.parts:
-            self._part.check_ranges(part)
-
-
-def check_text(text: bytes) -> None:
-    """What holds for every body, beyond its syntax."""
-    try:
-        check_unicode(text)
-        check_depth(text)
-        check_numbers(text)
-    except InvalidRequest as error:
-        raise malformed(error.message) from None
-
-
-def pairs_of(text: bytes) -> Any:
-    """The document with every object as a tuple of its members, those that are repeated included.
-
-    For valid JSON of legal depth. Numbers stay text. A class of our own for objects would take three times as long.
-    """
-    return json.loads(text, object_pairs_hook=tuple, parse_int=str, parse_float=str)
-
-
-def check_repeats(pairs: Iterable[tuple[str, Any]], names: frozenset[str]) -> None:
-    """Refuses a known member that is given twice."""
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen and name in names:
-            raise malformed(f'member "{name}" is given twice')
-        seen.add(name)
-
-
-CONFIG_DECODER: Final = BodyDecoder(ConfigBody)
-DIFF_DECODER: Final = BodyDecoder(DiffBody)
-MANIFEST_DECODER: Final = BodyDecoder(ManifestBody)
-REPLACE_DECODER: Final = BodyDecoder(ReplaceBody)
-DELETE_DECODER: Final = BodyDecoder(DeleteBody)
-ROUTER_DECODER: Final = BodyDecoder(RouterBody)
-CLAIM_DECODER: Final = BodyDecoder(ClaimBody)
-ACK_DECODER: Final = BodyDecoder(AckBody)
-NACK_DECODER: Final = BodyDecoder(NackBody)
-EXTEND_DECODER: Final = BodyDecoder(ExtendBody)
-GROUP_DECODER: Final = BodyDecoder(GroupBody)
-COMMIT_DECODER: Final = BodyDecoder(CommitBody)
-EPOCH_DECODER: Final = EpochDecoder()
-ABORT_DECODER: Final = BodyDecoder(AbortBody)
-WATCH_DECODER: Final = WatchDecoder()
+    epoch: EpochNumber

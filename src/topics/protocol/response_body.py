@@ -1,250 +1,336 @@
-"""Response bodies of the HTTP contract: what the server sends, as a client decodes it.
+"""Response bodies of the HTTP contract, declared once.
 
-Handlers write most of these by hand, because they splice stored bytes. The structs say what comes out: the OpenAPI
-document is made from them, and a test decodes the answers of a running server with them and finds every member. A
-client ignores members that it does not know, so a newer server may send more.
+The server encodes these structs, the client decodes them, and the OpenAPI document is made from them. The members
+stand in the order in which they go over the wire; a member that is `UNSET` is left out. A few hot answers (append,
+diff, claim) are rendered as text from stored bytes: tests/server/api/test_rendered_answers.py holds them to their
+struct. A client ignores members that it does not know, so a newer server may send more.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from topics.protocol.request_body import I32, U64
+from topics.protocol.member_types import (
+    I32,
+    U64,
+    EarliestSeq,
+    EpochNumber,
+    GroupLag,
+    GroupName,
+    GroupSeq,
+    HeadSeq,
+    LiveBytes,
+    LiveCount,
+    PartNumber,
+    RouterDest,
+    RouterName,
+    RouterSource,
+    TopicName,
+    WriterName,
+)
 
 TopicType = Literal["log", "queue"]
 TombstoneReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "power_loss", "corrupt"]
+Guarantee = Literal["at_least_once", "exactly_once"]
 
 
-class Performance(Struct, kw_only=True):
-    """How long the server took, and on what."""
+class Performance(Struct, kw_only=True, gc=False):
+    """How long the server took, and for what."""
 
-    server_total_ms: float
-    wal_append_ms: float | UnsetType = UNSET
-    fsync_ms: float | UnsetType = UNSET
-    throttle_wait_ms: float | UnsetType = UNSET
-    records_scanned: U64 | UnsetType = UNSET
-    cold_segments_read: U64 | UnsetType = UNSET
+    server_total_ms: Annotated[float, Meta(description="From the request to its answer.")]
+    wal_append_ms: Annotated[float | UnsetType, Meta(description="Until the write was in the write-ahead log.")] = UNSET
+    fsync_ms: Annotated[
+        float | UnsetType, Meta(description="Until the write-ahead log was synced; 0 unless the class is `fsync`.")
+    ] = UNSET
+    throttle_wait_ms: Annotated[
+        float | UnsetType,
+        Meta(description="How long a write with `disable_backpressure` waited for room; absent if it did not wait."),
+    ] = UNSET
+    records_scanned: Annotated[U64 | UnsetType, Meta(description="Seqs that were examined, delivered or skipped.")] = (
+        UNSET
+    )
+    cold_segments_read: Annotated[
+        U64 | UnsetType, Meta(description="Records that came from the cold tier; absent if none did.")
+    ] = UNSET
+
+
+TimeSpent = Annotated[Performance, Meta(description="Where the time went.")]
 
 
 # Topics.
 
 
-class Config(Struct, kw_only=True):
-    """All settings of a topic, resolved."""
+class ResolvedConfig(Struct, kw_only=True):
+    """All settings of a topic, with their defaults filled in."""
 
-    type: TopicType
-    ttl_ms: U64
-    cap_records: U64
-    cap_bytes: U64
-    discard: Literal["old", "reject"]
-    durable: bool
-    durability: Literal["ephemeral", "memory", "disk", "fsync"]
-    priority: I32 | None
-    auto_priority: bool
-    auto_create: bool
-    idempotency_window_ms: U64
-    dedupe_node: bool
-    lease_ms: U64
-    claim_jitter_ms: U64
-    max_deliveries: U64
-    dead_letter: str | None
-    leases_durable: bool
+    type: Annotated[TopicType, Meta(description="Fixed when the topic is created.")]
+    ttl_ms: Annotated[U64, Meta(description="Age at which records expire; 0 = never.")]
+    cap_records: Annotated[U64, Meta(description="Records kept; 0 = unlimited.")]
+    cap_bytes: Annotated[U64, Meta(description="Bytes kept; 0 = unlimited.")]
+    discard: Annotated[
+        Literal["old", "reject"],
+        Meta(description="What happens at a cap: the oldest records go, or the write is refused."),
+    ]
+    durability: Annotated[
+        Literal["ephemeral", "memory", "disk", "fsync"], Meta(description="What an acknowledged write survives.")
+    ]
+    priority: Annotated[I32 | None, Meta(description="Acts within -1000 to 1000; null = by recency.")]
+    auto_priority: Annotated[bool, Meta(description="Whether recency counts while `priority` is null.")]
+    auto_create: Annotated[
+        bool, Meta(description="Whether a write with this config creates a missing topic if its `create` is not set.")
+    ]
+    idempotency_window_ms: Annotated[U64, Meta(description="How long an idempotency key is remembered.")]
+    dedupe_node: Annotated[bool, Meta(description="Whether readers can leave out records of their own node.")]
+    lease_ms: Annotated[U64, Meta(description="How long a claimed job is leased, from 100 to 86400000.")]
+    claim_jitter_ms: Annotated[U64, Meta(description="Window in which claims are served together; at most 5000.")]
+    max_deliveries: Annotated[
+        U64, Meta(description="Deliveries before a job is moved to `dead_letter`; 0 = unlimited.")
+    ]
+    dead_letter: Annotated[str | None, Meta(description="Topic for jobs that were delivered too often.")]
+    leases_durable: Annotated[bool, Meta(description="Whether leases survive a restart.")]
+    durable: Annotated[bool, Meta(description="Whether `durability` is `fsync`.")]
 
 
 class PutTopic(Struct, kw_only=True):
     """A topic that was created or reconfigured."""
 
-    topic: str
-    created: bool
-    config: Config
-    performance: Performance
+    topic: TopicName
+    created: Annotated[bool, Meta(description="Whether this call created the topic.")]
+    config: Annotated[ResolvedConfig, Meta(description="The topic's config.")]
+    performance: TimeSpent
 
 
 class QueueCounts(Struct, kw_only=True):
-    ready: U64
-    in_flight: U64
-    dead_lettered: U64
+    """How many jobs of a queue are in which state."""
+
+    ready: Annotated[U64, Meta(description="Jobs that can be claimed.")]
+    in_flight: Annotated[U64, Meta(description="Jobs under an unexpired lease.")]
+    dead_lettered: Annotated[U64, Meta(description="Jobs moved to the dead-letter topic.")]
 
 
 class TopicState(Struct, kw_only=True):
-    topic: str
-    type: TopicType
-    head_seq: U64
-    earliest_seq: U64
-    next_seq: U64
-    count: U64
-    bytes: U64
-    config: Config
-    effective_priority: int
-    last_write_ts: U64 | None
-    last_read_ts: U64 | None
-    # Queues only.
-    queue: QueueCounts | UnsetType = UNSET
-    performance: Performance
+    topic: TopicName
+    type: Annotated[TopicType, Meta(description="Fixed when the topic is created.")]
+    head_seq: HeadSeq
+    earliest_seq: EarliestSeq
+    next_seq: Annotated[U64, Meta(description="`head_seq + 1`.")]
+    count: LiveCount
+    bytes: LiveBytes
+    config: Annotated[ResolvedConfig, Meta(description="The topic's config.")]
+    effective_priority: Annotated[int, Meta(description="The priority in effect, set or by recency.")]
+    last_write_ts: Annotated[
+        U64 | None,
+        Meta(description="Milliseconds since the Unix epoch; null if the topic had no write since the server started."),
+    ]
+    last_read_ts: Annotated[
+        U64 | None,
+        Meta(description="Milliseconds since the Unix epoch; null if the topic had no read since the server started."),
+    ]
+    queue: Annotated[QueueCounts | UnsetType, Meta(description="Queues only.")] = UNSET
+    performance: TimeSpent
 
 
 class TopicEntry(Struct, kw_only=True):
-    topic: str
-    head_seq: U64
-    earliest_seq: U64
-    count: U64
-    bytes: U64
-    durable: bool
-    effective_priority: int
+    topic: TopicName
+    head_seq: HeadSeq
+    earliest_seq: EarliestSeq
+    count: LiveCount
+    bytes: LiveBytes
+    durable: Annotated[bool, Meta(description="Whether the durability class is `fsync`.")]
+    effective_priority: Annotated[int, Meta(description="The priority in effect, set or by recency.")]
 
 
 class TopicList(Struct, kw_only=True):
     """A page of topics, names ascending."""
 
-    topics: list[TopicEntry]
-    # Only if more follow.
-    next_cursor: str | UnsetType = UNSET
-    performance: Performance
+    topics: Annotated[list[TopicEntry], Meta(description="The topics, names ascending.")]
+    next_cursor: Annotated[str | UnsetType, Meta(description="Cursor of the next page; absent on the last page.")] = (
+        UNSET
+    )
+    performance: TimeSpent
 
 
 class TopicDeleted(Struct, kw_only=True):
-    topic: str
-    deleted: bool
-    routers_removed: list[str]
-    performance: Performance
+    topic: TopicName
+    deleted: Annotated[bool, Meta(description="False if there was no such topic.")]
+    routers_removed: Annotated[
+        list[str], Meta(description="Routers from or to the topic, which went with it. Sorted by name.")
+    ]
+    performance: TimeSpent
 
 
 # Records.
 
 
 class Appended(Struct, kw_only=True):
-    """What a write got."""
+    """The seqs that a write got."""
 
-    topic: str
-    first_seq: U64
-    last_seq: U64
-    # Absent when the writer did not want them.
-    seqs: list[U64] | UnsetType = UNSET
-    head_seq: U64
-    count: U64
-    created: bool
-    deduped: bool
-    performance: Performance
+    topic: TopicName
+    first_seq: Annotated[U64, Meta(description="Seq of the first record of this write.")]
+    last_seq: Annotated[U64, Meta(description="Seq of the last record of this write.")]
+    seqs: Annotated[
+        list[U64] | UnsetType, Meta(description="Seqs of all records of this write; absent with `return_seqs=false`.")
+    ] = UNSET
+    head_seq: Annotated[U64, Meta(description="Head right after this write.")]
+    count: Annotated[U64, Meta(description="Records of this write.")]
+    created: Annotated[bool, Meta(description="Whether this call created the topic.")]
+    deduped: Annotated[bool, Meta(description="Whether these records had been appended before, under the same key.")]
+    performance: TimeSpent
 
 
 class DiffRecord(Struct, kw_only=True):
-    """A stored record. `$` marks what the server owns."""
+    """A stored record. The server sets the members that begin with `$`."""
 
-    seq: U64 = field(name="$seq")
-    ts: U64 = field(name="$ts")
-    node: str | UnsetType = field(name="$node", default=UNSET)
-    tag: str | UnsetType = field(name="$tag", default=UNSET)
-    data: msgspec.Raw
-    meta: msgspec.Raw | UnsetType = UNSET
+    seq: Annotated[U64, Meta(description="Number of the record in its topic.")] = field(name="$seq")
+    ts: Annotated[U64, Meta(description="When the record was appended, in milliseconds since the Unix epoch.")] = field(
+        name="$ts"
+    )
+    node: Annotated[str | UnsetType, Meta(description="Node that wrote the record.")] = field(
+        name="$node", default=UNSET
+    )
+    tag: Annotated[str | UnsetType, Meta(description="Tag of the record, if the reader asked for tags.")] = field(
+        name="$tag", default=UNSET
+    )
+    data: Annotated[Raw, Meta(description="The payload: any JSON, given back byte for byte.")]
+    meta: Annotated[Raw | UnsetType, Meta(description="More about the payload: any JSON, usually an object.")] = UNSET
 
 
 class Tombstone(Struct, kw_only=True):
-    """Records a reader asked for and cannot have: seqs `gap_from` to `gap_to`, both included."""
+    """Records that a reader asked for and that are gone: seqs `gap_from` to `gap_to`, both included."""
 
-    gap_from: U64
-    gap_to: U64
-    reason: TombstoneReason
-    missed_estimate: U64
-    earliest_seq: U64
-    head_seq: U64
+    gap_from: Annotated[U64, Meta(description="First seq that is gone.")]
+    gap_to: Annotated[U64, Meta(description="Last seq that is gone.")]
+    reason: Annotated[TombstoneReason, Meta(description="Why the records are gone.")]
+    missed_estimate: Annotated[U64, Meta(description="How many records may be gone.")]
+    earliest_seq: Annotated[U64, Meta(description="First seq after the gap.")]
+    head_seq: HeadSeq
 
 
 class Diff(Struct, kw_only=True):
-    """Records behind a cursor, and where to go on."""
+    """Records after a cursor, and the cursor of the next read."""
 
-    topic: str
-    records: list[DiffRecord]
-    next_from_seq: U64
-    head_seq: U64
-    earliest_seq: U64
-    caught_up: bool
-    tombstone: Tombstone | None
-    lag: U64
-    performance: Performance
-
-
-class ManifestSegment(Struct, kw_only=True):
-    """A pair of files with records, in the layout of docs/formats.md."""
-
-    first_seq: U64
-    last_seq: U64
-    tier: Literal["hot", "cold"]
-    uri: str
-    data_len: U64
-    idx_len: U64
-    min_ts: U64
-    max_ts: U64
-    records: U64
-    live: U64
-    sealed: bool
-    digest: str
-
-
-class PinState(Struct, kw_only=True):
-    """Files that stay where they are for a while."""
-
-    id: U64
-    until: U64
-
-
-class Manifest(Struct, kw_only=True):
-    """One consistent picture of a topic for readers of its files."""
-
-    topic: str
-    store_id: str
-    topic_id: U64
-    epoch: U64
-    head_seq: U64
-    durable_seq: U64
-    earliest_seq: U64
-    evict_floor: U64
-    cap_floor: U64
-    ttl_floor: U64
-    trim_floor: U64
-    delete_below: U64
-    lost_ranges: list[tuple[U64, U64]]
-    checkpointed_seq: U64
-    pending_deletes: list[tuple[U64, U64]]
-    segments: list[ManifestSegment]
-    pin: PinState | None
-    performance: Performance
-
-
-class TopicSealed(Struct, kw_only=True):
-    """What of a topic is in files that do not change any more."""
-
-    topic: str
-    head_seq: U64
-    sealed_seq: U64
-    segments: U64
-    performance: Performance
-
-
-class SegmentReplaced(Struct, kw_only=True):
-    """A segment whose files were exchanged."""
-
-    topic: str
-    first_seq: U64
-    last_seq: U64
-    removed: U64
-    data_len: U64
-    digest: str
-    performance: Performance
+    topic: TopicName
+    records: Annotated[list[DiffRecord], Meta(description="The records, seqs ascending.")]
+    next_from_seq: Annotated[U64, Meta(description="Cursor of the next read: the last seq that was examined.")]
+    head_seq: HeadSeq
+    earliest_seq: EarliestSeq
+    caught_up: Annotated[bool, Meta(description="Whether the reader has every record up to the head.")]
+    tombstone: Annotated[Tombstone | None, Meta(description="Records that are gone and were not deleted, or null.")]
+    lag: Annotated[U64, Meta(description="`head_seq - next_from_seq`.")]
+    performance: TimeSpent
 
 
 class Deleted(Struct, kw_only=True):
     """How many records were removed, and what is left."""
 
-    topic: str
-    deleted: U64
-    earliest_seq: U64
-    head_seq: U64
-    count: U64
-    bytes: U64
-    performance: Performance
+    topic: TopicName
+    deleted: Annotated[U64, Meta(description="Records deleted by this call.")]
+    earliest_seq: EarliestSeq
+    head_seq: HeadSeq
+    count: Annotated[U64, Meta(description="Live records left.")]
+    bytes: LiveBytes
+    performance: TimeSpent
+
+
+# Files.
+
+
+class ManifestSegment(Struct, kw_only=True):
+    """A pair of files with records, in the layout of docs/formats.md."""
+
+    first_seq: Annotated[U64, Meta(description="First seq that the segment covers.")]
+    last_seq: Annotated[U64, Meta(description="Last seq that the segment covers.")]
+    tier: Annotated[Literal["hot", "cold"], Meta(description="Where the files are.")]
+    uri: Annotated[str, Meta(description="Address of the `.data` file. The `.idx` file is in the same folder.")]
+    data_len: Annotated[U64, Meta(description="Bytes of the `.data` file that count; the file may have grown since.")]
+    idx_len: Annotated[U64, Meta(description="Bytes of the `.idx` file that count.")]
+    min_ts: Annotated[U64, Meta(description="Time of the first record.")]
+    max_ts: Annotated[U64, Meta(description="Time of the last record.")]
+    records: Annotated[U64, Meta(description="Seqs that the segment covers, with or without a record.")]
+    live: Annotated[U64, Meta(description="Live records in the segment.")]
+    sealed: Annotated[bool, Meta(description="Whether the files never change again, except for their delete bytes.")]
+    digest: Annotated[
+        str,
+        Meta(
+            description="XXH3-128 over the checksums of the frames, in hexadecimal: the identity of the segment. "
+            "Empty while the segment is not sealed."
+        ),
+    ]
+
+
+class PinState(Struct, kw_only=True):
+    """Until when the server keeps the files of a manifest."""
+
+    id: Annotated[U64, Meta(description="Number of the pin.")]
+    until: Annotated[U64, Meta(description="When the pin ends, in milliseconds since the Unix epoch.")]
+
+
+SeqRange = tuple[U64, U64]
+
+
+class Manifest(Struct, kw_only=True):
+    """One consistent picture of a topic for readers of its files."""
+
+    topic: TopicName
+    store_id: Annotated[
+        str,
+        Meta(
+            description="Random number of the data directory, as in the file STORE of every tier: tells the directory "
+            "from an equal path on another machine."
+        ),
+    ]
+    topic_id: Annotated[U64, Meta(description="Number of the topic. A new topic of the same name gets another number.")]
+    epoch: Annotated[U64, Meta(description="Tells topics of the same name apart.")]
+    head_seq: HeadSeq
+    durable_seq: Annotated[
+        U64,
+        Meta(description="A power loss takes no record up to this seq. More records may be safe than this one says."),
+    ]
+    earliest_seq: EarliestSeq
+    evict_floor: Annotated[
+        U64, Meta(description="Records below this seq are gone by caps or age, even where a file still has them.")
+    ]
+    cap_floor: Annotated[U64, Meta(description="Last seq that a cap removed; 0 = none.")]
+    ttl_floor: Annotated[U64, Meta(description="Last seq that was removed because of its age; 0 = none.")]
+    trim_floor: Annotated[
+        U64, Meta(description="Last seq whose source record was gone before a router copied it; 0 = none.")
+    ]
+    delete_below: Annotated[U64, Meta(description="Records below this seq were deleted.")]
+    lost_ranges: Annotated[list[SeqRange], Meta(description="First and last seqs that a power loss took.")]
+    checkpointed_seq: Annotated[U64, Meta(description="Records up to this seq are in segments.")]
+    pending_deletes: Annotated[
+        list[SeqRange],
+        Meta(description="First and last seqs of records that are deleted, but not yet marked so in their files."),
+    ]
+    segments: Annotated[list[ManifestSegment], Meta(description="The segments, seqs ascending, without overlap.")]
+    pin: Annotated[PinState | None, Meta(description="The pin that keeps the files; null without a pin.")]
+    performance: TimeSpent
+
+
+class TopicSealed(Struct, kw_only=True):
+    """Which records of a topic are in files that never change again."""
+
+    topic: TopicName
+    head_seq: HeadSeq
+    sealed_seq: Annotated[U64, Meta(description="Last seq in a sealed segment; 0 if there is none.")]
+    segments: Annotated[U64, Meta(description="Number of sealed segments.")]
+    performance: TimeSpent
+
+
+class SegmentReplaced(Struct, kw_only=True):
+    """A segment whose files were replaced."""
+
+    topic: TopicName
+    first_seq: Annotated[U64, Meta(description="First seq that the segment covers, as before.")]
+    last_seq: Annotated[U64, Meta(description="Last seq that the segment covers, as before.")]
+    removed: Annotated[U64, Meta(description="Deleted records that the new file does not have.")]
+    data_len: Annotated[U64, Meta(description="Bytes of the `.data` file that count; the file may have grown since.")]
+    digest: Annotated[
+        str, Meta(description="XXH3-128 over the checksums of the frames, in hexadecimal: the new identity.")
+    ]
+    performance: TimeSpent
 
 
 # Queues.
@@ -253,110 +339,128 @@ class Deleted(Struct, kw_only=True):
 class Job(Struct, kw_only=True):
     """A job and its lease."""
 
-    seq: U64 = field(name="$seq")
-    lease_id: str
-    deadline: U64
-    ts: U64 = field(name="$ts")
-    tag: str | UnsetType = field(name="$tag", default=UNSET)
-    deliveries: U64
-    data: msgspec.Raw
-    meta: msgspec.Raw | UnsetType = UNSET
+    seq: Annotated[U64, Meta(description="Number of the job in its queue.")] = field(name="$seq")
+    lease_id: Annotated[str, Meta(description="Names this delivery: only the node that holds it can ack with it.")]
+    deadline: Annotated[U64, Meta(description="When the lease ends, in milliseconds since the Unix epoch.")]
+    ts: Annotated[U64, Meta(description="When the job was appended, in milliseconds since the Unix epoch.")] = field(
+        name="$ts"
+    )
+    tag: Annotated[str | UnsetType, Meta(description="Tag of the job.")] = field(name="$tag", default=UNSET)
+    deliveries: Annotated[U64, Meta(description="How often the job was delivered, this time included.")]
+    data: Annotated[Raw, Meta(description="The payload: any JSON, given back byte for byte.")]
+    meta: Annotated[Raw | UnsetType, Meta(description="More about the payload: any JSON, usually an object.")] = UNSET
+
+
+ReadyJobs = Annotated[U64, Meta(description="Jobs that can be claimed.")]
+LeasedJobs = Annotated[U64, Meta(description="Jobs under an unexpired lease.")]
+SkippedSeqs = Annotated[list[U64], Meta(description="Seqs that the call did not act on, in the order of the call.")]
 
 
 class Claimed(Struct, kw_only=True):
     """Jobs that are leased to the caller, seqs ascending."""
 
-    topic: str
-    claimed: list[Job]
-    count: U64
-    ready: U64
-    performance: Performance
+    topic: TopicName
+    claimed: Annotated[list[Job], Meta(description="The jobs, seqs ascending.")]
+    count: Annotated[U64, Meta(description="Jobs of this answer.")]
+    ready: ReadyJobs
+    performance: TimeSpent
 
 
 class Acked(Struct, kw_only=True):
-    """How many jobs are done with."""
+    """How many jobs are done."""
 
-    topic: str
-    acked: U64
-    skipped: list[U64]
-    ready: U64
-    in_flight: U64
-    performance: Performance
+    topic: TopicName
+    acked: Annotated[U64, Meta(description="Jobs deleted by this call.")]
+    skipped: SkippedSeqs
+    ready: ReadyJobs
+    in_flight: LeasedJobs
+    performance: TimeSpent
 
 
 class Nacked(Struct, kw_only=True):
     """How many jobs were given back."""
 
-    topic: str
-    nacked: U64
-    skipped: list[U64]
-    ready: U64
-    in_flight: U64
-    performance: Performance
+    topic: TopicName
+    nacked: Annotated[U64, Meta(description="Jobs given back by this call.")]
+    skipped: SkippedSeqs
+    ready: ReadyJobs
+    in_flight: LeasedJobs
+    performance: TimeSpent
 
 
 class Extended(Struct, kw_only=True):
-    """Which jobs are leased on."""
+    """Which jobs are leased for longer."""
 
-    topic: str
-    extended: U64
-    skipped: list[U64]
-    deadlines: dict[str, U64]
-    performance: Performance
+    topic: TopicName
+    extended: Annotated[U64, Meta(description="Jobs whose lease this call extended.")]
+    skipped: SkippedSeqs
+    deadlines: Annotated[dict[int, U64], Meta(description="New deadline of each job, by seq.")]
+    performance: TimeSpent
 
 
 # Consumer groups.
 
 
 class GroupEntry(Struct, kw_only=True):
-    """Where a consumer group stands."""
+    """The cursor of a consumer group."""
 
-    group: str
-    seq: U64
-    lag: U64
-    last_commit_ts: U64
+    group: GroupName
+    seq: GroupSeq
+    lag: GroupLag
+    last_commit_ts: Annotated[
+        U64, Meta(description="When the cursor was last moved, in milliseconds since the Unix epoch.")
+    ]
 
 
 class GroupList(Struct, kw_only=True):
-    """The consumer groups of a topic, by name."""
+    """The consumer groups of a topic, names ascending."""
 
-    topic: str
-    head_seq: U64
-    groups: list[GroupEntry]
-    performance: Performance
-
-
-class GroupState(Struct, kw_only=True):
-    """Where a consumer group stands."""
-
-    topic: str
-    group: str
-    seq: U64
-    head_seq: U64
-    lag: U64
-    last_commit_ts: U64
-    performance: Performance
+    topic: TopicName
+    head_seq: HeadSeq
+    groups: Annotated[list[GroupEntry], Meta(description="The consumer groups of the topic, names ascending.")]
+    performance: TimeSpent
 
 
-class PutGroup(GroupState, kw_only=True):
-    """Where a consumer group stands now."""
+class GroupMembers(Struct, kw_only=True):
+    """What every answer about one consumer group has."""
 
-    created: bool
+    topic: TopicName
+    group: GroupName
+    seq: GroupSeq
+    head_seq: HeadSeq
+    lag: GroupLag
+    last_commit_ts: Annotated[
+        U64, Meta(description="When the cursor was last moved, in milliseconds since the Unix epoch.")
+    ]
 
 
-class Committed(GroupState, kw_only=True):
-    """Where a consumer group stands after a commit."""
+class GroupState(GroupMembers, kw_only=True):
+    """The cursor of a consumer group."""
 
-    moved: bool
+    performance: TimeSpent
+
+
+class PutGroup(GroupMembers, kw_only=True):
+    """The cursor of a consumer group that was created or moved."""
+
+    created: Annotated[bool, Meta(description="Whether this call created the group.")]
+    performance: TimeSpent
+
+
+class Committed(GroupMembers, kw_only=True):
+    """The cursor of a consumer group after a commit."""
+
+    moved: Annotated[bool, Meta(description="Whether this call moved the cursor.")]
+    performance: TimeSpent
 
 
 class GroupDeleted(Struct, kw_only=True):
-    """What became of a consumer group."""
+    """Whether a consumer group was deleted."""
 
-    topic: str
-    group: str
-    deleted: bool
-    performance: Performance
+    topic: TopicName
+    group: GroupName
+    deleted: Annotated[bool, Meta(description="False if there was no such group.")]
+    performance: TimeSpent
 
 
 # Staged writes.
@@ -365,187 +469,231 @@ class GroupDeleted(Struct, kw_only=True):
 class Staged(Struct, kw_only=True):
     """A chunk that is kept until it is committed."""
 
-    topic: str
-    writer: str
-    epoch: U64
-    part: U64
-    attempt: U64
-    chunk: U64
-    records: U64
-    deduped: bool
-    performance: Performance
+    topic: TopicName
+    writer: WriterName
+    epoch: EpochNumber
+    part: PartNumber
+    attempt: Annotated[U64, Meta(description="Number of the attempt at the part.")]
+    chunk: Annotated[U64, Meta(description="Number of the chunk in its attempt, from 0.")]
+    records: Annotated[U64, Meta(description="Records of the chunk.")]
+    deduped: Annotated[
+        bool, Meta(description="Whether the chunk had been staged before, or the epoch is already committed.")
+    ]
+    performance: TimeSpent
 
 
 class EpochCommitted(Struct, kw_only=True):
     """What a commit of staged records did."""
 
-    topic: str
-    writer: str
-    epoch: U64
-    first_seq: U64 | None
-    last_seq: U64 | None
-    count: U64 | None
-    head_seq: U64
-    deduped: bool
-    performance: Performance
+    topic: TopicName
+    writer: WriterName
+    epoch: EpochNumber
+    first_seq: Annotated[U64 | None, Meta(description="Seq of the first record; null for an epoch below the highest.")]
+    last_seq: Annotated[
+        U64 | None, Meta(description="Seq of the last record; one less than `first_seq` if there is none.")
+    ]
+    count: Annotated[U64 | None, Meta(description="Records that the epoch has appended, by this call or before.")]
+    head_seq: HeadSeq
+    deduped: Annotated[
+        bool, Meta(description="Whether the epoch was committed before, so that this call appended nothing.")
+    ]
+    performance: TimeSpent
 
 
 class WriterTopic(Struct, kw_only=True):
-    """What a writer has committed to one topic last."""
+    """The last epoch that a writer has committed to one topic."""
 
-    topic: str
-    epoch: U64
-    first_seq: U64
-    last_seq: U64
+    topic: TopicName
+    epoch: Annotated[U64, Meta(description="The highest epoch that was committed.")]
+    first_seq: Annotated[U64, Meta(description="Seq of the first record of that epoch.")]
+    last_seq: Annotated[
+        U64, Meta(description="Seq of the last record of that epoch; one less than `first_seq` if there is none.")
+    ]
 
 
 class WriterEpochs(Struct, kw_only=True):
-    """How far a writer is."""
+    """The epochs that a writer has committed."""
 
-    writer: str
-    topics: list[WriterTopic]
-    performance: Performance
+    writer: WriterName
+    topics: Annotated[
+        list[WriterTopic], Meta(description="The topics that the writer has committed to, names ascending.")
+    ]
+    performance: TimeSpent
 
 
 class EpochAborted(Struct, kw_only=True):
-    """What was dropped."""
+    """How many staged chunks were dropped."""
 
-    writer: str
-    epoch: U64
-    dropped: U64
-    performance: Performance
+    writer: WriterName
+    epoch: EpochNumber
+    dropped: Annotated[U64, Meta(description="Chunks that were dropped.")]
+    performance: TimeSpent
 
 
-# Operators.
+# Routers.
 
 
 class RouterEntry(Struct, kw_only=True):
-    router: str
-    source: str
-    dest: str
-    guarantee: Literal["at_least_once", "exactly_once"]
-    forwarded_total: U64
+    router: RouterName
+    source: RouterSource
+    dest: RouterDest
+    guarantee: Annotated[
+        Guarantee,
+        Meta(
+            description="`exactly_once` gives each copy a key, and skips a record whose key a live record of the dest "
+            "already has."
+        ),
+    ]
+    forwarded_total: Annotated[
+        U64, Meta(description="Records copied, trimmed, or skipped because the dest already had them.")
+    ]
 
 
 class RouterList(Struct, kw_only=True):
-    """A page of routers."""
+    """A page of routers, names ascending."""
 
-    routers: list[RouterEntry]
-    next_cursor: str | UnsetType = UNSET
-    performance: Performance
+    routers: Annotated[list[RouterEntry], Meta(description="The routers, names ascending.")]
+    next_cursor: Annotated[str | UnsetType, Meta(description="Cursor of the next page; absent on the last page.")] = (
+        UNSET
+    )
+    performance: TimeSpent
 
 
 class RouterMembers(Struct, kw_only=True):
-    router: str
-    source: str
-    dest: str
-    preserve_node: bool
-    preserve_tag: bool
-    filter: list[str] | None
-    allow_cycle: bool
-    guarantee: Literal["at_least_once", "exactly_once"]
+    """What every answer about one router has."""
+
+    router: RouterName
+    source: RouterSource
+    dest: RouterDest
+    preserve_node: Annotated[bool, Meta(description="Whether copies keep the node.")]
+    preserve_tag: Annotated[bool, Meta(description="Whether copies keep the tag.")]
+    filter: Annotated[
+        list[str] | None, Meta(description="Only records whose tag matches are copied; null = all records.")
+    ]
+    allow_cycle: Annotated[bool, Meta(description="Whether the router may close a cycle.")]
+    guarantee: Annotated[
+        Guarantee,
+        Meta(
+            description="`exactly_once` gives each copy a key, and skips a record whose key a live record of the dest "
+            "already has."
+        ),
+    ]
 
 
 class PutRouter(RouterMembers, kw_only=True):
     """A router that was created or changed."""
 
-    created: bool
-    performance: Performance
+    created: Annotated[bool, Meta(description="Whether this call created the router.")]
+    performance: TimeSpent
 
 
 class Router(RouterMembers, kw_only=True):
-    """A router, and what it did."""
+    """A router, and how much it has copied."""
 
-    forwarded_total: U64
-    performance: Performance
+    forwarded_total: Annotated[
+        U64, Meta(description="Records copied, trimmed, or skipped because the dest already had them.")
+    ]
+    performance: TimeSpent
 
 
 class RouterDeleted(Struct, kw_only=True):
-    router: str
-    deleted: bool
-    performance: Performance
+    router: RouterName
+    deleted: Annotated[bool, Meta(description="False if there was no such router.")]
+    performance: TimeSpent
+
+
+# Operations.
 
 
 class Health(Struct, kw_only=True):
-    status: Literal["ok"]
-    version: str
-    uptime_ms: U64
-    features: list[str]
+    status: Annotated[Literal["ok"], Meta(description="Always `ok`.")]
+    version: Annotated[str, Meta(description="Version of the server.")]
+    uptime_ms: Annotated[U64, Meta(description="Milliseconds since the start.")]
+    features: Annotated[list[str], Meta(description="What this server can do beyond the first contract.")]
 
 
 class Ready(Struct, kw_only=True):
-    status: Literal["ready"]
-    wal_replay_complete: bool
-    topics: U64
+    status: Annotated[Literal["ready"], Meta(description="Always `ready`.")]
+    wal_replay_complete: Annotated[bool, Meta(description="Always true in this answer.")]
+    topics: Annotated[U64, Meta(description="Number of topics.")]
 
 
 class WalMetrics(Struct, kw_only=True):
-    fsyncs: U64
-    frames: U64
-    batches: U64
-    bytes_written: U64
-    rotations: U64
-    queue_depth: U64
-    queue_depth_peak: U64
-    submit_full_total: U64
-    read_only: bool
-    fsync_count: U64
-    fsync_micros_total: U64
+    """Numbers of the write-ahead log."""
+
+    fsyncs: Annotated[U64, Meta(description="Syncs.")]
+    frames: Annotated[U64, Meta(description="Frames written.")]
+    batches: Annotated[U64, Meta(description="Groups of writes, each written at once.")]
+    bytes_written: Annotated[U64, Meta(description="Bytes written.")]
+    rotations: Annotated[U64, Meta(description="Log files begun after the first.")]
+    queue_depth: Annotated[U64, Meta(description="Writes that wait for their commit.")]
+    queue_depth_peak: Annotated[
+        U64, Meta(description="The highest number of writes that waited at once since the start.")
+    ]
+    submit_full_total: Annotated[U64, Meta(description="Writes refused by a full commit queue.")]
+    read_only: Annotated[bool, Meta(description="Whether a shard takes no writes until a restart.")]
+    fsync_count: Annotated[U64, Meta(description="Syncs.")]
+    fsync_micros_total: Annotated[U64, Meta(description="Microseconds spent in syncs.")]
+
+
+ClassTopics = Annotated[U64, Meta(description="Topics of this durability class.")]
 
 
 class MetricsJson(Struct, kw_only=True):
-    topics: U64
-    topics_ephemeral: U64
-    topics_memory: U64
-    topics_disk: U64
-    topics_fsync: U64
-    routers: U64
-    records_live: U64
-    bytes_live: U64
-    queue_topics: U64
-    queue_leases_in_flight: U64
-    sse_connections: U64
-    watch_sessions: U64
-    ready: bool
-    replay_progress: float
-    uptime_ms: U64
-    wal: WalMetrics
+    topics: Annotated[U64, Meta(description="Number of topics.")]
+    topics_ephemeral: ClassTopics
+    topics_memory: ClassTopics
+    topics_disk: ClassTopics
+    topics_fsync: ClassTopics
+    routers: Annotated[U64, Meta(description="Number of routers.")]
+    records_live: Annotated[U64, Meta(description="Live records of all topics.")]
+    bytes_live: Annotated[U64, Meta(description="Bytes of all live records.")]
+    queue_topics: Annotated[U64, Meta(description="Topics that are queues.")]
+    queue_leases_in_flight: Annotated[U64, Meta(description="Unexpired leases.")]
+    sse_connections: Annotated[U64, Meta(description="Open streams.")]
+    watch_sessions: Annotated[U64, Meta(description="Watch sessions.")]
+    ready: Annotated[bool, Meta(description="Whether every write can be taken.")]
+    replay_progress: Annotated[float, Meta(description="How much of the log is recovered, from 0 to 1.")]
+    uptime_ms: Annotated[U64, Meta(description="Milliseconds since the start.")]
+    wal: Annotated[WalMetrics, Meta(description="The write-ahead log.")]
 
 
 # Watching.
 
 
 class WatchedTopic(Struct, kw_only=True):
-    """Where a watch of one topic begins."""
+    """Where the watch of one topic begins."""
 
-    from_seq: U64
-    head_seq: U64
-    earliest_seq: U64
+    from_seq: Annotated[U64, Meta(description="The stream begins with the first record that has a higher seq.")]
+    head_seq: HeadSeq
+    earliest_seq: EarliestSeq
 
 
 class WatchCreated(Struct, kw_only=True):
-    """A watch session, and where its stream is."""
+    """A watch session, and the address of its stream."""
 
-    wid: str
-    stream_url: str
-    session_ttl_ms: U64
-    topics: dict[str, WatchedTopic]
-    performance: Performance
-    ticket: str | UnsetType = UNSET
+    wid: Annotated[str, Meta(description="Name of the session.")]
+    stream_url: Annotated[str, Meta(description="Address of the stream.")]
+    session_ttl_ms: Annotated[U64, Meta(description="How long the session stays without a stream.")]
+    topics: Annotated[dict[str, WatchedTopic], Meta(description="Where each topic begins, by name.")]
+    performance: TimeSpent
+    ticket: Annotated[
+        str | UnsetType, Meta(description="With keys: valid as `token` of the stream, once, for 30 seconds.")
+    ] = UNSET
 
 
 # Errors.
 
 
 class ErrorMembers(Struct, kw_only=True):
-    """`code` is stable, `message` is for people, `detail` is what a program may decide by."""
+    """`code` is stable, `message` is for people, `detail` is for programs."""
 
-    code: str
-    message: str
-    detail: dict[str, Any] | UnsetType = UNSET
+    code: Annotated[str, Meta(description="Stable name of the error.")]
+    message: Annotated[str, Meta(description="For people.")]
+    detail: Annotated[dict[str, Any] | UnsetType, Meta(description="Values that a program may decide by.")] = UNSET
 
 
 class ErrorEnvelope(Struct, kw_only=True):
-    """The body of every answer that is no success."""
+    """The body of every answer that is not a success."""
 
-    error: ErrorMembers
+    error: Annotated[ErrorMembers, Meta(description="Only failures have this member.")]

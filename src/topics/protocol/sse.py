@@ -1,10 +1,10 @@
-"""Server-sent events as text: frames and the cursor in their ids (http-api.md §14.4, §14.5).
+"""Server-sent events as text: frames, and the cursors in their ids.
 
-A frame is `id`, `event`, `data`, each on one line, and a blank line. What goes into it is ours: names of events, a
-base64 id, and JSON, in which a line break can only stand between tokens.
+A frame has the lines `id`, `event`, `data`, and a blank line. Its parts are names of events, base64 ids, and JSON, in
+which a line break can only be between tokens.
 
-A cursor is JSON, topic -> last seq seen, names ascending, in base64url without padding. It comes back from clients in
-`Last-Event-ID`, so decoding trusts nothing of it.
+A cursor is JSON, topic -> last seq seen, names ascending, in base64url without padding. Clients send it back in
+`Last-Event-ID`, so decoding checks everything.
 """
 
 import base64
@@ -19,7 +19,7 @@ CONTENT_TYPE: Final = b"text/event-stream"
 # How long a client waits before it connects again.
 RETRY: Final = b"retry: 2000\n\n"
 
-# A header block is no longer.
+# The limit of a header block.
 CURSOR_BYTES_MAX: Final = 128 * KIB
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -28,9 +28,9 @@ _ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 
 def event_text(event: bytes, data: bytes) -> bytes:
-    """A frame without its id, which stands before it. The same for all streams that get it."""
+    """A frame without its id. It is the same for all streams, and the id goes before it."""
     if b"\n" in data or b"\r" in data:
-        # Whoever wrote this record left blanks between its tokens. A line break would end the line of the frame.
+        # A record may have line breaks between its tokens. A line break would end the line of the frame.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
     return b"event: %b\ndata: %b\n\n" % (event, data)
 
@@ -49,7 +49,7 @@ def encode_cursor(seq_by_topic: dict[str, int]) -> bytes:
 
 
 def decode_cursor(text: bytes) -> dict[str, int] | None:
-    """None for whatever is not a cursor."""
+    """The cursor in the text; None if the text is not a cursor."""
     if not text or len(text) > CURSOR_BYTES_MAX or not _ALPHABET.issuperset(text):
         return None
     try:

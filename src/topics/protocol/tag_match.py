@@ -1,4 +1,4 @@
-"""Predicates over tags (http-api.md §12.3): `"v"`, `"p*"`, `["tag","Eq","v"]`, `["tag","Glob","p*"]`."""
+"""Predicates over tags: `"v"`, `"p*"`, `["tag","Eq","v"]`, `["tag","Glob","p*"]`."""
 
 from typing import Final, NamedTuple, Self
 
@@ -10,14 +10,14 @@ _decode_text: Final = msgspec.json.Decoder(str).decode
 
 
 class TagMatch(NamedTuple):
-    """A tag to equal, or a prefix to begin with."""
+    """A whole tag, or a prefix of tags."""
 
     text: str
     is_prefix: bool
 
     @classmethod
     def parse(cls, form: str | list[msgspec.Raw]) -> Self:
-        """Either form. Only a final `*` is special: earlier ones are letters like any other."""
+        """Parses both forms. Only a final `*` is special."""
         if isinstance(form, str):
             return cls(form[:-1], True) if form.endswith("*") else cls(form, False)
         try:

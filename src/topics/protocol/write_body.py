@@ -1,9 +1,9 @@
-"""The body of a write: from JSON text to columns of records, and to the batch that the log takes.
+"""The body of a write: from JSON text to columns of records, and to the batch that the engine takes.
 
-This is the hot path of the server, so the rules are proven cheaply first. A body is *minimal* when it is as long
-as the values found in it need, written without blanks: then there is no room left in it for a repeated member, an
-unknown one, or deep nesting outside of the payloads. Most writers send minimal bodies. Others are made compact and
-proven that way, and only what is odd is looked at member by member.
+This is the hot path of the server, so cheap checks come first. A body is *minimal* when it is exactly as long as its
+values need without blanks: then it has no room for a repeated or unknown member, or for deep nesting outside of the
+payloads. Most writers send minimal bodies. Other bodies are made compact and checked in that form. Only a body that is
+still not minimal is checked member by member.
 """
 
 from __future__ import annotations
@@ -28,20 +28,16 @@ from topics.limits import (
     TAG_BYTES_MAX,
     U64_MAX,
 )
-from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
-from topics.protocol.request_body import (
+from topics.protocol.body_decoder import (
     CONFIG_DECODER,
-    ConfigBody,
-    RecordBody,
-    RecordsBody,
-    StageBody,
-    WriteBody,
+    MalformedBody,
     check_repeats,
     check_text,
     decoded,
-    malformed,
     pairs_of,
 )
+from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
+from topics.protocol.request_body import ConfigBody, RecordBody, RecordsBody, StageBody, WriteBody
 from topics.protocol.ws_command import NO_REQUEST_ID, Publish
 
 _decode: Final = msgspec.json.Decoder(WriteBody).decode
@@ -51,15 +47,19 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WRITE_NAMES: Final = frozenset(WriteBody.__struct_fields__)
 _PUBLISH_NAMES: Final = frozenset(Publish.__struct_fields__) | {"op"}
 _STAGE_NAMES: Final = frozenset(StageBody.__struct_fields__)
-# The place of a chunk.
+# The numbers of a chunk.
 _STAGE_NUMBERS: Final = ("epoch", "part", "attempt", "chunk")
 _RECORD_NAMES: Final = frozenset(RecordBody.__struct_fields__)
 _CONFIG_NAMES: Final = frozenset(ConfigBody.__struct_fields__)
 
-# A payload stands inside the body, its list of records, and its record.
+# A payload is inside the body, its list of records, and its record.
 _PAYLOAD_DEPTH_MAX: Final = JSON_DEPTH_MAX - 3
-# Nesting to one level more takes two brackets for each.
+# A payload that is nested one level too deep has at least two brackets for each level.
 _DEEP_PAYLOAD_BYTES_MIN: Final = 2 * (_PAYLOAD_DEPTH_MAX + 1)
+
+
+# The records of a write, as the engine takes them.
+WriteBatch = RecordBatch
 
 
 class WriteLimits(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class WriteLimits(Struct, frozen=True, kw_only=True):
 
 
 class WriteRequest:
-    """A decoded write. `batch` makes the records of it, and tells what is over a limit."""
+    """A decoded write. `batch` makes its records, and raises an error for what is over a limit."""
 
     __slots__ = ("_has_breaks", "_node", "_plain", "_records", "config", "create", "key", "waits_for_room")
 
@@ -81,7 +81,7 @@ class WriteRequest:
         self._records = body.records
         self._node = None if body.node is UNSET else body.node
         self._has_breaks = has_breaks
-        # Payloads and their sizes, when there is nothing else: no tags, nodes or metas.
+        # Payloads and their sizes, if no record has a tag, a node or a meta.
         self._plain = plain
         self.key: str | None = None
         self.create: bool | None = None
@@ -93,8 +93,8 @@ class WriteRequest:
             self.config = None if body.config is UNSET else body.config
             self.waits_for_room = body.disable_backpressure is True
 
-    def batch(self, limits: WriteLimits) -> RecordBatch:
-        """The records, within the limits: their count first, then the key, then each record."""
+    def batch(self, limits: WriteLimits) -> WriteBatch:
+        """The records, checked against the limits: their count first, then the key, then each record."""
         records = self._records
         if not records:
             raise InvalidRequest("a write has at least one record")
@@ -112,7 +112,7 @@ class WriteRequest:
         return RecordBatch(envelopes, sizes, tags, nodes)
 
     def _payloads(self, limits: WriteLimits) -> tuple[list[bytes], list[int]]:
-        """The general case: metas, line breaks, and what is only too large because of its blanks."""
+        """The general case: metas, line breaks, and payloads that are only too large because of their blanks."""
         envelopes: list[bytes] = []
         sizes: list[int] = []
         for record in self._records:
@@ -145,7 +145,7 @@ def _checked_meta(record: RecordBody, limits: WriteLimits) -> bytes | None:
 def _labels(
     given: Sequence[str | msgspec.UnsetType | None], default: str | None, name: str, bytes_max: int
 ) -> list[bytes | None] | None:
-    """Tags or nodes as a column; None when no record has one."""
+    """Tags or nodes as a column; None if no record has one."""
     if given.count(UNSET) == len(given):
         if default is None:
             return None
@@ -164,30 +164,30 @@ def _label(value: str | None, name: str, bytes_max: int) -> bytes | None:
 
 
 def decode_write(text: bytes) -> WriteRequest:
-    """The write in the text, its syntax and types checked; what is over a limit is told by `WriteRequest.batch`."""
+    """The write in the text, with syntax and types checked. `WriteRequest.batch` checks the limits."""
     return _checked(text, decoded(_decode, text), 0)
 
 
 def decode_stage(text: bytes) -> tuple[StageBody, WriteRequest]:
-    """The chunk in the text: its place, and its records, which are checked as those of a write."""
+    """The chunk in the text, and its records, which are checked like those of a write."""
     body = decoded(_decode_stage, text)
     request = _checked(text, body, _other_bytes(body))
     for name in _STAGE_NUMBERS:
         if getattr(body, name) > U64_MAX:
-            raise malformed(f"{name} is larger than {U64_MAX}")
+            raise MalformedBody(f"{name} is larger than {U64_MAX}")
     return body, request
 
 
 def checked_publish(text: bytes, command: Publish) -> WriteRequest:
-    """The write that was found in a command. Raises `InvalidRequest` for what no parser of JSON minds."""
+    """The write in a command. Raises `InvalidRequest` for rules that a JSON parser does not check."""
     check_depth(bytes(command.request_id), JSON_DEPTH_MAX - 1)
     return _checked(text, command, _other_bytes(command))
 
 
 def _other_bytes(command: RecordsBody) -> int:
-    """How many bytes of a minimal command are those of members that a write does not have."""
+    """How many bytes of a minimal command belong to members that a write does not have."""
     if isinstance(command, StageBody):
-        # "writer":"", with the name between the quotes, and "epoch":1, and the like.
+        # "writer":"", with the name between the quotes, "epoch":1, and the other numbers.
         numbers = sum([len(name) + 4 + len(str(getattr(command, name))) for name in _STAGE_NUMBERS])
         return 12 + len(command.writer.encode()) + numbers
     if not isinstance(command, Publish):
@@ -207,7 +207,7 @@ def _checked(text: bytes, body: RecordsBody, other_bytes: int) -> WriteRequest:
         check_numbers(text)
         datas = [record.data for record in body.records]
         sizes = list(map(len, datas))
-        # As `_is_minimal` says, for bodies with nothing but payloads: there is no room for anything else.
+        # The rule of `_is_minimal` for bodies with only payloads: there is no room for anything else.
         is_plain = len(sizes) > 0 and len(text) == other_bytes + 13 + 10 * len(sizes) + sum(sizes)
         if is_plain:
             if max(sizes) >= _DEEP_PAYLOAD_BYTES_MIN:
@@ -216,22 +216,22 @@ def _checked(text: bytes, body: RecordsBody, other_bytes: int) -> WriteRequest:
             _check_payload_depths(body.records)
         else:
             _check_loose(text, body)
+    except MalformedBody:
+        raise
     except InvalidRequest as error:
-        if error.message.startswith("malformed"):
-            raise
-        raise malformed(error.message) from None
+        raise MalformedBody(error.message) from None
     return WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
 
 
 def _is_minimal(text: bytes, body: RecordsBody, other_bytes: int) -> bool:
-    """Whether the values found leave no byte of the text unexplained."""
+    """Whether the decoded values account for every byte of the text."""
     records = body.records
     count = len(records)
     if count == 0:
         return False
-    # {"records":[]}, then {"data":} for each and commas between them.
+    # {"records":[]}, then {"data":} for each record, and commas between them.
     size = other_bytes + 14 + 9 * count + count - 1 + sum([len(record.data) for record in records])
-    # ,"tag": and the like.
+    # Labels such as ,"tag":
     size += _labels_bytes([record.tag for record in records], 7)
     size += _labels_bytes([record.node for record in records], 8)
     size += _labels_bytes([body.node], 8)
@@ -263,7 +263,7 @@ def _check_payload_depths(records: list[RecordBody]) -> None:
 
 
 def _check_loose(text: bytes, body: RecordsBody) -> None:
-    """A body with blanks, unknown members, a config, or something worse."""
+    """Checks a body with blanks, unknown members, a config, or rule violations."""
     decode, names = _kind_of(body)
     compact = msgspec.json.format(text, indent=-1)
     if len(compact) < len(text):
@@ -285,7 +285,7 @@ def _check_loose(text: bytes, body: RecordsBody) -> None:
 
 
 def _kind_of(body: RecordsBody) -> tuple[Callable[[bytes], RecordsBody], frozenset[str]]:
-    """How a body of this kind is decoded, and which names in it are ours."""
+    """The decoder of a body of this kind, and the names of its members."""
     if isinstance(body, Publish):
         return _decode_publish, _PUBLISH_NAMES
     if isinstance(body, StageBody):

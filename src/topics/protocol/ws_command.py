@@ -1,7 +1,7 @@
-"""Commands of a WebSocket client: their shapes, and what makes one acceptable (http-api.md §15.2).
+"""Commands of a WebSocket client: their structs, and their checks.
 
-`op` says which shape a message has. The rules for JSON are those of request bodies, and a command that breaks one of
-them is refused as a whole: nobody can say then what its `request_id` is.
+`op` says which command a message is. The JSON rules of request bodies apply. A command that breaks one of them is
+refused without its `request_id`, which is then not known for sure.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.protocol.request_body import (
-    U32,
-    U64,
-    BodyDecoder,
-    WriteBody,
-    check_repeats,
-    check_text,
-    decoded,
-    pairs_of,
-)
+from topics.protocol.body_decoder import BodyDecoder, check_repeats, check_text, decoded, pairs_of
+from topics.protocol.member_types import U32, U64
+from topics.protocol.request_body import WriteBody
 
-# What is not given is echoed so.
+# The reply to a command without a `request_id` has this one.
 NO_REQUEST_ID: Final = Raw(b"null")
 
 
@@ -34,7 +27,7 @@ class TopicStart(Struct, kw_only=True):
 
 
 class Subscribe(Struct, kw_only=True, tag_field="op", tag="subscribe"):
-    """Records of some topics, from now on."""
+    """Subscribe to topics."""
 
     request_id: Raw = NO_REQUEST_ID
     topic: str | None = None
@@ -50,7 +43,7 @@ class Subscribe(Struct, kw_only=True, tag_field="op", tag="subscribe"):
     lenient: bool = False
 
     def starts(self) -> dict[str, TopicStart]:
-        """Every topic that is named, and where it begins."""
+        """Every named topic, and where its subscription begins."""
         starts: dict[str, TopicStart] = {}
         if self.topic is not None:
             starts[self.topic] = TopicStart(from_seq=self.from_seq, tail=self.tail)
@@ -58,7 +51,7 @@ class Subscribe(Struct, kw_only=True, tag_field="op", tag="subscribe"):
 
 
 class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
-    """No more of some topics."""
+    """End subscriptions."""
 
     request_id: Raw = NO_REQUEST_ID
     topic: str | None = None
@@ -69,7 +62,7 @@ class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
 
 
 class Publish(WriteBody, kw_only=True, tag_field="op", tag="publish"):
-    """A write, with the members of one and with its topic."""
+    """A write: the members of a write, and its topic."""
 
     request_id: Raw = NO_REQUEST_ID
     topic: str
@@ -77,7 +70,7 @@ class Publish(WriteBody, kw_only=True, tag_field="op", tag="publish"):
 
 
 class Ping(Struct, kw_only=True, tag_field="op", tag="ping"):
-    """Is anybody there?"""
+    """Check that the server answers."""
 
     request_id: Raw = NO_REQUEST_ID
 
@@ -94,7 +87,7 @@ _NAMES_BY_SHAPE: Final = {
 
 
 def decode_command(text: bytes) -> Command:
-    """The command in the text. Raises `InvalidRequest`. The records of a `Publish` are checked by `checked_publish`."""
+    """The command in the text. Raises `InvalidRequest`. `checked_publish` checks the records of a `Publish`."""
     command: Any = decoded(_decode, text)
     if isinstance(command, Publish):
         return command

@@ -1,7 +1,7 @@
-"""The application: one request at a time through the checks of the contract, in their order, to its endpoint.
+"""The application: leads each request through the checks of the contract, in their order, to its endpoint.
 
-Loop thread only. Whatever goes wrong ends here as one error envelope; what is nobody's mistake is logged with its
-traceback and answered `500 internal`.
+Loop thread only. Every failure ends here as one error envelope. A failure that is a bug is logged with its traceback
+and answered with `500 internal`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 from topics.clock import Clock
@@ -66,7 +67,7 @@ class Application:
         self.open_streams = OpenStreams(settings, self.counters)
         self.body_bytes_max = settings.max_body_bytes
         self.opened: OpenEngine | None = None
-        # Delivers to those who subscribed, once there is something to deliver.
+        # Delivers records to open streams. None until recovery is done.
         self.hub: Hub | None = None
         self.replay_progress = 0.0
         self.is_draining = False
@@ -74,20 +75,20 @@ class Application:
         self._keys = keys
         self._hosts = hosts
         self._failures = FailureBackoff()
-        # Requests that wait for something, and how to answer them early when the server stops.
+        # Waiting requests, and the call that answers each of them early when the server stops.
         self.waiting: dict[Exchange, Callable[[], None]] = {}
 
     # Checks.
 
     def handle(self, exchange: Exchange) -> None:
-        """Leads to exactly one answer, now or later, unless the client goes away first."""
+        """Gives exactly one answer, now or later, unless the client goes away first."""
         try:
             endpoint = self._admit(exchange)
             if self.is_draining and not endpoint.before_ready:
                 raise Closed
             if self.opened is None and not endpoint.before_ready:
                 raise NotReady(self.replay_progress)
-            if endpoint.body is not Body.IGNORED and not self._has_plain_body(exchange, endpoint):
+            if endpoint.body is not Body.IGNORED and self._maybe_inflate(exchange, endpoint):
                 return
             endpoint.handler(exchange)
         except TopicsError as error:
@@ -112,8 +113,8 @@ class Application:
         return None
 
     def _admit(self, exchange: Exchange) -> Endpoint:
-        """Steps 1 to 3 of the order of checks: who, what, where."""
-        # No browser leaves it out, but old probes do.
+        """The first checks: host, key, scope, route, name in the path."""
+        # Old probes may leave the header out; browsers always send it.
         host = exchange.headers.get(b"host")
         if self._hosts is not None and host is not None and not self._hosts.allows(host):
             raise Forbidden("this Host is not served without keys: ask for localhost, or set TOPICS_API_KEYS")
@@ -162,33 +163,33 @@ class Application:
 
     @property
     def has_keys(self) -> bool:
-        """Whether callers must show a key."""
+        """Whether callers must send a key."""
         return self._keys.enabled
 
     def find_key(self, token: bytes | None) -> Key | None:
         return None if token is None else self._keys.find(token)
 
     def unauthorized(self, exchange: Exchange) -> Unauthorized:
-        """What to raise; it takes effect after a while if it is not the first from there."""
+        """The error for a caller without a valid key. The answer is delayed if the address has failed before."""
         self.counters.auth_failures += 1
         delay_ms = self._failures.note_failure(exchange.connection.peer_host, int(self.loop.time() * 1000))
         exchange.delay_s = delay_ms / 1000
         return Unauthorized("a valid key is needed: Authorization: Bearer <key>")
 
-    def _has_plain_body(self, exchange: Exchange, endpoint: Endpoint) -> bool:
-        """Steps 4 and 5: size, coding, type. False when the body is being inflated elsewhere."""
+    def _maybe_inflate(self, exchange: Exchange, endpoint: Endpoint) -> bool:
+        """Checks coding and type of the body. Returns True if the body is inflated, and the endpoint is called then."""
         headers, body = exchange.headers, exchange.body
         if not body and endpoint.body is not Body.REQUIRED:
-            return True
+            return False
         coding = headers.get(b"content-encoding")
         if coding is not None and coding.strip().lower() not in (b"identity", b""):
             if coding.strip().lower() != b"gzip":
                 raise UnsupportedMediaType("a body is sent plain, or with Content-Encoding: gzip")
             if body:
                 self._inflate(exchange, endpoint)
-                return False
+                return True
         _check_content_type(headers)
-        return True
+        return False
 
     def _inflate(self, exchange: Exchange, endpoint: Endpoint) -> None:
         if len(exchange.body) <= INFLATE_ON_LOOP_BYTES_MAX and self.body_bytes_max <= INFLATE_ON_LOOP_BYTES_MAX * 1024:
@@ -198,19 +199,20 @@ class Application:
         future.add_done_callback(lambda done: self._handle_inflated(exchange, endpoint, done.result()))
 
     def _handle_inflated(self, exchange: Exchange, endpoint: Endpoint, result: bytes | TopicsError) -> None:
-        def go_on() -> None:
-            if isinstance(result, PayloadTooLarge):
-                raise result
-            _check_content_type(exchange.headers)
-            if isinstance(result, TopicsError):
-                raise result
-            exchange.body = result
-            endpoint.handler(exchange)
+        self.guarded(exchange, partial(self._call_with_inflated, exchange, endpoint, result))
 
-        self.guarded(exchange, go_on)
+    def _call_with_inflated(self, exchange: Exchange, endpoint: Endpoint, result: bytes | TopicsError) -> None:
+        # A body that is too large is reported before its type, a damaged body after it.
+        if isinstance(result, PayloadTooLarge):
+            raise result
+        _check_content_type(exchange.headers)
+        if isinstance(result, TopicsError):
+            raise result
+        exchange.body = result
+        endpoint.handler(exchange)
 
     def guarded(self, exchange: Exchange, work: Callable[[], None]) -> None:
-        """Does more for a request, in a later turn. Whatever goes wrong becomes its answer."""
+        """Continues a request in a later turn of the loop. An error becomes its answer."""
         if exchange.answered:
             return
         try:
@@ -221,16 +223,17 @@ class Application:
             self.fail_internally(exchange)
 
     def run_in_pool(self, exchange: Exchange, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """`work` on a thread of the pool, because it may wait for a disk or a network; `then` on the loop."""
+        """Runs `work` on a thread of the pool, because it may wait for a disk or a network, then `then` on the loop."""
 
-        def finished(done: asyncio.Future[None]) -> None:
-            def check_and_go_on() -> None:
-                done.result()
-                then()
+        future = self.loop.run_in_executor(self.pool, work)
+        future.add_done_callback(partial(self._continue_after_pool, exchange, then))
 
-            self.guarded(exchange, check_and_go_on)
+    def _continue_after_pool(self, exchange: Exchange, then: Callable[[], None], done: asyncio.Future[None]) -> None:
+        def go_on() -> None:
+            done.result()
+            then()
 
-        self.loop.run_in_executor(self.pool, work).add_done_callback(finished)
+        self.guarded(exchange, go_on)
 
     def hurry(self, exchange: Exchange) -> None:
         answer = self.waiting.get(exchange)
@@ -238,7 +241,7 @@ class Application:
             answer()
 
     def end_waiting(self) -> None:
-        """The server stops: whoever waits gets what there is, and streams are told."""
+        """The server stops: answers waiting requests early, and ends streams."""
         self.is_draining = True
         self.open_streams.close_all()
         for answer in list(self.waiting.values()):
@@ -269,7 +272,7 @@ class Application:
 
     def _send(self, exchange: Exchange, response: Response) -> None:
         if exchange.answered:
-            # The client went away while the answer was being made.
+            # The client went away before the answer was made.
             return
         self.note_answer(exchange, response.status)
         exchange.connection.send(exchange, response)
@@ -280,7 +283,7 @@ class Application:
         self.counters.note_request(exchange.route, status, exchange.elapsed_ms() / 1000)
 
     def abandon(self, exchange: Exchange) -> None:
-        """The client went away: nobody waits for this answer any more."""
+        """The client went away, and its answer is not wanted any more."""
         exchange.answered = True
         self._release(exchange)
         on_gone, exchange.on_gone = exchange.on_gone, None
@@ -293,7 +296,7 @@ class Application:
             key.in_flight -= 1
 
     def open_engine(self) -> OpenEngine:
-        """For endpoints that answer only when ready."""
+        """The engine, for endpoints that answer only after recovery."""
         assert self.opened is not None
         return self.opened
 
@@ -303,7 +306,9 @@ def has_bearer(exchange: Exchange) -> bool:
 
 
 def token_of(exchange: Exchange, *, in_query: bool) -> bytes | None:
-    """What the caller shows of itself. A query counts only where it may, and only without the header."""
+    """The key that the caller sent. A query parameter counts only where `in_query` allows it, and only without the
+    header.
+    """
     token = bearer_token(exchange.headers.get(b"authorization"))
     if token is None and in_query:
         given = Query(exchange.query).first("token")

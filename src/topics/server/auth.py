@@ -1,14 +1,13 @@
-"""API keys: who a caller is, what it may do, and which names it may say (http-api.md §4).
+"""API keys: the key of a caller, its scopes, and the names that it may use.
 
 Rules of this file:
 
-1. A secret is never kept, logged or shown. What stays is HMAC-SHA256 of it under a secret that this process made
-   up for itself, so that a label in a log is nothing to try guesses against. Messages name an entry by its place.
-2. Every token costs the same hashes and the same comparison, known or not (faults.md L01). A token is looked up by
-   its keyed hash, which nobody outside can predict, and then compared in constant time, on a miss with a digest that
-   no token has. A scan over all digests would leak no less and costs 15 µs for 100 keys; this costs 2 µs for any
-   number of them.
-3. Whatever may be a mistake grants less, or refuses the start: it never grants more than was meant.
+1. A secret is never kept, logged or shown. The server keeps its HMAC-SHA256 under a random secret of the process, so
+   a label in a log cannot be used to test guesses. Messages name an entry by its place in the list.
+2. Every token, known or not, costs the same hashes and the same comparison, so timing tells nothing. A token is looked
+   up by its keyed hash, which no caller can predict, and then compared in constant time; an unknown token is compared
+   with a digest that no token has. This takes 2 µs for any number of keys; a scan over 100 digests takes 15 µs.
+3. A doubtful entry grants less than it says, or stops the start. It never grants more than was meant.
 """
 
 import hashlib
@@ -39,7 +38,7 @@ _SCOPE_BY_TOKEN: Final[dict[str, int]] = {
 }
 _SCOPE_NAMES: Final[dict[int, str]] = {READ: "read", WRITE: "write", DELETE: "delete", ADMIN: "admin"}
 
-# What `bytes.strip` takes away. A secret must be trimmed as the token in the header is, and that one is bytes.
+# The characters that `bytes.strip` removes. A secret is trimmed like the token in the header, which is bytes.
 _BLANKS: Final = " \t\n\r\v\f"
 _BEARER: Final = b"Bearer "
 _SHA256_BLOCK_BYTES: Final = 64
@@ -50,7 +49,7 @@ def scope_names(mask: int) -> list[str]:
 
 
 class Key:
-    """What one key grants. The counters are those of its requests and streams right now. Loop thread only."""
+    """What one key grants, with the numbers of its open requests and streams. Loop thread only."""
 
     __slots__ = ("in_flight", "label", "prefixes", "scopes", "streams")
 
@@ -58,7 +57,7 @@ class Key:
         self.scopes = scopes
         # Empty = any name.
         self.prefixes = prefixes
-        # Tells keys apart in logs. Cut from the keyed digest: it says nothing about the secret, and changes with
+        # Tells keys apart in logs. It is a part of the keyed digest: it says nothing about the secret, and changes with
         # every start.
         self.label = label
         self.in_flight = 0
@@ -69,7 +68,7 @@ class Key:
         return self.scopes & mask == mask
 
     def may_name(self, name: str) -> bool:
-        """Whether the name starts with one of the prefixes. UTF-8 keeps that the same for text and for bytes."""
+        """Whether the name starts with one of the prefixes. In UTF-8 that is the same for text and for bytes."""
         prefixes = self.prefixes
         return not prefixes or name.startswith(prefixes)
 
@@ -78,33 +77,33 @@ class Key:
         return f"<Key {self.label} {scopes} {'|'.join(self.prefixes) or 'any name'}>"
 
 
-# The caller of a server without keys. Per-key caps do not apply to it.
+# The key of every caller of a server without keys. The limits per key do not apply to it.
 FULL_ACCESS: Final = Key(ALL, (), "no-auth")
 
 
 class KeyRing:
-    """The keys of a server. Made by `parse`; it does not change after that."""
+    """The keys of a server. `parse` makes it, and it does not change after that."""
 
     __slots__ = ("_decoy", "_found_by_digest", "_inner", "_outer", "enabled")
 
     def __init__(self, process_secret: bytes) -> None:
         assert len(process_secret) <= _SHA256_BLOCK_BYTES
-        # HMAC's two halves, hashed up to where the token goes: 1.6 µs for each token, `hmac.digest` takes 3.6.
+        # The two halves of HMAC, hashed up to the token: 1.6 µs for each token, where `hmac.digest` takes 3.6 µs.
         block = process_secret.ljust(_SHA256_BLOCK_BYTES, b"\0")
         self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
-        # The digest again beside its key: the lookup finds candidates, the comparison decides.
+        # Each digest with itself and its key: the lookup finds a candidate, the comparison decides.
         self._found_by_digest: dict[bytes, tuple[bytes, Key | None]] = {}
         self._decoy: tuple[bytes, Key | None] = (os.urandom(hashlib.sha256().digest_size), None)
-        # Whether callers must show a key. One entry switches it on, even one that matches nothing.
+        # Whether callers must send a key. One entry is enough, even an entry that no token matches.
         self.enabled = False
 
     @classmethod
     def parse(cls, text: str) -> "KeyRing":
-        """The keys of `TOPICS_API_KEYS`. Raises `SettingsError`, which names an entry by its place only.
+        """The keys of `TOPICS_API_KEYS`. Raises `SettingsError`, which names an entry only by its place.
 
-        An entry that is there twice is fine, and refused when the two grant different things: neither the wider nor
-        the narrower one can be guessed to be meant.
+        An entry may appear twice. It is refused if the two grant different things, because it is unclear which one is
+        meant.
         """
         ring = cls(os.urandom(_SHA256_BLOCK_BYTES))
         for place, entry in enumerate(text.split(","), 1):
@@ -118,7 +117,7 @@ class KeyRing:
         scopes = _parse_scopes(scopes_text, place)
         prefixes = _parse_prefixes(prefixes_text, place)
         self.enabled = True
-        # Environment variables are bytes, and come back as the bytes they were.
+        # Environment variables are bytes: this gives the same bytes back.
         secret = secret_text.strip(_BLANKS).encode("utf-8", "surrogateescape")
         if not secret:
             return
@@ -129,7 +128,7 @@ class KeyRing:
         self._found_by_digest[digest] = (digest, Key(scopes, prefixes, digest.hex()[:8]))
 
     def find(self, token: bytes) -> Key | None:
-        """The key with this secret, at the same cost whether there is one or not."""
+        """The key with this secret. It takes the same time whether the key exists or not."""
         digest = self._digest(token)
         expected, key = self._found_by_digest.get(digest, self._decoy)
         if hmac.compare_digest(expected, digest):
@@ -148,7 +147,7 @@ class KeyRing:
 
 
 def _parse_scopes(text: str, place: int) -> int:
-    """The mask. Tokens are not repeated in messages: in `my:secret` the second half reads as one."""
+    """The mask of the scopes. Messages do not repeat the text: in `my:secret` the second half is parsed as scopes."""
     if not text.strip(_BLANKS):
         return ALL
     scopes = 0
@@ -167,7 +166,7 @@ def _parse_scopes(text: str, place: int) -> int:
 
 
 def _parse_prefixes(text: str, place: int) -> tuple[str, ...]:
-    """An empty prefix would match every name, so it is skipped beside others and refused alone."""
+    """The prefixes. An empty prefix would match every name, so it is skipped beside others, and refused alone."""
     if not text.strip(_BLANKS):
         return ()
     prefixes = tuple(prefix for part in text.split("|") if (prefix := part.strip(_BLANKS)))
@@ -181,7 +180,7 @@ def _refusal(place: int, reason: str) -> SettingsError:
 
 
 def bearer_token(authorization: bytes | None) -> bytes | None:
-    """The token of an `Authorization` header; None when it is no bearer header."""
+    """The token of an `Authorization` header; None if it is not a bearer header."""
     if authorization is None or not authorization.startswith(_BEARER):
         return None
     return authorization[len(_BEARER) :].strip()

@@ -1,11 +1,11 @@
-"""Log lines on stderr: one event, one line, as text for a terminal or as JSON for a machine.
+"""Log lines on stderr: one line per event, as text for a terminal or as JSON for a machine.
 
 Rules:
-1. A message is a constant of ours; what varies goes into fields: `logger.info("listening", extra={"fields": {…}})`.
-2. Nothing in a line can pass for another line or be obeyed by a terminal: control characters are written as escapes.
-   In text a traceback follows on lines of its own, each indented; in JSON it is a field.
+1. A message is a constant; variable parts are fields: `logger.info("listening", extra={"fields": {…}})`.
+2. A log line cannot look like another line, and cannot control a terminal: control characters are written as escapes.
+   In text, a traceback follows on indented lines; in JSON it is a field.
 3. Payloads are never logged. Bytes are written as their count, long texts are cut.
-4. Known secrets are replaced by `***` wherever they stand: message, fields, traceback.
+4. Known secrets are replaced by `***` in messages, fields and tracebacks.
 """
 
 import json
@@ -23,7 +23,7 @@ TEXT_CHARS_MAX: Final = 2000
 TRACEBACK_CHARS_MAX: Final = 20_000
 RATE_LIMIT_MS: Final = 10_000
 
-# Shorter ones are replaced only where they stand alone: "ops" in "stops" would tell more than it hides.
+# Shorter secrets are replaced only as whole words: `***` for "ops" inside "stops" would reveal the secret.
 _SECRET_CHARS_ANYWHERE: Final = 8
 _PACKAGE_PREFIX: Final = "topics."
 
@@ -34,7 +34,7 @@ Fields = Mapping[str, Any]
 def configure_logging(
     level: LogLevel, log_format: LogFormat, *, secrets: Iterable[str] = (), stream: TextIO | None = None
 ) -> None:
-    """Sends the log lines of the whole process to stderr, or `stream`. A second call replaces the first."""
+    """Sends the log lines of the whole process to stderr, or to `stream`. A second call replaces the first."""
     stream = stream or sys.stderr
     redact = RedactSecrets(secrets)
     if log_format == "auto":
@@ -49,13 +49,13 @@ def configure_logging(
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours, so that it can be told from what others attached."""
+    """A class of its own, so that this handler can be told from handlers of other code."""
 
 
 class RedactSecrets:
-    """Replaces secrets in a text by `***`, without keeping them.
+    """Replaces secrets in a text by `***`, without keeping the secrets.
 
-    Of each secret stay its length and Python's keyed hash; every stretch of a text that has such a length is hashed
+    Only the length and Python's keyed hash of each secret are kept. Every part of a text with such a length is hashed
     and looked up. That takes about 0.2 µs per character and length, and log lines are rare.
     """
 
@@ -64,7 +64,7 @@ class RedactSecrets:
         for secret in secrets:
             if secret:
                 hashes_by_length.setdefault(len(secret), set()).add(hash(secret))
-        # The longest first: of two that start alike, the shorter one must not leave the rest of the longer one.
+        # The longest first: if two secrets begin alike, the rest of the longer one must not stay.
         self._hashes_by_length: Final = sorted(hashes_by_length.items(), reverse=True)
 
     def __call__(self, text: str) -> str:
@@ -127,10 +127,10 @@ class TextLines(logging.Formatter):
 
 
 class RateLimited:
-    """Logs each kind of message at most once per interval, and says with the next one how many were left out.
+    """Logs each kind of message at most once per interval. The next line says how many were left out.
 
-    For what strangers can cause at will, such as TLS on a plain port or keys that nobody has. A kind is a constant of
-    ours, never text of theirs: each is remembered.
+    For events that any client can cause, such as TLS on a plain port or unknown keys. A kind is a constant of this
+    program, never text of a client, because each kind is remembered.
     """
 
     def __init__(self, logger: logging.Logger, clock: Clock, *, interval_ms: int = RATE_LIMIT_MS) -> None:
@@ -158,7 +158,7 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _subject(logger_name: str) -> str:
-    """The part of topics that speaks; the whole name for other packages."""
+    """The module of topics that logs; the full name for other packages."""
     return (
         logger_name.removeprefix(_PACKAGE_PREFIX).partition(".")[0]
         if logger_name.startswith(_PACKAGE_PREFIX)
@@ -172,7 +172,7 @@ def _fields(record: logging.LogRecord) -> Fields:
 
 
 def _plain(value: Any, redact: Redact) -> Any:
-    """What JSON has a form for. Bytes may be somebody's payload: their count is enough."""
+    """The value in a form that JSON knows. Bytes may be a payload, so only their count is shown."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
@@ -187,7 +187,7 @@ def _plain(value: Any, redact: Redact) -> Any:
 
 
 def _word(value: Any) -> str:
-    """A value of a text line. It is quoted where it would not read as one word."""
+    """A value of a text line, in quotes if it is not one word."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if text and text.isprintable() and not set(text) & set(' "=\\'):
         return text
@@ -206,7 +206,7 @@ def _cut(text: str) -> str:
 
 
 def _traceback(record: logging.LogRecord, redact: Redact) -> str:
-    """The end of it, if it is too long: that is where the error stands."""
+    """The last part of a long traceback, because the error is at its end."""
     if not record.exc_info or record.exc_info[0] is None:
         return ""
     return redact(logging.Formatter().formatException(record.exc_info))[-TRACEBACK_CHARS_MAX:]

@@ -1,12 +1,12 @@
-"""Metrics: plain numbers while the server works, text when somebody asks (http-api.md §17).
+"""Metrics: plain numbers while the server works, text when a client asks for them.
 
-Three steps. `Counters` is what the server adds to as it goes, a few integer additions per request and nothing else:
-an instrument of a metrics library costs ten times as much, and a request has 13 µs. `collect` takes everything a
-scrape shows, in one go on the loop, from the counters and from the engine, which counts for itself. The renderers
-turn that `Snapshot` into text and touch nothing alive, so a thread may do it.
+There are three steps. `Counters` has the numbers of the server: a few integer additions per request, because an
+instrument of a metrics library costs ten times as much, and a request takes 13 µs. `collect` takes all numbers of a
+scrape in one turn of the loop, from the counters and from the engine. The renderers make text from that `Snapshot`
+and use no live objects, so a thread may run them.
 
-Names follow the contract. Where those break the rule that a metric is in base units (`_ms`, `_us`), one in seconds
-stands beside it: `process_start_time_seconds`, `topics_wal_fsync_seconds`.
+Names follow the contract. Where a name of the contract is not in base units (`_ms`, `_us`), the server also has the
+metric in seconds: `process_start_time_seconds`, `topics_wal_fsync_seconds`.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,11 +19,12 @@ from topics.clock import Clock
 from topics.engine.config import DURABILITIES, Durability
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
+from topics.protocol.response_body import MetricsJson, WalMetrics
 
-# Series per topic stop here: each is kept by whoever scrapes, for every topic there ever was.
+# Limit of series per topic: a monitoring system keeps each series, also for deleted topics.
 SERIES_TOPICS_MAX: Final = 1000
 
-# So do those of consumer groups, over all topics.
+# Limit of series per consumer group, over all topics.
 SERIES_GROUPS_MAX: Final = 1000
 
 # (ready, in flight) jobs of a queue.
@@ -41,14 +42,14 @@ class RequestTally:
 
 
 class Counters:
-    """What the server counts. Loop thread only; everybody adds to the fields directly.
+    """The numbers of the server. Loop thread only; callers add to the fields directly.
 
     | When | What |
     |---|---|
     | a connection opens, or ends | `connections_total`, `connections_open` |
     | bytes arrive, or are handed to the transport | `bytes_received`, `bytes_sent` |
     | a request is answered | `note_request` |
-    | a write is acked, and was no repeat | `note_append` |
+    | a write is acked and is no repeat | `note_append` |
     | a request is answered with 401 | `auth_failures` |
     | a stream or a watch session opens, or ends | `sse_connections`, `watch_sessions` |
     | the load was measured | `pressure` |
@@ -80,7 +81,7 @@ class Counters:
         self.connections_total = 0
         self.bytes_received = 0
         self.bytes_sent = 0
-        # By route and status. A route is the name of an endpoint, never a path: callers choose paths.
+        # By route and status. A route is the name of an endpoint, never a path, because callers choose paths.
         self.requests: dict[tuple[str, int], RequestTally] = {}
         self.appends: dict[Durability, int] = dict.fromkeys(DURABILITIES, 0)
         self.append_records = 0
@@ -119,7 +120,7 @@ class TopicRow(NamedTuple):
 
 
 class WalFigures(NamedTuple):
-    """Summed over the shards."""
+    """Numbers of the write-ahead log, summed over its shards."""
 
     fsyncs: int
     frames: int
@@ -132,15 +133,16 @@ class WalFigures(NamedTuple):
     read_only: bool
     fsync_us_total: int
     fsync_bounds_us: tuple[int, ...]
-    # How many syncs took up to the bound of the same place, and no less than the one before; the last: longer.
+    # How many syncs took no longer than the bound at the same index, and longer than the previous bound. The last
+    # counts longer ones.
     fsync_buckets: tuple[int, ...]
-    # What a power loss would take right now: all such bytes, and the age of the oldest.
+    # Bytes that a power loss would take now, and the age of the oldest.
     unsynced_bytes: int
     unsynced_ms: int
 
 
 class Snapshot(NamedTuple):
-    """Everything that a scrape shows. Nothing in it changes any more."""
+    """Everything that a scrape shows. It does not change after it is made."""
 
     version: str
     started_ms: int
@@ -155,7 +157,7 @@ class Snapshot(NamedTuple):
     queue_leases_in_flight: int
     rows: list[TopicRow]
     rows_truncated: bool
-    # Topic, group and lag of each consumer group, as far as there are series for them.
+    # Topic, group and lag of each consumer group, up to the limit of series.
     group_lags: list[tuple[str, str, int]]
     pressure: float
     wal: WalFigures
@@ -170,7 +172,7 @@ class Snapshot(NamedTuple):
     appends: dict[Durability, int]
     append_records: int
     append_bytes: int
-    # Route, status, count and seconds of each.
+    # Route, status, count and seconds.
     requests: list[tuple[str, int, int, float]]
 
 
@@ -189,11 +191,11 @@ def collect(
     queue_depth: QueueDepth = all_ready,
     rows_max: int = SERIES_TOPICS_MAX,
 ) -> Snapshot:
-    """Takes the numbers. On the loop, in one turn: 0.3 µs for each topic, and 1.3 µs more for each row.
+    """Takes the numbers, on the loop in one turn: 0.3 µs for each topic, and 1.3 µs more for each row.
 
-    There is no engine to ask while it is being recovered. A topic is named only where `may_name` says so (faults.md
-    L06); the totals are those of all topics. Records that expired count until the topic is next read, written or
-    checkpointed: to find them may take a file. The JSON form shows no topic: ask for no rows then.
+    `engine` is None during recovery. A topic is shown by name only if `may_name` allows it; the totals count all
+    topics. Expired records count until the topic is next read, written or checkpointed, because finding them may read a
+    file. The JSON form shows no topics and needs no rows.
     """
     topics = () if engine is None else engine.topics.values()
     by_class: dict[Durability, int] = dict.fromkeys(DURABILITIES, 0)
@@ -255,7 +257,7 @@ def _row(topic: Topic, queue_depth: QueueDepth) -> TopicRow:
     return TopicRow(topic.name, topic.head_seq, topic.earliest_seq, topic.count, topic.size_bytes, depth)
 
 
-# While there is no log to ask.
+# Used during recovery.
 _NO_WAL: Final = WalFigures(0, 0, 0, 0, 0, 0, 0, 0, False, 0, (), (0,), 0, 0)
 
 
@@ -270,7 +272,7 @@ def _wal_figures(engine: Engine) -> WalFigures:
         bytes_written=stats.bytes_written,
         rotations=stats.rotations,
         queue_depth=depth,
-        # The peak is that of one shard, and all of them together may be above it by now.
+        # The recorded peak is of one shard; the sum of all shards may be higher by now.
         queue_depth_peak=max(stats.queue_depth_peak, depth),
         submit_full=stats.submit_full,
         read_only=wal.is_read_only,
@@ -288,33 +290,36 @@ def _wal_figures(engine: Engine) -> WalFigures:
 def render_json(snapshot: Snapshot) -> bytes:
     by_class, wal = snapshot.topics_by_class, snapshot.wal
     return msgspec.json.encode(
-        {
-            "topics": sum(by_class.values()),
-            **{f"topics_{durability}": count for durability, count in by_class.items()},
-            "routers": snapshot.routers,
-            "records_live": snapshot.records_live,
-            "bytes_live": snapshot.bytes_live,
-            "queue_topics": snapshot.queue_topics,
-            "queue_leases_in_flight": snapshot.queue_leases_in_flight,
-            "sse_connections": snapshot.sse_connections,
-            "watch_sessions": snapshot.watch_sessions,
-            "ready": snapshot.ready,
-            "replay_progress": snapshot.recovery_progress,
-            "uptime_ms": snapshot.uptime_ms,
-            "wal": {
-                "fsyncs": wal.fsyncs,
-                "frames": wal.frames,
-                "batches": wal.batches,
-                "bytes_written": wal.bytes_written,
-                "rotations": wal.rotations,
-                "queue_depth": wal.queue_depth,
-                "queue_depth_peak": wal.queue_depth_peak,
-                "submit_full_total": wal.submit_full,
-                "read_only": wal.read_only,
-                "fsync_count": wal.fsyncs,
-                "fsync_micros_total": wal.fsync_us_total,
-            },
-        }
+        MetricsJson(
+            topics=sum(by_class.values()),
+            topics_ephemeral=by_class["ephemeral"],
+            topics_memory=by_class["memory"],
+            topics_disk=by_class["disk"],
+            topics_fsync=by_class["fsync"],
+            routers=snapshot.routers,
+            records_live=snapshot.records_live,
+            bytes_live=snapshot.bytes_live,
+            queue_topics=snapshot.queue_topics,
+            queue_leases_in_flight=snapshot.queue_leases_in_flight,
+            sse_connections=snapshot.sse_connections,
+            watch_sessions=snapshot.watch_sessions,
+            ready=snapshot.ready,
+            replay_progress=snapshot.recovery_progress,
+            uptime_ms=snapshot.uptime_ms,
+            wal=WalMetrics(
+                fsyncs=wal.fsyncs,
+                frames=wal.frames,
+                batches=wal.batches,
+                bytes_written=wal.bytes_written,
+                rotations=wal.rotations,
+                queue_depth=wal.queue_depth,
+                queue_depth_peak=wal.queue_depth_peak,
+                submit_full_total=wal.submit_full,
+                read_only=wal.read_only,
+                fsync_count=wal.fsyncs,
+                fsync_micros_total=wal.fsync_us_total,
+            ),
+        )
     )
 
 
@@ -414,7 +419,13 @@ def _add_wal(lines: list[str], wal: WalFigures) -> None:
     _add(lines, "topics_wal_rotations_total", "counter", "Log files begun after the first.", wal.rotations)
     _add(lines, "topics_wal_submit_full_total", "counter", "Writes refused by a full commit queue.", wal.submit_full)
     _add(lines, "topics_wal_queue_depth", "gauge", "Writes that wait for their commit.", wal.queue_depth)
-    _add(lines, "topics_wal_queue_depth_peak", "gauge", "The most of them since the start.", wal.queue_depth_peak)
+    _add(
+        lines,
+        "topics_wal_queue_depth_peak",
+        "gauge",
+        "The highest number of waiting writes since the start.",
+        wal.queue_depth_peak,
+    )
     _add(lines, "topics_wal_read_only", "gauge", "1 if a shard takes no writes until a restart.", int(wal.read_only))
     _add(lines, "topics_wal_unsynced_bytes", "gauge", "Bytes that a power loss would take now.", wal.unsynced_bytes)
     _add(
@@ -435,8 +446,14 @@ def _add_wal(lines: list[str], wal: WalFigures) -> None:
 def _add_traffic(lines: list[str], snapshot: Snapshot) -> None:
     _add(lines, "topics_appends_total", "counter", "Writes that were acked, by durability class.")
     lines += [f'topics_appends_total{{class="{durability}"}} {count}' for durability, count in snapshot.appends.items()]
-    _add(lines, "topics_append_records_total", "counter", "Records in them.", snapshot.append_records)
-    _add(lines, "topics_append_bytes_total", "counter", "Accounted bytes of those records.", snapshot.append_bytes)
+    _add(lines, "topics_append_records_total", "counter", "Records in acked writes.", snapshot.append_records)
+    _add(
+        lines,
+        "topics_append_bytes_total",
+        "counter",
+        "Accounted bytes of records in acked writes.",
+        snapshot.append_bytes,
+    )
     name = "topics_request_seconds"
     _add(lines, name, "summary", "Requests by endpoint and status, and the time until their answer.")
     for route, status, count, seconds in snapshot.requests:
@@ -450,14 +467,14 @@ def _add_traffic(lines: list[str], snapshot: Snapshot) -> None:
 
 
 def _add(lines: list[str], name: str, kind: str, meaning: str, value: float | None = None) -> None:
-    """A family, with its value where it is a single one."""
+    """Adds a metric family, with its value if it has a single one."""
     lines += (f"# HELP {name} {meaning}", f"# TYPE {name} {kind}")
     if value is not None:
         lines.append(f"{name} {value!r}")
 
 
 def _add_histogram(lines: list[str], name: str, bounds: list[str], buckets: Iterable[int], total: float) -> None:
-    """Buckets are counted apart and shown cumulative."""
+    """Adds a histogram. The buckets are counted separately, and shown cumulatively."""
     count = 0
     for bound, bucket in zip([*bounds, "+Inf"], buckets, strict=True):
         count += bucket

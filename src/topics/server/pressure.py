@@ -1,20 +1,20 @@
-"""The pressure governor: how loaded the server is, and what it does about it (log-semantics §12).
+"""The pressure governor: measures how loaded the server is, and decides what to do about it.
 
-Every 100 ms three things are looked at: how many topics wait in the ready set, how late the loop is (smoothed, against
-5 ms), and how much work waits for a thread of the pool. Each is 0 up to where nobody would notice, and 1 where
-everybody does; the pressure is the largest of them. A server that has little to do sits at exactly 0, and none of the
-steps below is felt.
+Every 100 ms it measures three things: how many topics wait in the ready set, how late the loop is (smoothed, against
+5 ms), and how much work waits for a thread of the pool. Each measure is 0 while no client notices the load, and 1 when
+every client does. The pressure is the largest of the three. An idle server has a pressure of exactly 0, and takes none
+of these steps:
 
 | Pressure | Step |
 |---|---|
-| > 0.2 | pushes wait for company, up to 20 ms: larger frames, fewer of them |
-| > 0.4 | so do writes that are to be committed, from 0.5 up to 10 ms |
-| > 0.8 for a second | routers run one band lower, and topics of the lowest are not pushed, until it is below 0.6 |
-| about 1 | a write that finds the commit queue full is told when to come back |
+| > 0.2 | pushes wait up to 20 ms for more records: larger frames, fewer of them |
+| > 0.4 | commits wait for more writes, from 0.5 up to 10 ms |
+| > 0.8 for a second | until it is below 0.6, routers run one band lower, and topics of the lowest band are not pushed |
+| about 1 | a write that finds the commit queue full is refused with a time to come back |
 
-All of it costs latency, never data or order.
+The steps cost latency, never data or order.
 
-`Governor` is pure: samples go in. `PressureMeter` takes them on the loop and tells those who act on it.
+`Governor` is pure: it gets samples. `PressureMeter` takes the samples on the loop and calls `act` after each.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from topics.server.work_pool import WorkPool
 
 SAMPLE_INTERVAL_MS: Final = 100
 
-# Where each part begins to count, and where it is 1.
+# For each measure: the value up to which it counts as 0, and the value from which it counts as 1.
 READY_DEPTH_CALM: Final = 1000
 READY_DEPTH_FULL: Final = 10_000
 LAG_MS_CALM: Final = 5.0
 LAG_MS_FULL: Final = 50.0
 POOL_WAITING_CALM: Final = 16
 POOL_WAITING_FULL: Final = 256
-# Share of the newest sample in the smoothed lag: one late turn is nothing, a second of them is.
+# Share of the newest sample in the smoothed lag: one late turn changes little, a second of late turns does.
 LAG_SHARE: Final = 0.2
 
 COALESCE_ABOVE: Final = 0.2
@@ -47,13 +47,13 @@ STRAINED_SAMPLES: Final = 10
 RELIEVED_BELOW: Final = 0.6
 REFUSE_FROM: Final = 0.99
 RETRY_AFTER_MS: Final = 1000
-"""What the header `Retry-After` says too."""
+"""The same time as in the header `Retry-After`."""
 
 assert RELIEVED_BELOW < STRAINED_ABOVE < REFUSE_FROM
 
 
 class Load(NamedTuple):
-    """What one sample saw."""
+    """One sample of the load."""
 
     ready_depth: int = 0
     lag_ms: float = 0.0
@@ -65,18 +65,18 @@ class Governor:
 
     def __init__(self) -> None:
         self.pressure = 0.0
-        # High for a while, and not yet well below that again.
+        # The pressure was high for a while, and has not fallen far enough since.
         self.is_strained = False
         self._lag_ms = 0.0
-        # Samples in a row above the bound.
+        # Samples in a row above the limit.
         self._high_count = 0
 
     def note(self, load: Load) -> None:
         self._lag_ms += (max(load.lag_ms, 0.0) - self._lag_ms) * LAG_SHARE
         self.pressure = max(
-            _part(load.ready_depth, READY_DEPTH_CALM, READY_DEPTH_FULL),
-            _part(self._lag_ms, LAG_MS_CALM, LAG_MS_FULL),
-            _part(load.pool_waiting, POOL_WAITING_CALM, POOL_WAITING_FULL),
+            _share_between(load.ready_depth, READY_DEPTH_CALM, READY_DEPTH_FULL),
+            _share_between(self._lag_ms, LAG_MS_CALM, LAG_MS_FULL),
+            _share_between(load.pool_waiting, POOL_WAITING_CALM, POOL_WAITING_FULL),
         )
         self._high_count = self._high_count + 1 if self.pressure > STRAINED_ABOVE else 0
         if self._high_count >= STRAINED_SAMPLES:
@@ -86,25 +86,25 @@ class Governor:
 
     @property
     def coalesce_ms(self) -> float:
-        """How long a push waits for more to go with it."""
-        return COALESCE_MS_MAX * _part(self.pressure, COALESCE_ABOVE, 1.0)
+        """How long a push waits for more records to go with it."""
+        return COALESCE_MS_MAX * _share_between(self.pressure, COALESCE_ABOVE, 1.0)
 
     @property
     def commit_window_ms(self) -> float:
-        """How long a write waits for others to be committed with it."""
+        """How long a write waits for other writes to be committed with it."""
         if self.pressure <= COMMIT_WINDOW_ABOVE:
             return 0.0
-        grown = (COMMIT_WINDOW_MS_MAX - COMMIT_WINDOW_MS_MIN) * _part(self.pressure, COMMIT_WINDOW_ABOVE, 1.0)
+        grown = (COMMIT_WINDOW_MS_MAX - COMMIT_WINDOW_MS_MIN) * _share_between(self.pressure, COMMIT_WINDOW_ABOVE, 1.0)
         return COMMIT_WINDOW_MS_MIN + grown
 
     @property
     def refuses_writes(self) -> bool:
-        """Whether a full commit queue is a matter of load: then a write may ask to wait for room."""
+        """Whether a full commit queue is due to load. Then a write may wait for room."""
         return self.pressure >= REFUSE_FROM
 
 
-def _part(value: float, calm: float, full: float) -> float:
-    """0 up to `calm`, 1 from `full` on, linear between."""
+def _share_between(value: float, calm: float, full: float) -> float:
+    """0 up to `calm`, 1 from `full` on, linear between them."""
     return min(max((value - calm) / (full - calm), 0.0), 1.0)
 
 
@@ -123,7 +123,7 @@ class PressureMeter:
         self._loop = loop
         self._pool = pool
         self._ready_depth = ready_depth
-        # Told after each sample.
+        # Called after each sample.
         self._act = act
         self._timer: asyncio.TimerHandle | None = None
 

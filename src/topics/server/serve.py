@@ -1,8 +1,8 @@
 """Start and stop of a server.
 
-The listener opens first: while the log is being recovered on a thread, probes and metrics answer, everything else is
-told to come back. A stop drains: no new connections, waiting readers get what there is, running requests end, then a
-checkpoint puts everything away.
+The port opens first. While a thread recovers the log, probes and metrics answer, and every other request gets `503
+not_ready`. A stop drains: it accepts no new connections, answers waiting readers early, lets running requests end, and
+then writes a checkpoint.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Server:
         self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts or Timeouts())
         self._listener: asyncio.Server
         self._ticker: asyncio.TimerHandle | None = None
-        self._meter = PressureMeter(self.app.governor, self._loop, self._pool, self._ready_depth, self._feel)
+        self._meter = PressureMeter(self.app.governor, self._loop, self._pool, self._ready_depth, self._apply_pressure)
 
     def _open_data_dir(self, loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
         return open_for_loop(
@@ -104,7 +104,7 @@ class Server:
         )
 
     async def listen(self) -> tuple[str, int]:
-        """Opens the port; where it is."""
+        """Opens the port. Returns its host and port."""
         host, port = self._settings.host, self._settings.port
         tls = tls_context(self._settings.tls_cert, self._settings.tls_key)
         try:
@@ -120,7 +120,7 @@ class Server:
         return str(address[0]), int(address[1])
 
     async def recover(self) -> None:
-        """Opens the log. Raises `StartRefused` when it cannot be served as it is."""
+        """Opens the log. Raises `StartRefused` if the data directory cannot be served."""
         opened = await self._loop.run_in_executor(self._pool, self._open_log, self._loop, self._note_progress)
         self.app.replay_progress = 1.0
         self.app.opened = opened
@@ -129,7 +129,7 @@ class Server:
         self._meter.start()
 
     def _note_progress(self, fraction: float) -> None:
-        # From the thread that recovers: a float is replaced in one step.
+        # Called on the recovering thread: the assignment of a float is atomic.
         self.app.replay_progress = fraction
 
     def _tick(self) -> None:
@@ -140,8 +140,8 @@ class Server:
         hub = self.app.hub
         return 0 if hub is None else hub.ready_depth
 
-    def _feel(self, governor: Governor) -> None:
-        """Those who act on pressure are told of it."""
+    def _apply_pressure(self, governor: Governor) -> None:
+        """Passes the steps of the governor on to the parts that take them."""
         engine = self.app.open_engine().engine
         if isinstance(engine.runtime, LoopRuntime):
             engine.runtime.commit_window_ms = governor.commit_window_ms
@@ -150,12 +150,12 @@ class Server:
         hub = self.app.hub
         if hub is not None:
             hub.coalesce_ms = governor.coalesce_ms
-            hub.pause_b0(on=governor.is_strained)
+            hub.pause_lowest_band(on=governor.is_strained)
 
     async def stop(self) -> None:
-        """Drains, writes the last checkpoint, lets go of everything."""
+        """Drains, writes the last checkpoint, and closes everything."""
         self._listener.close()
-        # Before anybody is answered: the last answer of a connection says that it is the last.
+        # Set before the last answers, so that the last answer of a connection says that it is the last.
         self._connections.is_draining = True
         self.app.end_waiting()
         await self._connections.drain()
@@ -173,13 +173,13 @@ class Server:
         opened.close(closed.set_result)
         error = await closed
         if error is not None:
-            # The log has everything, and the next start goes on from it.
+            # The log has all records, and the next start reads it.
             logger.warning("the last checkpoint failed", extra={"fields": {"reason": str(error)}})
         await self._loop.run_in_executor(self._pool, opened.release)
 
 
 def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """For HTTPS, with HTTP/2 by ALPN; None without a certificate."""
+    """The context for HTTPS, with HTTP/2 by ALPN; None without a certificate."""
     if cert is None or key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -193,11 +193,13 @@ def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
 
 
 Announce = Callable[[str, int], None]
-"""Told the host and port of the server."""
+"""Called with the host and port of the server."""
 
 
 def run(settings: ServerSettings, *, on_bound: Announce, on_ready: Announce) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code. `on_bound` once the port is open, `on_ready` once the log is."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code. Calls `on_bound` when the port is open, `on_ready`
+    when the log is recovered.
+    """
     import uvloop
 
     raise_file_limit()
@@ -217,13 +219,13 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
     stop_wanted = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((recovering, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
     if not recovering.done():
-        # A start that is cut short leaves what a crash would leave, and the next one begins again.
+        # A start that is stopped leaves the same files as a crash, and the next start recovers again.
         logger.info("stopped while recovering")
         os._exit(0)
     try:
         recovering.result()
         on_ready(host, port)
-        # What a start leaves behind lives as long as the process: the collector need not look at it again.
+        # Objects of the start live as long as the process, so the garbage collector need not visit them.
         gc.collect()
         gc.freeze()
         await stop_wanted
@@ -235,7 +237,7 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
 
 
 def raise_file_limit() -> None:
-    """Every connection and every mapped segment takes a descriptor."""
+    """Raises the limit of open files: every connection and every mapped segment takes a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,15 +1,15 @@
 """From flags, environment and `topics.toml` to `ServerSettings`, with the origin of each value.
 
 Rules:
-1. A flag wins over the environment, the environment over `topics.toml`, that over the default.
-2. Flags and `topics.toml` are written by hand for this server: what is wrong in them is an error, and all errors are
-   told at once. A value of the environment that cannot be used gives way to the default, with a warning.
-3. A key of `topics.toml` that is no setting is an error. A variable `TOPICS_…` that is none is a warning: it may
-   belong to another program. `TOPICS_TEST_…` belongs to tests and is passed over.
-4. A port inside `host` counts where `host` comes from, and there it wins over `port`.
-5. API keys may stand in a file that is named instead (`TOPICS_API_KEYS_FILE`). A file that cannot be read or holds no
-   key is an error wherever its name comes from: the default would be a server without authentication.
-6. No message repeats a secret. Files are read by the caller: this module gets their text.
+1. A flag wins over the environment, the environment wins over `topics.toml`, and `topics.toml` wins over the default.
+2. Flags and `topics.toml` are written for this server: wrong values are errors, and all errors are reported at once. A
+   wrong value in the environment is ignored with a warning.
+3. An unknown key in `topics.toml` is an error. An unknown variable `TOPICS_…` is a warning: it may belong to another
+   program. `TOPICS_TEST_…` belongs to tests and is ignored.
+4. A port inside `host` belongs to the source of `host`, and wins over `port` of that source.
+5. API keys may be in a file that is named instead (`TOPICS_API_KEYS_FILE`). A file that cannot be read or has no key is
+   an error from every source: the default would be a server without authentication.
+6. No message repeats a secret. The caller reads files: this module gets their text.
 """
 
 import errno
@@ -42,7 +42,7 @@ __all__ = [
 TOML_NAME: Final = "topics.toml"
 
 _TEST_PREFIX: Final = ENV_PREFIX + "TEST_"
-# Far more digits than any setting takes, and few enough to be read at once.
+# More digits than any setting takes, and few enough to parse quickly.
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _HOST: Final = re.compile(r"([^\s:\[\]]*)(?::([0-9]{1,5}))?")
 _BRACKETED: Final = re.compile(r"\[([^\s\[\]]+)\](?::([0-9]{1,5}))?")
@@ -58,7 +58,7 @@ _NAMES: Final = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
     settings: ServerSettings
-    # "flag --port", "environment TOPICS_PORT", "topics.toml" or "default", by name.
+    # By name: "flag --port", "environment TOPICS_PORT", "topics.toml" or "default".
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
 
@@ -71,9 +71,9 @@ def load_settings(
     *,
     read_text: Callable[[str], str] | None = None,
 ) -> LoadedSettings:
-    """Raises `SettingsError` with every problem. A flag that is None was not given.
+    """Raises `SettingsError` with all problems. A flag that is None was not given.
 
-    `read_text` gives the text of a file by its path, or raises `OSError`.
+    `read_text` returns the text of the file at a path, or raises `OSError`.
     """
     loader = _Loader(read_text or _refuse_to_read)
     return loader.load(
@@ -101,7 +101,9 @@ def engine_settings(settings: ServerSettings) -> "EngineSettings":
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it. A name other than `localhost` may be anything, so it is not."""
+    """Whether only this machine can reach the host. A name other than `localhost` may resolve to any address, so it
+    does not count.
+    """
     if host.lower() == "localhost":
         return True
     try:
@@ -124,19 +126,19 @@ def check_safe(settings: ServerSettings) -> None:
 
 
 class _Unusable(Exception):
-    """A value that its setting does not take. The text says what it takes instead."""
+    """A value that its setting does not accept. The text says what it accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One place that settings come from: raw values by name, and how that place spells a name."""
+    """One source of settings: raw values by name, and how the source spells a name."""
 
     place: Literal["flag", "environment", "file"]
     values: Mapping[str, Any]
     path: str = ""
 
     def label(self, name: str) -> str:
-        """The setting in a message."""
+        """The setting as messages name it."""
         match self.place:
             case "flag":
                 return "--" + name.replace("_", "-")
@@ -153,12 +155,12 @@ class _Source:
 class _Found:
     value: Any
     origin: str
-    # The place in the order of sources: the lower, the stronger.
+    # Position in the order of sources: a lower rank wins.
     rank: int
 
 
 class _Loader:
-    """Collects problems and warnings on the way, so that all of them can be told at once."""
+    """Collects problems and warnings, so that all of them are reported at once."""
 
     def __init__(self, read_text: Callable[[str], str]) -> None:
         self._read_text = read_text
@@ -178,7 +180,7 @@ class _Loader:
             warnings=tuple(self._warnings),
         )
 
-    # Where values come from.
+    # Sources.
 
     def flags(self, flags: Mapping[str, Any]) -> _Source:
         given = {name: value for name, value in flags.items() if value is not None}
@@ -212,10 +214,10 @@ class _Loader:
             self._problems.append(f'{path}: "{key}" is no setting{hint}')
         return _Source("file", given, path)
 
-    # What they are.
+    # Values.
 
     def _find(self, setting: Setting, sources: Sequence[_Source]) -> _Found:
-        """The value of the strongest source. A bad line of the file is told even when nothing depends on it."""
+        """The value from the source that wins. A wrong value in the file is reported even if another source wins."""
         strongest: _Found | None = None
         for rank, source in enumerate(sources):
             if strongest is None or source.place == "file":
@@ -227,7 +229,7 @@ class _Loader:
     def _maybe_value(self, setting: Setting, source: _Source, rank: int) -> _Found | None:
         raw = source.values.get(setting.name)
         if raw is None or (setting.kind == "keys" and raw == ""):
-            # An empty list of keys is one that was left blank: it must not switch off the keys of the next source.
+            # An empty list of keys counts as absent: it must not switch off the keys of the next source.
             return None
         label = source.label(setting.name)
         is_text = isinstance(raw, str) and source.place != "file"
@@ -247,7 +249,7 @@ class _Loader:
         return _Found(value, source.origin(setting.name), rank)
 
     def _maybe_keys(self, setting: Setting, source: _Source, rank: int) -> _Found | None:
-        """Keys from the file that a source names. Its lines are entries, too."""
+        """Keys from the file that a source names. Each line is an entry."""
         assert setting.file_name is not None
         path = source.values.get(setting.file_name)
         if not path:
@@ -277,12 +279,12 @@ class _Loader:
         if own_port is None or port.rank < host.rank:
             return
         if port.rank == host.rank and port.value != own_port:
-            self._warnings.append(f"host says port {own_port} and port says {port.value}: {own_port} is used")
+            self._warnings.append(f"host has the port {own_port} and port is {port.value}: {own_port} is used")
         found["port"] = replace(host, value=own_port)
 
 
 def _parsed(setting: Setting, text: str) -> Any:
-    """A text of the command line or the environment as what stands for it in TOML."""
+    """A text from the command line or the environment as the value that TOML would give."""
     if setting.kind == "number":
         return int(text) if _WHOLE_NUMBER.fullmatch(text.strip()) else text
     if setting.kind == "switch":
@@ -291,7 +293,7 @@ def _parsed(setting: Setting, text: str) -> Any:
 
 
 def _value_of(setting: Setting, value: Any) -> Any:
-    """The value as the setting takes it; raises `_Unusable` otherwise."""
+    """The value in the type of the setting. Raises `_Unusable`."""
     match setting.kind:
         case "number":
             is_usable = type(value) is int and setting.smallest <= value <= setting.largest
@@ -338,7 +340,7 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _closest(name: str) -> str | None:
-    """The setting that somebody may have meant."""
+    """The setting whose name is closest."""
     wanted = name.lower().replace("-", "_").removeprefix(ENV_PREFIX.lower())
     return next(iter(get_close_matches(wanted, sorted(_NAMES), n=1, cutoff=0.7)), None)
 

@@ -1,10 +1,10 @@
-"""Every setting of the server, once: name, type, default, range, meaning.
+"""Every setting of the server, declared once: name, type, default, range, meaning.
 
-The fields of `ServerSettings` are the schema. From them come `SETTINGS`, and from that the environment variables
+The fields of `ServerSettings` are the schema. `SETTINGS` is made from them, and from it the environment variables
 (`TOPICS_` and the name in capitals), the keys of `topics.toml` (the name), the flags of `topics serve` (the name with
 dashes) and the tables of `docs/configuration.md`. To add a setting, add a field.
 
-Nothing heavy is imported here: the command line reads the schema before it knows which command it is asked for.
+This module imports nothing heavy: the command line reads the schema before it knows its command.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,15 +40,15 @@ LogFormat = Literal["auto", "text", "json"]
 class KeyList:
     """API keys as they were given, kept out of every repr, log line and message.
 
-    `server/auth.py` parses them; here they are only counted. Once that is done, `forget` drops the text: asking for it
-    again is a bug of ours, and must not look like a server without keys.
+    `server/auth.py` parses them; here they are only counted. After that, `forget` drops the text. Asking for the text
+    later is a bug, and must not look like a server without keys.
     """
 
     __slots__ = ("_text", "count")
 
     def __init__(self, text: str = "") -> None:
         self._text: str | None = text
-        # Entries that are not empty: with none at all, authentication is off.
+        # Entries that are not empty: without any, authentication is off.
         self.count: Final = sum(1 for entry in text.split(",") if entry.strip())
 
     def reveal(self) -> str:
@@ -56,7 +56,7 @@ class KeyList:
         return self._text
 
     def secrets(self) -> tuple[str, ...]:
-        """The secret of each entry, without scopes and prefixes: what must never be printed."""
+        """The secret of each entry, without scopes and prefixes. It must never be printed."""
         found = (entry.partition(":")[0].strip() for entry in self.reveal().split(","))
         return tuple(secret for secret in found if secret)
 
@@ -78,7 +78,7 @@ class _About:
     meaning: str
     smallest: int = 0
     largest: int = U64_MAX
-    # Stands in help and docs instead of a default that depends on the machine.
+    # Shown in help and docs instead of a default that depends on the machine.
     default_text: str | None = None
 
 
@@ -90,21 +90,17 @@ def _default_wal_shards() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What a server is started with. `None` and 0 mean off or unlimited where the meaning says so."""
+    """The settings of a server. `None` and 0 mean off or unlimited where the meaning says so."""
 
     host: Annotated[
         str, _About("Network", "Address to listen on: `host`, `host:port` or `[::1]:port`; empty = every address.")
     ] = "127.0.0.1"
-    port: Annotated[int, _About("Network", "Port to listen on; 0 = any free one.", largest=65_535)] = 4000
+    port: Annotated[int, _About("Network", "Port to listen on; 0 = any free port.", largest=65_535)] = 4000
     port_file: Annotated[
-        str | None, _About("Network", "File that gets the real `host:port` once the port is bound.")
+        str | None, _About("Network", "File that gets the real `host:port` when the port is bound.")
     ] = None
-    tls_cert: Annotated[
-        str | None, _About("Network", "PEM file with the certificate chain; together with the key.")
-    ] = None
-    tls_key: Annotated[
-        str | None, _About("Network", "PEM file with the private key; together with the certificate.")
-    ] = None
+    tls_cert: Annotated[str | None, _About("Network", "PEM file with the certificate chain; needs `tls_key`.")] = None
+    tls_key: Annotated[str | None, _About("Network", "PEM file with the private key; needs `tls_cert`.")] = None
     max_body_bytes: Annotated[int, _About("Network", "Bytes of one request body.", smallest=1, largest=2048 * MIB)] = (
         64 * MIB
     )
@@ -112,12 +108,12 @@ class ServerSettings:
     api_keys: Annotated[
         KeyList, _About("Access", "Keys: `secret[:scopes[:prefixes]]`, separated by commas; none = no authentication.")
     ] = field(default_factory=KeyList)
-    probe_auth: Annotated[bool, _About("Access", "Health and readiness need a key, too.")] = False
+    probe_auth: Annotated[bool, _About("Access", "Whether health and readiness need a key too.")] = False
     allow_insecure_no_auth: Annotated[
-        bool, _About("Access", "Start without keys on an address that other machines can reach.")
+        bool, _About("Access", "Allow a start without keys on an address that other machines can reach.")
     ] = False
 
-    data_dir: Annotated[str, _About("Storage", "Data directory; made if it is missing.")] = "./topics-data"
+    data_dir: Annotated[str, _About("Storage", "Data directory; created if it is missing.")] = "./topics-data"
     cold_dir: Annotated[
         str | None, _About("Storage", "Second tier for old segments: a path or `s3://bucket/prefix`; unset = off.")
     ] = None
@@ -125,7 +121,7 @@ class ServerSettings:
         int,
         _About(
             "Storage",
-            "Write-ahead logs side by side; may change between restarts.",
+            "Number of write-ahead logs; may change between restarts.",
             smallest=1,
             largest=64,
             default_text="CPUs, at most 8",
@@ -144,10 +140,10 @@ class ServerSettings:
         int, _About("Storage", "Newest sealed segments of a topic that stay out of the cold tier.")
     ] = HOT_RETAIN_SEGMENTS
     hot_retain_bytes: Annotated[
-        int, _About("Storage", "The same by bytes, the stricter of the two counts; 0 = no bound by bytes.")
+        int, _About("Storage", "Bytes of these segments; the stricter of the two limits counts; 0 = no limit by bytes.")
     ] = 0
 
-    # The engine's own bounds are the largest values: a server can ask for less of its clients, not for more.
+    # The engine's limits are the largest values: a server can allow less to its clients, not more.
     max_batch_records: Annotated[
         int, _About("Request limits", "Records of one write.", smallest=1, largest=BATCH_RECORDS_MAX)
     ] = BATCH_RECORDS_MAX
@@ -177,7 +173,9 @@ class ServerSettings:
     max_sse_connections: Annotated[int, _About("Caps", "Watch, work and WebSocket connections; 0 = unlimited.")] = (
         10_000
     )
-    max_sse_connections_per_key: Annotated[int, _About("Caps", "The same for one key; 0 = unlimited.")] = 1000
+    max_sse_connections_per_key: Annotated[
+        int, _About("Caps", "Watch, work and WebSocket connections of one key; 0 = unlimited.")
+    ] = 1000
     max_inflight_per_key: Annotated[int, _About("Caps", "Requests of one key at a time; 0 = unlimited.")] = 1000
     max_total_bytes: Annotated[int, _About("Caps", "Live bytes over all topics; 0 = unlimited.")] = 0
 
@@ -187,13 +185,18 @@ class ServerSettings:
     ] = "auto"
     test_min_heartbeat_ms: Annotated[
         int | None,
-        _About("Logs and tests", "For tests: a heartbeat floor below the usual 1000 ms.", smallest=1, largest=1000),
+        _About(
+            "Logs and tests",
+            "For tests: the lowest heartbeat interval, below the usual 1000 ms.",
+            smallest=1,
+            largest=1000,
+        ),
     ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One field of `ServerSettings`, with what can be said about it."""
+    """One field of `ServerSettings`, with its name, type, range and meaning."""
 
     name: str
     kind: Kind
@@ -216,11 +219,11 @@ class Setting:
 
     @property
     def file_name(self) -> str | None:
-        """The name of its companion that takes a path: a secret should stand in a file of its own."""
+        """The name of the setting that takes a path instead: a secret should be in a file."""
         return f"{self.name}_file" if self.kind == "keys" else None
 
     def accepted(self) -> str:
-        """What it takes, in words."""
+        """The accepted values, in words."""
         match self.kind:
             case "number" if self.largest == U64_MAX:
                 return f"a whole number, {self.smallest} or more"

@@ -1,4 +1,4 @@
-"""A pool of threads that knows how much work waits for one of them."""
+"""A pool of threads that knows how much work waits for a thread."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +13,13 @@ class WorkPool(ThreadPoolExecutor):
     def __init__(self, threads: int, thread_name_prefix: str) -> None:
         super().__init__(threads, thread_name_prefix=thread_name_prefix)
         self._threads_max = threads
-        # Handed in and not done yet. Threads count down, so it has a lock.
+        # Work that was submitted and is not done. The threads change it, so it has a lock.
         self._under_way_count = 0
         self._count_lock = Lock()
 
     @property
     def waiting_count(self) -> int:
-        """Pieces of work beyond those that the threads are at."""
+        """Submitted work that no thread has begun."""
         return max(self._under_way_count - self._threads_max, 0)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

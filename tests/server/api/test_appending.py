@@ -20,7 +20,7 @@ from tests.server.ws_peer import TEXT, RawWebSocket, frame
 from topics.engine.topic.write import Appended
 from topics.errors import Forbidden, Throttled, TopicNotFound, TopicsError
 from topics.protocol.write_body import decode_write
-from topics.server.api.appending import Appender, seqs_member
+from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.auth import FULL_ACCESS, WRITE, Key
 from topics.server.limits import H2_STREAM_WINDOW_BYTES, Timeouts
 from topics.server.pressure import Load
@@ -100,11 +100,10 @@ def test_a_write_is_told_its_size_and_its_seqs(server: Running, topic: str) -> N
     assert write.connection.told == []
 
 
-def test_the_answer_names_what_the_write_got(server: Running) -> None:
-    appender = Appender(server.server.app)
+def test_the_answer_names_what_the_write_got() -> None:
     result = Appended("t", first_seq=3, last_seq=5, head_seq=9, count=3, ts=1, created=False, deduped=False)
     assert seqs_member(result) == b'"seqs":[3,4,5],'
-    members = appender.members(result, 10, elapsed_ms=1.5, parked_ms=0.0, seqs=seqs_member(result))
+    members = appended_members(result, elapsed_ms=1.5, parked_ms=0.0, seqs=seqs_member(result))
     assert json.loads(b"{%b}" % members) == {
         "topic": "t",
         "first_seq": 3,
@@ -118,10 +117,9 @@ def test_the_answer_names_what_the_write_got(server: Running) -> None:
     }
 
 
-def test_a_repeat_is_told_its_total_only_however_long_it_waited(server: Running) -> None:
-    appender = Appender(server.server.app)
+def test_a_repeat_is_told_its_total_only_however_long_it_waited() -> None:
     result = Appended("t", first_seq=3, last_seq=3, head_seq=9, count=1, ts=1, created=False, deduped=True)
-    members = appender.members(result, 10, elapsed_ms=1.5, parked_ms=7.0, seqs=b"")
+    members = appended_members(result, elapsed_ms=1.5, parked_ms=7.0, seqs=b"")
     assert json.loads(b"{%b}" % members)["performance"] == {"server_total_ms": 1.5}
 
 

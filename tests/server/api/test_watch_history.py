@@ -1,4 +1,4 @@
-"""Watchers under load: what each of them saw is the log, minus declared gaps, in order, once (faults.md H05, H06, H09).
+"""Watchers under load: what each of them saw is the log, minus declared gaps, in order, once.
 
 Writers, a deleter and one who makes a topic anew work at the same time. Watchers are quick, slow, or die and connect
 again with the id of the last event that they took in. Each write that was answered says which seqs it got, so the

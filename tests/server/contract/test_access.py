@@ -1,4 +1,4 @@
-"""Who may do what (http-api.md §4): every endpoint for every kind of key."""
+"""Who may do what: every endpoint for every kind of key."""
 
 from collections.abc import Iterator
 from itertools import count

@@ -1,4 +1,4 @@
-"""Appending records (http-api.md §12.1)."""
+"""Appending records."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The order in which a write is refused (http-api.md §12.1): every pair of refusals, in one write."""
+"""The order in which a write is refused: every pair of refusals, in one write."""
 
 from collections.abc import Callable, Iterator
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""The body limit (http-api.md §5): `413` on the routes that read a body, and only there."""
+"""The body limit: `413` on the routes that read a body, and only there."""
 
 import gzip
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The config of a topic, as it is given and as it is shown (http-api.md §§10, 11.1)."""
+"""The config of a topic, as it is given and as it is shown."""
 
 from typing import Any
 

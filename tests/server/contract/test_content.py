@@ -1,4 +1,4 @@
-"""Content types and codings (http-api.md §5)."""
+"""Content types and codings."""
 
 import gzip
 import json

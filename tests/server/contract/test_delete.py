@@ -1,4 +1,4 @@
-"""Deleting records for good (http-api.md §12.3)."""
+"""Deleting records for good."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reading after a cursor (http-api.md §12.2), without waiting."""
+"""Reading after a cursor, without waiting."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manifest` and `frames` (spark.md §6, S1, S2, S7)."""
+"""`manifest` and `frames`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that may be repeated (http-api.md §9)."""
+"""Writes that may be repeated."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a request body may be (http-api.md §3.2), on every route that reads one."""
+"""What a request body may be, on every route that reads one."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

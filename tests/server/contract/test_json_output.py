@@ -1,4 +1,4 @@
-"""What comes back of a record (http-api.md §§3.3, 3.4): the very bytes, and nothing that was not set."""
+"""What comes back of a record: the very bytes, and nothing that was not set."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Limits that the operator sets, and caps on what there may be at a time (http-api.md §18)."""
+"""Limits that the operator sets, and caps on what there may be at a time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""A diff that waits (http-api.md §12.2)."""
+"""A diff that waits."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Names in paths (http-api.md §3.1)."""
+"""Names in paths."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Odd inputs, as the contract collects them (http-api.md §19). Those that only other files can ask are there."""
+"""Odd inputs, as the contract collects them. Those that only other files can ask are there."""
 
 from typing import Any
 

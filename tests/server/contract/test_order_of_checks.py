@@ -1,4 +1,4 @@
-"""Which of two violations is told (http-api.md §2): every pair of them, in one request."""
+"""Which of two violations is told: every pair of them, in one request."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

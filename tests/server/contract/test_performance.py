@@ -1,4 +1,4 @@
-"""The member `performance` (http-api.md §7)."""
+"""The member `performance`."""
 
 from typing import Any
 

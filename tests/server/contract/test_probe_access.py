@@ -1,4 +1,4 @@
-"""Probes of a server that wants a key for them, too (http-api.md §4.3, `TOPICS_PROBE_AUTH`)."""
+"""Probes of a server that wants a key for them, too (`TOPICS_PROBE_AUTH`)."""
 
 from collections.abc import Iterator
 

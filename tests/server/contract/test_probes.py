@@ -1,4 +1,4 @@
-"""Health, readiness, and a server that has not read its log yet (http-api.md §§1, 17)."""
+"""Health, readiness, and a server that has not read its log yet."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Queues: claim, ack, nack, extend, dead letters, counters (http-api.md §16)."""
+"""Queues: claim, ack, nack, extend, dead letters, counters."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What time does to records, keys and priorities (http-api.md §§9 to 12), on a clock that stands still."""
+"""What time does to records, keys and priorities, on a clock that stands still."""
 
 from collections.abc import Iterator
 from typing import Any

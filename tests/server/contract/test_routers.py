@@ -1,4 +1,4 @@
-"""Routers (http-api.md §13): every row, over each protocol."""
+"""Routers: every row, over each protocol."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Paths and methods (http-api.md §§6, 19, 20), and requests that are too long for any of them."""
+"""Paths and methods, and requests that are too long for any of them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`POST /v0/admin/segments/replace` (spark.md §6, S6)."""
+"""`POST /v0/admin/segments/replace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is told when the disk fails (http-api.md §6), by a server whose file system does."""
+"""What a client is told when the disk fails, by a server whose file system does."""
 
 import asyncio
 import contextlib

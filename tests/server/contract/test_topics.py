@@ -1,4 +1,4 @@
-"""State, list and deletion of topics (http-api.md §§8, 11.2 to 11.4), and query parameters (§3.5)."""
+"""State, list and deletion of topics, and query parameters."""
 
 import base64
 import json

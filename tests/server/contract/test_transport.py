@@ -1,4 +1,4 @@
-"""Connections and their protocols (http-api.md §1)."""
+"""Connections and their protocols."""
 
 import json
 import socket

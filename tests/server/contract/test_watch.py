@@ -1,4 +1,4 @@
-"""Watch sessions and their streams (http-api.md §14), over both protocols."""
+"""Watch sessions and their streams, over both protocols."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_frames_have_256_records_and_256_kib_unless_told_otherwise_and_never_mor
 
 
 def test_a_stream_that_reads_counts_as_a_read(client: Client, open_stream: Open, topic: str) -> None:
-    """Log-semantics §12: what somebody follows is urgent."""
+    """A topic that a client watches is urgent."""
     client.write(topic, 1)
     assert client.request("GET", f"/v0/topics/{topic}?touch=false").json["effective_priority"] == 0
     open_stream(watch(client, {topic: {}})).until("caught-up")

@@ -1,4 +1,4 @@
-"""`GET /v0/ws` as a client sees it (http-api.md §15): opening, pushes, slow readers, many clients at once."""
+"""`GET /v0/ws` as a client sees it: opening, pushes, slow readers, many clients at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushed jobs (http-api.md §16.4), over both protocols."""
+"""Pushed jobs, over both protocols."""
 
 from __future__ import annotations
 

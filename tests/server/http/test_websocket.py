@@ -1,4 +1,4 @@
-"""WebSocket connections as bytes: what is refused, what is bounded, and how they end (faults.md J06 to J08)."""
+"""WebSocket connections as bytes: what is refused, what is bounded, and how they end."""
 
 from __future__ import annotations
 

@@ -196,12 +196,12 @@ def test_who_catches_up_on_a_topic_of_the_lowest_band_is_held_back_too(delivery:
     behind = delivery.feed("low")
     delivery.loop.turn()
     assert len(behind.taken()) == FRAMES_PER_TURN
-    delivery.hub.pause_b0(on=True)
+    delivery.hub.pause_lowest_band(on=True)
     assert len(delivery.settled(behind)) == FRAMES_PER_TURN, "its share of a turn that it was given before"
     assert delivery.settled(behind) == []
     late = delivery.feed("low")
     assert delivery.settled(late) == []
-    delivery.hub.pause_b0(on=False)
+    delivery.hub.pause_lowest_band(on=False)
     assert [number for what, _, number in delivery.settled(late) if what == "caught up"] == [100 * FRAMES_PER_TURN]
     assert behind.taken()[-1] == ("caught up", "low", 100 * FRAMES_PER_TURN)
 
@@ -210,13 +210,13 @@ def test_who_is_held_back_long_enough_gets_a_share_now_and_then(delivery: Delive
     """Waiting makes a topic more urgent, until it is not in the lowest band any more: nobody starves."""
     delivery.log.create("low", priority=-500)
     delivery.log.append("low", 100 * FRAMES_PER_TURN)
-    delivery.hub.pause_b0(on=True)
+    delivery.hub.pause_lowest_band(on=True)
     feed = delivery.feed("low")
     for _ in range(3):
         assert delivery.settled(feed) == []
         delivery.log.clock.advance(5000)
         # The governor says so every 100 ms.
-        delivery.hub.pause_b0(on=True)
+        delivery.hub.pause_lowest_band(on=True)
         assert len(delivery.settled(feed)) == FRAMES_PER_TURN
 
 

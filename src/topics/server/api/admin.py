@@ -1,4 +1,4 @@
-"""Endpoints for programs that look after a store: segments sealed now, or written again (spark.md §6, S6)."""
+"""Endpoints for programs that maintain a store: seal the segments of a topic, replace the files of a segment."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from functools import partial
 
 from topics.engine.checkpointing.replacement import Offer, ReplacedSegment
 from topics.errors import Forbidden, InvalidRequest
-from topics.protocol.request_body import REPLACE_DECODER, ReplaceBody
-from topics.server.api.topics import reply
+from topics.protocol import response_body
+from topics.protocol.body_decoder import REPLACE_DECODER
+from topics.protocol.request_body import ReplaceBody
 from topics.server.app import Application
 from topics.server.auth import ADMIN
 from topics.server.http.exchange import Exchange
@@ -23,25 +24,26 @@ class AdminApi:
 
     def seal(self, exchange: Exchange) -> None:
         opened = self._app.open_engine()
-        opened.checkpointer.seal(opened.engine.topic(exchange.name), partial(self._answer_sealed, exchange))
+        opened.checkpointer.seal(opened.engine.topic(exchange.name), partial(self._sealed, exchange))
+
+    def _sealed(self, exchange: Exchange, error: Exception | None) -> None:
+        self._app.guarded(exchange, partial(self._answer_sealed, exchange, error))
 
     def _answer_sealed(self, exchange: Exchange, error: Exception | None) -> None:
-        def go_on() -> None:
-            if error is not None:
-                raise error
-            # Its name may belong to another topic, or to none, by now.
-            topic = self._app.open_engine().engine.topic(exchange.name)
-            members = {
-                "topic": topic.name,
-                "head_seq": topic.head_seq,
-                "sealed_seq": max(
-                    (state.last_seq for state in topic.live.segments.segments if state.sealed), default=0
-                ),
-                "segments": sum(state.sealed for state in topic.live.segments.segments),
-            }
-            reply(exchange, 200, members)
-
-        self._app.guarded(exchange, go_on)
+        if error is not None:
+            raise error
+        # The topic may have been deleted meanwhile, and the name may belong to a new one.
+        topic = self._app.open_engine().engine.topic(exchange.name)
+        sealed = [state for state in topic.live.segments.segments if state.sealed]
+        exchange.answer(
+            response_body.TopicSealed(
+                topic=topic.name,
+                head_seq=topic.head_seq,
+                sealed_seq=max((state.last_seq for state in sealed), default=0),
+                segments=len(sealed),
+                performance=exchange.performance(),
+            )
+        )
 
     def replace_segment(self, exchange: Exchange) -> None:
         body: ReplaceBody = REPLACE_DECODER.decode(exchange.body)
@@ -50,25 +52,27 @@ class AdminApi:
         topic = replacer.topic(offer.topic_id, offer.epoch).name
         assert exchange.key is not None
         if not exchange.key.may_name(topic):
-            # As in a path, whose name may not be guessed either.
+            # The message leaves out the name: the key may not learn it.
             raise Forbidden("the key is not for this topic", {"topic_id": offer.topic_id})
-        replacer.replace(offer, partial(self._answer, exchange))
+        replacer.replace(offer, partial(self._replaced, exchange))
 
-    def _answer(self, exchange: Exchange, result: ReplacedSegment | Exception) -> None:
-        def go_on() -> None:
-            if isinstance(result, Exception):
-                raise result
-            members = {
-                "topic": result.topic,
-                "first_seq": result.state.first_seq,
-                "last_seq": result.state.last_seq,
-                "removed": result.removed_count,
-                "data_len": result.state.data_bytes,
-                "digest": result.state.digest.hex(),
-            }
-            reply(exchange, 200, members)
+    def _replaced(self, exchange: Exchange, result: ReplacedSegment | Exception) -> None:
+        self._app.guarded(exchange, partial(self._answer_replaced, exchange, result))
 
-        self._app.guarded(exchange, go_on)
+    def _answer_replaced(self, exchange: Exchange, result: ReplacedSegment | Exception) -> None:
+        if isinstance(result, Exception):
+            raise result
+        exchange.answer(
+            response_body.SegmentReplaced(
+                topic=result.topic,
+                first_seq=result.state.first_seq,
+                last_seq=result.state.last_seq,
+                removed=result.removed_count,
+                data_len=result.state.data_bytes,
+                digest=result.state.digest.hex(),
+                performance=exchange.performance(),
+            )
+        )
 
 
 def _digest(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Writes, whichever protocol brings them: from the decoded request to the engine, and back to the answer."""
+"""Writes over HTTP and WebSocket: from the decoded request to the engine, and from there to the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topics.engine.names import check_topic_name
 from topics.engine.topic.write import Appended
 from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
 from topics.protocol.request_body import ConfigBody
-from topics.protocol.write_body import WriteLimits, WriteRequest
+from topics.protocol.write_body import WriteBatch, WriteLimits, WriteRequest
 from topics.server.api.topics import config_of
 from topics.server.app import Application
 from topics.server.auth import ADMIN, Key
@@ -26,19 +26,21 @@ from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 
-# Told the accounted bytes of the write, how long it waited for room, and what became of it. Called by the engine, which
-# must not be called back.
+# Called with the accounted bytes of the write, how long the write waited for room, and its result. The engine calls it,
+# so it must not call the engine.
 WriteDone = Callable[[int, float, Appended | TopicsError], None]
 
 _encode: Final = msgspec.json.Encoder().encode
 _BOOLEANS: Final = (b"false", b"true")
 
 
-class _Waiting(NamedTuple):
-    """A write that waits for room."""
+class _WaitingWrite(NamedTuple):
+    """A write that waits for room in the commit queue."""
 
-    # Told how long it waited. Raises what speaks against the write.
-    stage: Callable[[float], None]
+    caller: Key
+    name: str
+    request: WriteRequest
+    batch: WriteBatch
     done: WriteDone
     connection: Parkable
     since_s: float
@@ -56,55 +58,56 @@ class Appender:
         return self._app.open_engine().engine
 
     def append(self, caller: Key, name: str, request: WriteRequest, done: WriteDone, connection: Parkable) -> None:
-        """Raises what speaks against the write; else `done` is told what became of it, now or later.
+        """Hands the write to the engine, or raises why it is refused. `done` gets the result, now or later.
 
-        A write that waits for room takes its connection with it: no other request of it is begun meanwhile.
+        While a write waits for room, its connection is parked and starts no other request.
         """
-        config = request.config
-
-        def check_caller() -> None:
-            if config is not None and not self._engine.has_topic(name) and not caller.allows(ADMIN):
-                raise Forbidden("a write that creates a topic with a config needs the scope admin")
-
-        check_caller()
+        self._check_caller(caller, name, request)
         batch = request.batch(self._limits)
-
-        def stage(parked_ms: float) -> None:
-            told = partial(done, batch.size_bytes, parked_ms)
-            if request.key is None and config is None and request.create is None:
-                self._engine.append(name, batch, told)
-                return
-            # A topic that was there may be gone after a wait.
-            check_caller()
-            wanted = None if config is None else self._config_to_create(name, config, create=request.create)
-            self._engine.append(name, batch, told, key=request.key, create=request.create, config=wanted)
-
         try:
-            stage(0.0)
-        except Throttled as error:
-            if not self._is_for_want_of_room(error):
+            self._stage(caller, name, request, batch, partial(done, batch.size_bytes, 0.0))
+        except Overloaded as error:
+            if not self._app.governor.refuses_writes:
                 raise
             if not request.waits_for_room:
                 raise Throttled(error.message, {"retry_after_ms": RETRY_AFTER_MS}) from error
             connection.park()
-            self._try_later(_Waiting(stage, done, connection, self._app.loop.time()))
+            now_s = self._app.loop.time()
+            self._try_later(_WaitingWrite(caller, name, request, batch, done, connection, now_s))
 
-    def _is_for_want_of_room(self, error: Throttled) -> bool:
-        """The commit queue is full and the machine is short of CPU."""
-        return isinstance(error, Overloaded) and self._app.governor.refuses_writes
+    def _check_caller(self, caller: Key, name: str, request: WriteRequest) -> None:
+        if request.config is not None and not self._engine.has_topic(name) and not caller.allows(ADMIN):
+            raise Forbidden("a write that creates a topic with a config needs the scope admin")
 
-    def _try_later(self, write: _Waiting) -> None:
+    def _stage(
+        self,
+        caller: Key,
+        name: str,
+        request: WriteRequest,
+        batch: WriteBatch,
+        done: Callable[[Appended | TopicsError], None],
+    ) -> None:
+        if request.key is None and request.config is None and request.create is None:
+            self._engine.append(name, batch, done)
+            return
+        # The topic may have been deleted while the write waited.
+        self._check_caller(caller, name, request)
+        config = self._config_to_create(name, request)
+        self._engine.append(name, batch, done, key=request.key, create=request.create, config=config)
+
+    def _try_later(self, write: _WaitingWrite) -> None:
         self._app.loop.call_later(ROOM_RETRY_MS / 1000, self._try_again, write)
 
-    def _try_again(self, write: _Waiting) -> None:
-        """There may be room by now. Whoever sent the write was not refused, and is told what goes wrong."""
+    def _try_again(self, write: _WaitingWrite) -> None:
+        """Hands the write to the engine if there is room by now. A write that fails is answered with its error."""
         parked_ms = (self._app.loop.time() - write.since_s) * 1000
         try:
             if self._app.is_draining:
                 raise Closed
-            write.stage(parked_ms)
+            done = partial(write.done, write.batch.size_bytes, parked_ms)
+            self._stage(write.caller, write.name, write.request, write.batch, done)
         except TopicsError as error:
-            if isinstance(error, Throttled) and self._is_for_want_of_room(error):
+            if isinstance(error, Overloaded) and self._app.governor.refuses_writes:
                 self._try_later(write)
                 return
             write.done(0, parked_ms, error)
@@ -113,49 +116,64 @@ class Appender:
             write.done(0, parked_ms, TopicsError("something went wrong in the server; see its log"))
         write.connection.unpark()
 
-    def _config_to_create(self, name: str, config: ConfigBody, *, create: bool | None) -> TopicConfig | None:
-        """What the write asks for, if it creates the topic. Its rules are the last thing to be checked."""
-        if self._engine.has_topic(name):
+    def _config_to_create(self, name: str, request: WriteRequest) -> TopicConfig | None:
+        """The config of the topic that the write creates; None if the write has no config or the topic exists.
+
+        The rules of the config are checked last.
+        """
+        body = request.config
+        if body is None or self._engine.has_topic(name):
             return None
-        if not (config.auto_create if create is None else create):
+        if not _creates_topic(body, create=request.create):
             raise TopicNotFound(name)
         check_topic_name(name)
-        return config_of(config)
+        return config_of(body)
 
-    def members(self, result: Appended, size_bytes: int, *, elapsed_ms: float, parked_ms: float, seqs: bytes) -> bytes:
-        """The members of the answer, and the write is counted. `seqs` is that member with its comma, if it is there."""
-        if result.deduped:
-            performance = b'"server_total_ms":%.3f' % elapsed_ms
-        else:
-            topic = self._engine.topics.get(result.topic)
-            if topic is not None:
-                self._app.counters.note_append(topic.config.durability, result.count, size_bytes)
-            performance = b'"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f' % (
-                elapsed_ms,
-                result.write_ms,
-                result.sync_ms,
-            )
-            if parked_ms:
-                performance += b',"throttle_wait_ms":%.3f' % parked_ms
-        return (
-            b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
-            b'"deduped":%b,"performance":{%b}'
-            % (
-                result.topic.encode(),
-                result.first_seq,
-                result.last_seq,
-                seqs,
-                result.head_seq,
-                result.count,
-                _BOOLEANS[result.created],
-                _BOOLEANS[result.deduped],
-                performance,
-            )
+    def count(self, result: Appended, size_bytes: int) -> None:
+        """Counts a write in the metrics, unless it was a repeat."""
+        topic = None if result.deduped else self._engine.topics.get(result.topic)
+        if topic is not None:
+            self._app.counters.note_append(topic.config.durability, result.count, size_bytes)
+
+
+def appended_members(result: Appended, *, elapsed_ms: float, parked_ms: float, seqs: bytes) -> bytes:
+    """The members of `response_body.Appended`, rendered.
+
+    `seqs` is the text of that member with its comma, or empty to leave the member out.
+    """
+    if result.deduped:
+        performance = b'"server_total_ms":%.3f' % elapsed_ms
+    else:
+        performance = b'"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f' % (
+            elapsed_ms,
+            result.write_ms,
+            result.sync_ms,
         )
+        if parked_ms:
+            performance += b',"throttle_wait_ms":%.3f' % parked_ms
+    return (
+        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
+        b'"deduped":%b,"performance":{%b}'
+        % (
+            result.topic.encode(),
+            result.first_seq,
+            result.last_seq,
+            seqs,
+            result.head_seq,
+            result.count,
+            _BOOLEANS[result.created],
+            _BOOLEANS[result.deduped],
+            performance,
+        )
+    )
+
+
+def _creates_topic(config: ConfigBody, *, create: bool | None) -> bool:
+    return config.auto_create if create is None else create
 
 
 def write_limits(settings: ServerSettings) -> WriteLimits:
-    """What the settings allow a write to be."""
+    """The limits of a write, from the settings."""
     return WriteLimits(
         records_max=settings.max_batch_records,
         record_bytes_max=settings.max_record_bytes,

@@ -1,28 +1,26 @@
-"""Endpoints of consumer groups: named cursors of a topic. Beyond the first contract; who knows of none sees none."""
+"""Endpoints of consumer groups: named cursors of a topic, which the server keeps for readers."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from topics.engine.groups import Changed, Cursor, Groups, Start
+from topics.engine.groups import Changed, Groups, Start
 from topics.errors import InvalidRequest, TopicsError
-from topics.protocol.request_body import COMMIT_DECODER, GROUP_DECODER, CommitBody, GroupBody
+from topics.protocol import response_body
+from topics.protocol.body_decoder import COMMIT_DECODER, GROUP_DECODER
+from topics.protocol.request_body import CommitBody, GroupBody
 from topics.server.app import Application
 from topics.server.auth import ADMIN, DELETE, READ
-from topics.server.http.exchange import Exchange, Response
+from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Body, Endpoint
-
-_encode: Final = msgspec.json.Encoder().encode
 
 _LIST: Final = "/v0/topics/{topic}/groups"
 _ONE: Final = _LIST + "/{group}"
 
 
 class GroupsApi:
-    """A commit needs the scope of a read: it says what was read, and changes nothing for anybody else."""
+    """A commit needs only the scope `read`: it records what was read, and changes nothing for other readers."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
@@ -40,24 +38,27 @@ class GroupsApi:
     def list_all(self, exchange: Exchange) -> None:
         topic = self._app.open_engine().engine.topic(exchange.name)
         entries = [
-            {
-                "group": cursor.group,
-                "seq": cursor.seq,
-                "lag": cursor.lag,
-                "last_commit_ts": cursor.last_commit_ts,
-            }
+            response_body.GroupEntry(
+                group=cursor.group, seq=cursor.seq, lag=cursor.lag, last_commit_ts=cursor.last_commit_ts
+            )
             for cursor in self._groups.cursors(exchange.name)
         ]
-        _reply(exchange, {"topic": exchange.name, "head_seq": topic.head_seq, "groups": entries})
+        exchange.answer(
+            response_body.GroupList(
+                topic=exchange.name, head_seq=topic.head_seq, groups=entries, performance=exchange.performance()
+            )
+        )
 
     def state(self, exchange: Exchange) -> None:
         cursor = self._groups.cursor(exchange.name, exchange.inner_name)
-        _reply(exchange, _cursor_members(exchange, cursor))
+        exchange.answer(
+            response_body.GroupState(topic=exchange.name, **cursor._asdict(), performance=exchange.performance())
+        )
 
     def put(self, exchange: Exchange) -> None:
         body: GroupBody = GROUP_DECODER.decode(exchange.body) if exchange.body else GroupBody()
         if body.seq is not None and body.from_ is not None:
-            raise InvalidRequest("say where the group is to stand by seq or by from, not by both")
+            raise InvalidRequest("the body has both seq and from: send one of them")
         position: int | Start | None = body.from_ if body.seq is None else body.seq
         self._groups.put(exchange.name, exchange.inner_name, position, partial(self._put_done, exchange))
 
@@ -65,8 +66,13 @@ class GroupsApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        members = _cursor_members(exchange, result.cursor) | {"created": result.created}
-        _reply(exchange, members, 201 if result.created else 200)
+        body = response_body.PutGroup(
+            topic=exchange.name,
+            **result.cursor._asdict(),
+            created=result.created,
+            performance=exchange.performance(),
+        )
+        exchange.answer(body, 201 if result.created else 200)
 
     def commit(self, exchange: Exchange) -> None:
         body: CommitBody = COMMIT_DECODER.decode(exchange.body)
@@ -78,7 +84,14 @@ class GroupsApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        _reply(exchange, _cursor_members(exchange, result.cursor) | {"moved": result.moved})
+        exchange.answer(
+            response_body.Committed(
+                topic=exchange.name,
+                **result.cursor._asdict(),
+                moved=result.moved,
+                performance=exchange.performance(),
+            )
+        )
 
     def delete(self, exchange: Exchange) -> None:
         self._groups.delete(exchange.name, exchange.inner_name, partial(self._deleted, exchange))
@@ -87,13 +100,11 @@ class GroupsApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        _reply(exchange, {"topic": exchange.name, "group": exchange.inner_name, "deleted": result})
-
-
-def _cursor_members(exchange: Exchange, cursor: Cursor) -> dict[str, Any]:
-    return {"topic": exchange.name} | cursor._asdict()
-
-
-def _reply(exchange: Exchange, members: dict[str, Any], status: int = 200) -> None:
-    members["performance"] = {"server_total_ms": round(exchange.elapsed_ms(), 3)}
-    exchange.reply(Response(status, _encode(members)))
+        exchange.answer(
+            response_body.GroupDeleted(
+                topic=exchange.name,
+                group=exchange.inner_name,
+                deleted=result,
+                performance=exchange.performance(),
+            )
+        )

@@ -1,4 +1,4 @@
-"""The endpoint of the OpenAPI document (http-api.md §17)."""
+"""The endpoint of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topics.server.openapi.document import openapi_document
 class OpenApi:
     def __init__(self, app: Application) -> None:
         self._app = app
-        # Made when it is first asked for: by then every endpoint is in the route table.
+        # Made by the first request: by then the route table has every endpoint.
         self._text = b""
         app.routes.add("GET", "/v0/openapi.json", Endpoint("openapi", self.document, before_ready=True))
 

@@ -1,12 +1,11 @@
-"""Endpoints for operators: health, readiness, metrics (http-api.md §17)."""
+"""Endpoints for operators: health, readiness, metrics."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from topics.errors import Closed, NotReady
+from topics.protocol.response_body import Health, Ready
 from topics.server.app import Application
 from topics.server.auth import READ
 from topics.server.http.exchange import Exchange, Response
@@ -16,11 +15,9 @@ from topics.version import package_version
 
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # What this server can do beyond the first contract.
-FEATURES: Final[tuple[str, ...]] = ("manifest", "frames", "stage", "replace", "seal")
+FEATURES: Final = ["manifest", "frames", "stage", "replace", "seal"]
 
 VERSION: Final = package_version()
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class ProbesApi:
@@ -34,13 +31,8 @@ class ProbesApi:
         add("GET", "/v0/metrics", Endpoint("metrics", self.metrics, READ, before_ready=True))
 
     def health(self, exchange: Exchange) -> None:
-        members = {
-            "status": "ok",
-            "version": VERSION,
-            "uptime_ms": self._app.counters.uptime_ms(),
-            "features": FEATURES,
-        }
-        exchange.reply(Response(200, _encode(members)))
+        uptime_ms = self._app.counters.uptime_ms()
+        exchange.answer(Health(status="ok", version=VERSION, uptime_ms=uptime_ms, features=FEATURES))
 
     def ready(self, exchange: Exchange) -> None:
         opened = self._app.opened
@@ -51,8 +43,7 @@ class ProbesApi:
         failure = opened.engine.wal.failure()
         if failure is not None:
             raise failure
-        members = {"status": "ready", "wal_replay_complete": True, "topics": len(opened.engine.topics)}
-        exchange.reply(Response(200, _encode(members)))
+        exchange.answer(Ready(status="ready", wal_replay_complete=True, topics=len(opened.engine.topics)))
 
     def metrics(self, exchange: Exchange) -> None:
         key = exchange.key

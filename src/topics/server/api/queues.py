@@ -1,33 +1,23 @@
-"""Endpoints of queues: claim, ack, nack, extend (http-api.md §16.1 to §16.3)."""
+"""Endpoints of queues: claim, ack, nack, extend."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
 
-import msgspec
+from msgspec import UNSET
 
-from topics.engine.queues.jobs import Claimed, Extended, Settled
+from topics.engine.queues.jobs import Claim, Claimed, Extended, Settled
 from topics.engine.queues.queues import Queues
 from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
+from topics.protocol import response_body
+from topics.protocol.body_decoder import ACK_DECODER, CLAIM_DECODER, EXTEND_DECODER, NACK_DECODER
 from topics.protocol.job_text import job_text, lease_id_of
 from topics.protocol.record_text import json_string
-from topics.protocol.request_body import (
-    ACK_DECODER,
-    CLAIM_DECODER,
-    EXTEND_DECODER,
-    NACK_DECODER,
-    AckBody,
-    ClaimBody,
-    ExtendBody,
-    NackBody,
-)
+from topics.protocol.request_body import AckBody, ClaimBody, ExtendBody, NackBody
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Body, Endpoint
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class QueuesApi:
@@ -36,7 +26,7 @@ class QueuesApi:
         self._claim_max = app.settings.max_claim
         self._node_bytes_max = app.settings.max_node_bytes
         add = app.routes.add
-        add("POST", "/v0/topics/{topic}/claim", Endpoint("claim", self.claim, READ | WRITE, Body.MISSED))
+        add("POST", "/v0/topics/{topic}/claim", Endpoint("claim", self.claim, READ | WRITE, Body.REFUSED_WHEN_EMPTY))
         add("POST", "/v0/topics/{topic}/ack", Endpoint("ack", self.ack, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/nack", Endpoint("nack", self.nack, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/extend", Endpoint("extend", self.extend, WRITE, Body.REQUIRED))
@@ -45,23 +35,19 @@ class QueuesApi:
     def _queues(self) -> Queues:
         return self._app.open_engine().engine.queues
 
-    # Claim.
+    # Claims.
 
     def claim(self, exchange: Exchange) -> None:
         if not exchange.body:
-            raise InvalidRequest('a claim says who claims: {"node":…}')
+            raise InvalidRequest('a claim has a body that names the node: {"node":…}')
         body: ClaimBody = CLAIM_DECODER.decode(exchange.body)
         queues = self._queues
         queues.check(exchange.name)
         check_node(body.node, self._node_bytes_max)
         max_jobs = min(max(body.max, 1), self._claim_max)
         claim = queues.claim(exchange.name, body.node, max_jobs, body.lease_ms, partial(self._claimed, exchange))
-
-        def gone() -> None:
-            claim.cancel()
-
         if not exchange.answered:
-            exchange.on_gone = gone
+            exchange.on_gone = partial(_cancel, claim)
 
     def _claimed(self, exchange: Exchange, result: Claimed | TopicsError) -> None:
         if exchange.answered:
@@ -69,49 +55,85 @@ class QueuesApi:
         try:
             if isinstance(result, TopicsError):
                 exchange.fail(result)
-                return
-            exchange.reply(
-                Response(
-                    200,
-                    b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}'
-                    % (
-                        json_string(exchange.name),
-                        b",".join([b"{%b}" % job_text(*job) for job in result.jobs]),
-                        len(result.jobs),
-                        result.ready,
-                        exchange.elapsed_ms(),
-                    ),
-                )
-            )
+            else:
+                text = claimed_text(exchange.name, result, exchange.elapsed_ms())
+                exchange.reply(Response(200, text))
         except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
             self._app.fail_internally(exchange)
 
-    # What holders do.
+    # Calls of the node that holds the leases.
 
     def ack(self, exchange: Exchange) -> None:
         body: AckBody = ACK_DECODER.decode(exchange.body)
-        lease_ids = self._checked(body)
-        self._queues.ack(exchange.name, body.node, body.seqs, lease_ids, partial(self._settled, exchange, "acked"))
+        lease_ids = self._checked_lease_ids(body)
+        self._queues.ack(exchange.name, body.node, body.seqs, lease_ids, partial(self._acked, exchange))
+
+    def _acked(self, exchange: Exchange, result: Settled | TopicsError) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+        elif not exchange.answered:
+            exchange.answer(
+                response_body.Acked(
+                    topic=exchange.name,
+                    acked=result.settled,
+                    skipped=result.skipped,
+                    ready=result.ready,
+                    in_flight=result.in_flight,
+                    performance=_performance(exchange, result),
+                )
+            )
 
     def nack(self, exchange: Exchange) -> None:
         body: NackBody = NACK_DECODER.decode(exchange.body)
-        lease_ids = self._checked(body)
+        lease_ids = self._checked_lease_ids(body)
         self._queues.nack(
-            exchange.name, body.node, body.seqs, lease_ids, body.delay_ms, partial(self._settled, exchange, "nacked")
+            exchange.name, body.node, body.seqs, lease_ids, body.delay_ms, partial(self._nacked, exchange)
         )
+
+    def _nacked(self, exchange: Exchange, result: Settled | TopicsError) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+        elif not exchange.answered:
+            exchange.answer(
+                response_body.Nacked(
+                    topic=exchange.name,
+                    nacked=result.settled,
+                    skipped=result.skipped,
+                    ready=result.ready,
+                    in_flight=result.in_flight,
+                    performance=_performance(exchange, result),
+                )
+            )
 
     def extend(self, exchange: Exchange) -> None:
         body: ExtendBody = EXTEND_DECODER.decode(exchange.body)
-        lease_ids = self._checked(body)
+        lease_ids = self._checked_lease_ids(body)
         self._queues.extend(
             exchange.name, body.node, body.seqs, lease_ids, body.lease_ms, partial(self._extended, exchange)
         )
 
-    def _checked(self, body: AckBody | NackBody | ExtendBody) -> list[int | None]:
-        """The ids of the leases, None where any will do. In the order of checks of the contract."""
+    def _extended(self, exchange: Exchange, result: Extended | TopicsError) -> None:
+        if isinstance(result, TopicsError):
+            exchange.fail(result)
+        elif not exchange.answered:
+            exchange.answer(
+                response_body.Extended(
+                    topic=exchange.name,
+                    extended=len(result.deadlines),
+                    skipped=result.skipped,
+                    deadlines=result.deadlines,
+                    performance=exchange.performance(),
+                )
+            )
+
+    def _checked_lease_ids(self, body: AckBody | NackBody | ExtendBody) -> list[int | None]:
+        """The ids of the leases; None where any lease of the node will do.
+
+        The checks run in the order of the contract: tokens, node, number of seqs, number of tokens.
+        """
         lease_ids = [lease_id_of(token) for token in body.lease_ids]
         if not body.node:
-            raise InvalidRequest("node says whose jobs these are: it is not empty")
+            raise InvalidRequest("node is empty: it names the holder of the jobs")
         if len(body.seqs) > self._claim_max:
             raise BatchTooLarge(
                 f"a call names at most {self._claim_max} seqs", {"seqs": len(body.seqs), "max": self._claim_max}
@@ -120,42 +142,29 @@ class QueuesApi:
             raise InvalidRequest("lease_ids are as many as seqs, or none; an empty one means any lease of the node")
         return lease_ids
 
-    def _settled(self, exchange: Exchange, verb: str, result: Settled | TopicsError) -> None:
-        if isinstance(result, TopicsError):
-            exchange.fail(result)
-            return
-        members = {
-            "topic": exchange.name,
-            verb: result.settled,
-            "skipped": result.skipped,
-            "ready": result.ready,
-            "in_flight": result.in_flight,
-        }
-        _reply(exchange, members, result.sync_ms)
-
-    def _extended(self, exchange: Exchange, result: Extended | TopicsError) -> None:
-        if isinstance(result, TopicsError):
-            exchange.fail(result)
-            return
-        members = {
-            "topic": exchange.name,
-            "extended": len(result.deadlines),
-            "skipped": result.skipped,
-            "deadlines": result.deadlines,
-        }
-        _reply(exchange, members)
-
 
 def check_node(node: str, bytes_max: int) -> None:
     if not node or len(node.encode()) > bytes_max:
-        raise InvalidRequest(f"node says who claims: 1 to {bytes_max} bytes")
+        raise InvalidRequest(f"node names the node that claims: 1 to {bytes_max} bytes")
 
 
-def _reply(exchange: Exchange, members: dict[str, Any], sync_ms: float = 0.0) -> None:
-    if exchange.answered:
-        return
-    performance = {"server_total_ms": round(exchange.elapsed_ms(), 3)}
-    if sync_ms > 0:
-        performance["fsync_ms"] = round(sync_ms, 3)
-    members["performance"] = performance
-    exchange.reply(Response(200, _encode(members)))
+def claimed_text(topic: str, result: Claimed, elapsed_ms: float) -> bytes:
+    """The body `response_body.Claimed`, rendered from stored bytes."""
+    return b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d,"performance":{"server_total_ms":%.3f}}' % (
+        json_string(topic),
+        b",".join([b"{%b}" % job_text(*job) for job in result.jobs]),
+        len(result.jobs),
+        result.ready,
+        elapsed_ms,
+    )
+
+
+def _performance(exchange: Exchange, result: Settled) -> response_body.Performance:
+    return response_body.Performance(
+        server_total_ms=round(exchange.elapsed_ms(), 3),
+        fsync_ms=round(result.sync_ms, 3) if result.sync_ms > 0 else UNSET,
+    )
+
+
+def _cancel(claim: Claim) -> None:
+    claim.cancel()

@@ -1,7 +1,7 @@
-"""Endpoints of records: append, diff, delete (http-api.md §12). The hot paths of the server.
+"""Endpoints of records: append, diff, delete. These are the hot paths of the server.
 
-A write is decoded, staged on the engine, and answered from the engine's callback; nothing of it waits. A diff is
-answered at once, from the pool when its bytes may not be in memory, or later when it waits for an append.
+A write is decoded, handed to the engine, and answered from the engine's callback. A diff is answered at once, after a
+fetch in the pool if its bytes may not be in memory, or later if it waits for an append.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
+from topics.protocol import response_body
+from topics.protocol.body_decoder import DELETE_DECODER, DIFF_DECODER
 from topics.protocol.record_text import json_string, record_texts
-from topics.protocol.request_body import DELETE_DECODER, DIFF_DECODER, DiffBody
+from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
 from topics.protocol.write_body import decode_write
-from topics.server.api.appending import Appender, seqs_member
+from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
 from topics.server.auth import DELETE, READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
-from topics.server.limits import LONG_POLL_MS_MAX
 
 _encode: Final = msgspec.json.Encoder().encode
 _BOOLEANS: Final = (b"false", b"true")
@@ -74,10 +75,9 @@ class RecordsApi:
             if isinstance(result, TopicsError):
                 exchange.fail(result)
                 return
+            self._appender.count(result, size_bytes)
             seqs = seqs_member(result) if return_seqs else b""
-            members = self._appender.members(
-                result, size_bytes, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs
-            )
+            members = appended_members(result, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs)
             exchange.reply(Response(201 if result.created else 200, b"{%b}" % members))
         except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
             self._app.fail_internally(exchange)
@@ -86,8 +86,7 @@ class RecordsApi:
 
     def diff(self, exchange: Exchange) -> None:
         body: DiffBody = DIFF_DECODER.decode(exchange.body) if exchange.body else DiffBody()
-        read = _Read(self._app, exchange, body, self._limit_max)
-        read.start()
+        _PendingDiff(self._app, exchange, body, self._limit_max).start()
 
     # Delete.
 
@@ -95,7 +94,7 @@ class RecordsApi:
         body = DELETE_DECODER.decode(exchange.body)
         match = None if body.match is None else TagMatch.parse(body.match)
         if body.before_seq is None and match is None:
-            raise InvalidRequest("say what to delete: before_seq, match, or both")
+            raise InvalidRequest("a delete names what to delete: before_seq, match, or both")
         self._engine.delete_records(
             exchange.name,
             partial(self._deleted, exchange),
@@ -108,16 +107,17 @@ class RecordsApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        members = {
-            "topic": result.topic,
-            "deleted": result.deleted,
-            "earliest_seq": result.earliest_seq,
-            "head_seq": result.head_seq,
-            "count": result.count,
-            "bytes": result.size_bytes,
-            "performance": {"server_total_ms": round(exchange.elapsed_ms(), 3)},
-        }
-        exchange.reply(Response(200, _encode(members)))
+        exchange.answer(
+            response_body.Deleted(
+                topic=result.topic,
+                deleted=result.deleted,
+                earliest_seq=result.earliest_seq,
+                head_seq=result.head_seq,
+                count=result.count,
+                bytes=result.size_bytes,
+                performance=exchange.performance(),
+            )
+        )
 
 
 def _key_header(exchange: Exchange) -> str | None:
@@ -130,8 +130,8 @@ def _key_header(exchange: Exchange) -> str | None:
         raise InvalidRequest("the header Idempotency-Key is not UTF-8") from error
 
 
-class _Read:
-    """One diff, from its first look to its answer."""
+class _PendingDiff:
+    """One diff, from its first read to its answer."""
 
     __slots__ = (
         "_app",
@@ -139,7 +139,7 @@ class _Read:
         "_bytes_max",
         "_engine",
         "_exchange",
-        "_first_look",
+        "_first_page",
         "_from_seq",
         "_limit",
         "_nodes",
@@ -160,7 +160,7 @@ class _Read:
         node = body.node
         nodes = [node] if isinstance(node, str) else node
         self._nodes = frozenset(text.encode() for text in nodes) if nodes else None
-        self._first_look: Page | None = None
+        self._first_page: Page | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -170,16 +170,16 @@ class _Read:
         name = self._exchange.name
         fetch = self._engine.fetch_needed(name, self._from_seq, self._limit, self._bytes_max)
         if fetch is None:
-            self._look()
+            self._read()
         else:
-            self._app.run_in_pool(self._exchange, fetch, self._look)
+            self._app.run_in_pool(self._exchange, fetch, self._read)
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         page = self._engine.read(
             self._exchange.name, self._from_seq, limit=self._limit, bytes_max=self._bytes_max, nodes=self._nodes
         )
         wait_ms = min(self._body.wait_ms, LONG_POLL_MS_MAX)
-        if self._first_look is None and wait_ms and page.caught_up and not page.chunks and page.tombstone is None:
+        if self._first_page is None and wait_ms and page.caught_up and not page.chunks and page.tombstone is None:
             self._wait(page, wait_ms)
         else:
             self._answer(page)
@@ -188,25 +188,25 @@ class _Read:
         if self._app.is_draining:
             self._answer(page)
             return
-        self._first_look = page
+        self._first_page = page
         self._engine.wait_append(self._exchange.name, self._wake)
         self._timer = self._app.loop.call_later(wait_ms / 1000, self._time_out)
         self._exchange.on_gone = self._stop_waiting
         self._app.waiting[self._exchange] = self._time_out
 
     def _wake(self) -> None:
-        # The engine is half way through a group: read in a turn of our own.
-        self._app.loop.call_soon(self._look_again)
+        # The engine is half way through a group, so the read waits for the next turn of the loop.
+        self._app.loop.call_soon(self._read_after_wait)
 
-    def _look_again(self) -> None:
+    def _read_after_wait(self) -> None:
         if not self._exchange.answered:
             self._stop_waiting()
-            self._app.guarded(self._exchange, self._look)
+            self._app.guarded(self._exchange, self._read)
 
     def _time_out(self) -> None:
         self._stop_waiting()
-        assert self._first_look is not None
-        self._answer(self._first_look)
+        assert self._first_page is not None
+        self._answer(self._first_page)
 
     def _stop_waiting(self) -> None:
         self._engine.cancel_wait(self._exchange.name, self._wake)
@@ -218,27 +218,29 @@ class _Read:
     def _answer(self, page: Page) -> None:
         body = self._body
         texts = record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta)
-        cold = b',"cold_segments_read":%d' % page.cold_records if page.cold_records else b""
-        self._exchange.reply(
-            Response(
-                200,
-                b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
-                b'"tombstone":%b,"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
-                % (
-                    json_string(page.topic),
-                    b",".join(texts),
-                    page.next_from_seq,
-                    page.head_seq,
-                    page.earliest_seq,
-                    _BOOLEANS[page.caught_up],
-                    _tombstone_text(page.tombstone),
-                    page.lag,
-                    self._exchange.elapsed_ms(),
-                    page.records_scanned,
-                    cold,
-                ),
-            )
+        self._exchange.reply(Response(200, diff_text(page, texts, self._exchange.elapsed_ms())))
+
+
+def diff_text(page: Page, records: list[bytes], elapsed_ms: float) -> bytes:
+    """The body `response_body.Diff`, rendered from stored bytes."""
+    cold = b',"cold_segments_read":%d' % page.cold_records if page.cold_records else b""
+    return (
+        b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
+        % (
+            json_string(page.topic),
+            b",".join(records),
+            page.next_from_seq,
+            page.head_seq,
+            page.earliest_seq,
+            _BOOLEANS[page.caught_up],
+            _tombstone_text(page.tombstone),
+            page.lag,
+            elapsed_ms,
+            page.records_scanned,
+            cold,
         )
+    )
 
 
 def _tombstone_text(tombstone: Tombstone | None) -> bytes:

@@ -1,20 +1,21 @@
-"""Endpoints of routers: create or change, look at, list, delete (http-api.md §13)."""
+"""Endpoints of routers: create or change, show, list, delete."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-import msgspec
+from msgspec import UNSET
 
 from topics.engine.engine import Engine
 from topics.engine.routers.router import Router, RouterSpec, check_endpoints, check_router_name
 from topics.errors import Forbidden, TopicsError
-from topics.protocol.request_body import ROUTER_DECODER, RouterBody
+from topics.protocol import response_body
+from topics.protocol.body_decoder import ROUTER_DECODER
+from topics.protocol.request_body import RouterBody
 from topics.protocol.tag_match import TagMatch
-from topics.server.api.topics import list_cursor, reply
+from topics.server.api.list_cursor import after_of, cursor_after
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
 from topics.server.auth import ADMIN, DELETE, READ
@@ -23,10 +24,8 @@ from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
 from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 
-_encode: Final = msgspec.json.Encoder().encode
-
-# Names that are looked at in one go when a list leaves some out.
-_LOOK_AT: Final = 1000
+# Names that a list takes from the engine at once: it may leave some of them out.
+_NAMES_AT_ONCE: Final = 1000
 
 
 class RoutersApi:
@@ -53,8 +52,10 @@ class RoutersApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        members = _members(exchange.name, spec) | {"created": result}
-        reply(exchange, 201 if result else 200, members)
+        body = response_body.PutRouter(
+            **_members(exchange.name, spec), created=result, performance=exchange.performance()
+        )
+        exchange.answer(body, 201 if result else 200)
 
     def show(self, exchange: Exchange) -> None:
         router = self._engine.router(exchange.name)
@@ -63,7 +64,13 @@ class RoutersApi:
 
     def _show(self, exchange: Exchange) -> None:
         router = self._engine.router(exchange.name)
-        reply(exchange, 200, _members(router.name, router.spec) | {"forwarded_total": router.forwarded_total})
+        exchange.answer(
+            response_body.Router(
+                **_members(router.name, router.spec),
+                forwarded_total=router.forwarded_total,
+                performance=exchange.performance(),
+            )
+        )
 
     def list_page(self, exchange: Exchange) -> None:
         query = Query(exchange.query)
@@ -75,29 +82,31 @@ class RoutersApi:
                 has_more = True
                 break
             page.append(router)
-        members: dict[str, Any] = {
-            "routers": [
-                {
-                    "router": router.name,
-                    "source": router.spec.source,
-                    "dest": router.spec.dest,
-                    "guarantee": router.spec.guarantee,
-                    "forwarded_total": router.forwarded_total,
-                }
-                for router in page
-            ]
-        }
-        if has_more:
-            members["next_cursor"] = base64.b64encode(_encode({"after": page[-1].name})).decode()
-        reply(exchange, 200, members)
+        entries = [
+            response_body.RouterEntry(
+                router=router.name,
+                source=router.spec.source,
+                dest=router.spec.dest,
+                guarantee=router.spec.guarantee,
+                forwarded_total=router.forwarded_total,
+            )
+            for router in page
+        ]
+        exchange.answer(
+            response_body.RouterList(
+                routers=entries,
+                next_cursor=cursor_after(page[-1].name) if has_more else UNSET,
+                performance=exchange.performance(),
+            )
+        )
 
     def _visible(self, exchange: Exchange, query: Query) -> Iterator[Router]:
-        """Routers behind the cursor that were asked for and that the caller may see, names ascending."""
+        """The routers after the cursor that match the query and that the caller may see, names ascending."""
         engine, key = self._engine, exchange.key
         assert key is not None
-        prefix, after = query.text("prefix") or "", list_cursor(query.text("cursor"))
+        prefix, after = query.text("prefix") or "", after_of(query.text("cursor"))
         source, dest = query.text("source"), query.text("dest")
-        while names := engine.routing.names_after(prefix, after, _LOOK_AT):
+        while names := engine.routing.names_after(prefix, after, _NAMES_AT_ONCE):
             for name in names:
                 router = engine.routers[name]
                 spec = router.spec
@@ -116,7 +125,9 @@ class RoutersApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        reply(exchange, 200, {"router": exchange.name, "deleted": result})
+        exchange.answer(
+            response_body.RouterDeleted(router=exchange.name, deleted=result, performance=exchange.performance())
+        )
 
 
 def _spec(body: RouterBody) -> RouterSpec:
@@ -133,7 +144,7 @@ def _spec(body: RouterBody) -> RouterSpec:
 
 
 def _check_topics(exchange: Exchange, spec: RouterSpec) -> None:
-    """Whether the key is for both topics."""
+    """Refuses a caller whose key is not for both topics of the router."""
     assert exchange.key is not None
     for topic in (spec.source, spec.dest):
         if not exchange.key.may_name(topic):
@@ -141,6 +152,7 @@ def _check_topics(exchange: Exchange, spec: RouterSpec) -> None:
 
 
 def _members(name: str, spec: RouterSpec) -> dict[str, Any]:
+    """The members of `response_body.RouterMembers`."""
     tag_filter = spec.filter
     form = None
     if tag_filter is not None:

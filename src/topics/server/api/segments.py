@@ -1,4 +1,4 @@
-"""Endpoints for readers of files (spark.md §6): what is in which segment, and records as the frames of segments."""
+"""Endpoints for readers of files: the manifest of a topic's segments, and records as the frames of segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import msgspec
 from topics.engine.engine import Engine
 from topics.engine.manifest import encode_frames, frames_bounds, take_manifest
 from topics.engine.topic.page import Page
-from topics.protocol.request_body import MANIFEST_DECODER, ManifestBody
+from topics.protocol import response_body
+from topics.protocol.body_decoder import MANIFEST_DECODER
+from topics.protocol.request_body import ManifestBody
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
 from topics.server.auth import READ
@@ -19,8 +21,6 @@ from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
 
 FRAMES_TYPE: Final = b"application/vnd.topics.frames"
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class SegmentsApi:
@@ -48,8 +48,8 @@ class SegmentsApi:
             to_ts=body.to_ts,
             pin_ms=body.pin_ms,
         )
-        members["performance"] = {"server_total_ms": round(exchange.elapsed_ms(), 3)}
-        exchange.reply(Response(200, _encode(members)))
+        members["performance"] = exchange.performance()
+        exchange.answer(msgspec.convert(members, response_body.Manifest))
 
     # Frames.
 
@@ -58,7 +58,7 @@ class SegmentsApi:
 
     def _fetch_frames(self, exchange: Exchange) -> None:
         query = Query(exchange.query)
-        # The first seq that is wanted, as a cursor.
+        # A cursor is one below the first seq.
         from_seq = max(query.count("from_seq", 1), 1) - 1
         to_seq = query.count("to_seq", 0) or None
         limit, bytes_max = frames_bounds(query.count("max_bytes", 0))
@@ -66,11 +66,11 @@ class SegmentsApi:
             limit = min(limit, max(to_seq - from_seq, 1))
         topic = self._engine.topic(exchange.name)
         fetch = topic.fetch_needed(from_seq, limit, bytes_max)
-        look = partial(self._read_frames, exchange, from_seq, to_seq, limit, bytes_max)
+        read = partial(self._read_frames, exchange, from_seq, to_seq, limit, bytes_max)
         if fetch is None:
-            look()
+            read()
         else:
-            self._app.run_in_pool(exchange, fetch, look)
+            self._app.run_in_pool(exchange, fetch, read)
 
     def _read_frames(self, exchange: Exchange, from_seq: int, to_seq: int | None, limit: int, bytes_max: int) -> None:
         engine = self._engine
@@ -79,7 +79,7 @@ class SegmentsApi:
         page = topic.read(from_seq, limit, bytes_max, None)
         instance = topic.id, topic.epoch
         results: list[tuple[bytes, int]] = []
-        # Checksums of thousands of records: not on the loop.
+        # In the pool, because the frames of thousands of records get checksums.
         self._app.run_in_pool(
             exchange,
             lambda: results.append(encode_frames(page, to_seq)),

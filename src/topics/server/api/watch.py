@@ -1,19 +1,23 @@
-"""Endpoints of watching: a session, and its stream (http-api.md §14)."""
+"""Endpoints of watching: a session, and its stream."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
-import msgspec
+from msgspec import UNSET
 
 from topics.engine.topic.topic import Topic
 from topics.errors import Forbidden, InvalidRequest, NotAcceptable, NotFound, TopicNotFound
 from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
-from topics.protocol.request_body import WATCH_DECODER, WatchBody, WatchTopic
+from topics.protocol.body_decoder import WATCH_DECODER
+from topics.protocol.request_body import WatchBody, WatchTopic
+from topics.protocol.response_body import WatchCreated, WatchedTopic
 from topics.protocol.sse import CONTENT_TYPE, decode_cursor
 from topics.server.app import Application, has_bearer, token_of
 from topics.server.auth import READ, Key
-from topics.server.http.exchange import Exchange, Headers, Response, Stream
+from topics.server.http.exchange import Exchange, Headers, Stream
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint
 from topics.server.live.delivery import ReadOptions
@@ -23,10 +27,8 @@ from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSess
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000
 
-# Nobody on the way may keep it, or wait until there is more of it.
+# Proxies must neither store the stream nor buffer it.
 STREAM_HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class WatchApi:
@@ -37,9 +39,9 @@ class WatchApi:
         self._limit_max = settings.max_limit
         self._heartbeat_ms_min = min(HEARTBEAT_MS_MIN, settings.test_min_heartbeat_ms or HEARTBEAT_MS_MIN)
         self._sessions = WatchSessions(app.clock, app.counters, settings.max_watch_sessions)
-        # Open streams that want topics which do not exist yet.
+        # Open streams whose session has patterns: topics that are created later may join them.
         self._growing: dict[SseFeed, WatchSession] = {}
-        self._is_told_of_topics = False
+        self._hears_of_new_topics = False
         add = app.routes.add
         add("POST", "/v0/watch", Endpoint("watch", self.create, READ, Body.REQUIRED))
         add("GET", "/v0/watch/{wid}", Endpoint("watch_stream", self.stream, access=Access.OWN))
@@ -52,34 +54,34 @@ class WatchApi:
             raise InvalidRequest(f"a watch has 1 to {self._topics_max} topics")
         key = exchange.key
         assert key is not None
-        # A pattern is as wide as its prefix.
+        # A pattern matches every name with its prefix, so the key must be for the prefix.
         check_names(key, [name.removesuffix("*") for name in body.topics])
         session = WatchSession(
             key, self._options(body), self._heartbeat_ms(body), is_strong=body.consistency == "strong"
         )
-        shown: dict[str, Any] = {}
+        starts: dict[str, WatchedTopic] = {}
         is_lenient = Query(exchange.query).flag("lenient", default=False)
         wanted_by_name = self._expanded(body, session)
         for topic in self._topics(sorted(wanted_by_name), is_lenient=is_lenient):
             wanted = wanted_by_name[topic.name]
             cursor = topic.head_seq if wanted.tail else wanted.from_seq
             session.topics[topic.name] = Watched(topic.id, cursor)
-            shown[topic.name] = {"from_seq": cursor, "head_seq": topic.head_seq, "earliest_seq": topic.earliest_seq}
+            starts[topic.name] = WatchedTopic(from_seq=cursor, head_seq=topic.head_seq, earliest_seq=topic.earliest_seq)
         self._sessions.check_room()
         self._sessions.add(session, with_ticket=self._app.has_keys)
-        members = {
-            "wid": session.wid,
-            "stream_url": f"/v0/watch/{session.wid}",
-            "session_ttl_ms": SESSION_TTL_MS,
-            "topics": shown,
-            "performance": {"server_total_ms": round(exchange.elapsed_ms(), 3)},
-        }
-        if session.ticket is not None:
-            members["ticket"] = session.ticket
-        exchange.reply(Response(200, _encode(members)))
+        exchange.answer(
+            WatchCreated(
+                wid=session.wid,
+                stream_url=f"/v0/watch/{session.wid}",
+                session_ttl_ms=SESSION_TTL_MS,
+                topics=starts,
+                performance=exchange.performance(),
+                ticket=UNSET if session.ticket is None else session.ticket,
+            )
+        )
 
     def _expanded(self, body: WatchBody, session: WatchSession) -> dict[str, WatchTopic]:
-        """What is wanted of each topic. A pattern (`orders.*`) stands for those there are; its own name comes first."""
+        """Where to begin with each topic. A pattern (`orders.*`) gives way to an entry with the topic's full name."""
         engine = self._app.open_engine().engine
         named = {name: wanted for name, wanted in body.topics.items() if not name.endswith("*")}
         matched: dict[str, WatchTopic] = {}
@@ -125,7 +127,7 @@ class WatchApi:
         check_accept(exchange)
         session = self._sessions.find(exchange.name)
         if session is None:
-            raise NotFound("there is no such watch session, or not any more: make a new one")
+            raise NotFound("there is no such watch session, or it has ended: make a new one")
         has_ticket = self._check_key(exchange, session)
         self._app.open_streams.check(session.key)
         if not exchange.is_head:
@@ -136,7 +138,7 @@ class WatchApi:
             exchange.begin_stream(200, CONTENT_TYPE, STREAM_HEADERS)
 
     def _check_key(self, exchange: Exchange, session: WatchSession) -> bool:
-        """Only who made the session may open it. Whether it showed the ticket."""
+        """Refuses a caller without the key that made the session. Returns whether the caller sent the ticket."""
         if not self._app.has_keys:
             return False
         token = token_of(exchange, in_query=True)
@@ -152,39 +154,40 @@ class WatchApi:
         hub = self._app.hub
         assert hub is not None
 
-        def ended() -> None:
-            self._growing.pop(feed, None)
-            self._sessions.close(session)
-            leave()
-
-        feed = SseFeed(hub, session, stream, ended)
+        feed = SseFeed(hub, session, stream)
         leave = self._app.open_streams.add(session.key, feed.shut_down)
+        feed.on_end = partial(self._stream_ended, session, feed, leave)
         self._sessions.open(session)
         if session.prefixes:
-            self._grow(session)
+            self._add_new_topics(session)
             self._growing[feed] = session
         feed.start(last_event_id)
 
-    # Topics that come later.
+    def _stream_ended(self, session: WatchSession, feed: SseFeed, leave: Callable[[], None]) -> None:
+        self._growing.pop(feed, None)
+        self._sessions.close(session)
+        leave()
 
-    def _grow(self, session: WatchSession) -> None:
-        """Adds what has come since anybody looked, from its first record on."""
+    # Topics that are created later.
+
+    def _add_new_topics(self, session: WatchSession) -> None:
+        """Adds matching topics that were created since the last stream, from their first record on."""
         engine = self._app.open_engine().engine
-        if not self._is_told_of_topics:
-            self._is_told_of_topics = True
+        if not self._hears_of_new_topics:
+            self._hears_of_new_topics = True
             engine.on_topic_created(self._offer_soon)
         for prefix in session.prefixes:
             for name in engine.names_after(prefix, None, self._topics_max + 1):
                 self._maybe_add(session, engine.topics[name])
 
     def _maybe_add(self, session: WatchSession, topic: Topic) -> bool:
-        """A session that is full stays as it is."""
+        """Adds the topic unless the session is full. Returns whether the session has the topic."""
         if topic.name not in session.topics and len(session.topics) < self._topics_max:
             session.topics[topic.name] = Watched(topic.id, 0)
         return topic.name in session.topics
 
     def _offer_soon(self, topic: Topic) -> None:
-        # The engine is half way through a group.
+        # The engine calls this half way through a group, so the work waits for the next turn of the loop.
         self._app.loop.call_soon(self._offer, topic)
 
     def _offer(self, topic: Topic) -> None:
@@ -202,7 +205,7 @@ def check_names(key: Key, names: list[str]) -> None:
 def check_accept(exchange: Exchange) -> None:
     accept = exchange.headers.get(b"accept")
     if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
-        raise NotAcceptable("a stream is text/event-stream: accept that, or say nothing")
+        raise NotAcceptable("a stream is text/event-stream: name that type in Accept, or leave Accept out")
 
 
 def _last_event_id(exchange: Exchange) -> dict[str, int] | None:

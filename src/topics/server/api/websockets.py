@@ -1,4 +1,4 @@
-"""The endpoint that opens WebSockets (http-api.md §15.1)."""
+"""The endpoint that opens WebSockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topics.errors import Forbidden, InvalidRequest
 from topics.server.api.appending import Appender
 from topics.server.api.ws_commands import WsSession
 from topics.server.app import Application
-from topics.server.http.connections import ConnectionSet
+from topics.server.http.connections import ConnectionSet, upgrade
 from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Endpoint
 from topics.server.http.websocket import WebSocketConnection
@@ -30,8 +30,8 @@ class WebSocketApi:
         app.routes.add("GET", "/v0/ws", Endpoint("ws", self.open))
 
     def open(self, exchange: Exchange) -> None:
-        """Needs a key, and no scope: each command has its own."""
-        exchange.upgrade(partial(self._connection, exchange))
+        """Needs a key and no scope: each command checks its scope."""
+        upgrade(exchange, partial(self._connection, exchange))
 
     def _connection(
         self, exchange: Exchange, connections: ConnectionSet, transport: asyncio.Transport
@@ -45,7 +45,7 @@ class WebSocketApi:
 
 
 def _handshake(exchange: Exchange) -> bytes:
-    """The answer that says yes. The connection has seen that an upgrade is asked for."""
+    """The answer that accepts the upgrade. The connection has checked that the request asks for one."""
     headers = Headers(Connection="Upgrade", Upgrade="websocket")
     for name in ("Sec-WebSocket-Key", "Sec-WebSocket-Version"):
         value = exchange.headers.get(name.lower().encode())
@@ -54,14 +54,14 @@ def _handshake(exchange: Exchange) -> bytes:
     handshake = ServerProtocol()
     response = handshake.accept(Request("/v0/ws", headers))
     if response.status_code != 101:
-        raise InvalidRequest(f"not a WebSocket of version 13: {handshake.handshake_exc}")
+        raise InvalidRequest(f"the request does not open a WebSocket of version 13: {handshake.handshake_exc}")
     return response.serialize()
 
 
 def check_origin(headers: dict[bytes, bytes]) -> None:
-    """Refuses a page of another site, which would come with the keys or the network of whoever looks at it.
+    """Refuses pages of other sites: they would use the browser's network access, and its keys.
 
-    Its scheme says which port is meant where none is given: a proxy in front may have another than we do.
+    The scheme of the Origin gives the default port. The server's port may differ from it because of a proxy.
     """
     origin = headers.get(b"origin")
     if origin is None:
@@ -69,7 +69,7 @@ def check_origin(headers: dict[bytes, bytes]) -> None:
     scheme, _, authority = origin.decode("latin-1").partition("://")
     if authority and _place(scheme, authority) == _place(scheme, headers.get(b"host", b"").decode("latin-1")):
         return
-    raise Forbidden("the Origin is another site")
+    raise Forbidden("the Origin names another site than the Host")
 
 
 def _place(scheme: str, authority: str) -> tuple[str | None, int | None]:

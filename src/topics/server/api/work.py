@@ -1,22 +1,23 @@
-"""Pushed jobs: a stream that keeps its worker busy (http-api.md §16.4).
+"""A stream of jobs: the server leases jobs to a worker and pushes them.
 
-The stream leases jobs for the worker, up to `max` at a time, and more when some of them are done. Jobs that are with
-a worker whose connection ends are ready again at once. Loop thread only.
+The stream leases up to `max` jobs at a time, and more when some of them are done. When the connection ends, the jobs
+of the worker that are not acked are ready again at once. Loop thread only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from topics.engine.queues.jobs import Claim, Claimed
+from topics.engine.queues.jobs import Claim, Claimed, Job
 from topics.engine.queues.queues import Queues
 from topics.errors import Closed, NotAQueue, TopicNotFound, TopicsError
 from topics.protocol.job_text import job_text
 from topics.protocol.record_text import json_string
 from topics.protocol.sse import CONTENT_TYPE, RETRY, event_text, id_line
+from topics.protocol.sse_event import WorkEndEvent
 from topics.server.api.queues import check_node
 from topics.server.api.watch import STREAM_HEADERS, check_accept
 from topics.server.app import Application
@@ -28,7 +29,7 @@ from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE
 from topics.server.live.sse_feed import Heartbeat
 
 HEARTBEAT_S: Final = 15.0
-# The queue says when there is something to do; this is for what it may miss.
+# The queue wakes the stream when there may be jobs. The stream also looks by itself, for example for expired leases.
 RECHECK_S: Final = 0.25
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -65,7 +66,7 @@ class WorkApi:
 
 
 class _Worker:
-    """One open stream: its leases, and whether it waits for jobs or for the answer to a claim."""
+    """One open stream of jobs, and its leases."""
 
     def __init__(
         self, app: Application, stream: Stream, name: str, node: str, max_jobs: int, lease_ms: int | None
@@ -79,7 +80,7 @@ class _Worker:
         self._node = node
         self._max_jobs = max_jobs
         self._lease_ms = lease_ms
-        # Delivered on this stream and not known to have ended: (seq, lease id).
+        # (seq, lease id) of the jobs that were delivered on this stream and may still be leased.
         self._leases: list[tuple[int, int]] = []
         self._claim: Claim | None = None
         self._is_claiming = False
@@ -105,7 +106,7 @@ class _Worker:
         self._timer = self._loop.call_later(RECHECK_S, self._recheck)
 
     def _refill_soon(self) -> None:
-        """The queue or the connection is in the middle of something: a turn of our own."""
+        """Refills in the next turn of the loop: the queue or the connection is in the middle of its work now."""
         if not self._is_due and not self._is_over:
             self._is_due = True
             self._loop.call_soon(self._refill)
@@ -116,7 +117,7 @@ class _Worker:
             return
         try:
             if self._engine.topics.get(self._name) is not self._topic:
-                # One that was made anew under this name is another queue.
+                # A new queue of the same name is another queue.
                 raise TopicNotFound(self._name)
             self._leases = self._queues.live_leases(self._name, self._leases)
             self._queues.wait_jobs(self._name, self._refill_soon)
@@ -124,7 +125,7 @@ class _Worker:
             if wanted > 0 and self._stream.is_ready:
                 self._is_claiming = True
                 claim = self._queues.claim(self._name, self._node, wanted, self._lease_ms, self._claimed)
-                # It may have been answered already.
+                # The claim may have been answered already.
                 self._claim = claim if self._is_claiming else None
         except TopicsError as error:
             self._is_claiming = False
@@ -140,33 +141,32 @@ class _Worker:
             return
         for job in result.jobs:
             self._leases.append((job.seq, job.lease_id))
-            data = b'{"topic":%b,%b}' % (json_string(self._name), job_text(*job))
-            self._stream.send(id_line(b"%d" % job.seq) + event_text(b"job", data))
+            self._stream.send(job_event_text(self._name, job))
         if result.jobs:
             self._heartbeat.note_output()
 
     # The end.
 
     def _fail(self, error: TopicsError) -> None:
-        """What a worker can do nothing about is tried again by and by."""
+        """Ends the stream if the queue is gone or the server stops. After other errors the next check tries again."""
         if isinstance(error, (TopicNotFound, NotAQueue)):
-            self._say_error(409, error.message)
+            self._send_error(409, error.message)
             self._end()
         elif isinstance(error, Closed):
             self.shut_down()
 
     def shut_down(self) -> None:
         """The server stops."""
-        self._say_error("server_shutting_down", "the server stops; connect again")
+        self._send_error("server_shutting_down", "the server stops; connect again")
         self._end()
 
     def _give_up(self) -> None:
-        self._say_error(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)
+        self._send_error(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)
         self._end()
 
-    def _say_error(self, code: int | str, message: str) -> None:
-        members: dict[str, Any] = {"code": code, "error": message, "topic": self._name}
-        self._stream.send(event_text(b"error", _encode(members)))
+    def _send_error(self, code: int | str, message: str) -> None:
+        event = WorkEndEvent(code=code, error=message, topic=self._name)
+        self._stream.send(event_text(b"error", _encode(event)))
 
     def _end(self) -> None:
         self._stream.end()
@@ -176,7 +176,7 @@ class _Worker:
     def _gone(self) -> None:
         if not self._is_over:
             self._stop()
-            # Not now: others of the same connection are being told, too.
+            # In the next turn, because the connection is still telling its other streams that it ended.
             self._loop.call_soon(self._release)
 
     def _stop(self) -> None:
@@ -192,6 +192,12 @@ class _Worker:
     def _release(self) -> None:
         if self._engine.topics.get(self._name) is self._topic:
             self._queues.release(self._name, self._leases)
+
+
+def job_event_text(topic: str, job: Job) -> bytes:
+    """The event `sse_event.JobEvent`, rendered from stored bytes."""
+    data = b'{"topic":%b,%b}' % (json_string(topic), job_text(*job))
+    return id_line(b"%d" % job.seq) + event_text(b"job", data)
 
 
 def _nothing() -> None:

@@ -1,28 +1,27 @@
-"""Endpoints of staged writes (spark.md §6): chunks that are kept, commits that take them, and how far a writer is.
+"""Endpoints of staged writes: stage a chunk, commit or abort an epoch, show the epochs of a writer.
 
-A key's prefixes hold for topics. Where the path has none the body names it, or what the key may not see is left out.
+The prefixes of a key limit topics. A commit names its topic in the body; the other two leave out topics that the key
+may not see.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from topics.engine.engine import Engine
 from topics.engine.writing.commits import Committed
 from topics.engine.writing.staging import StagedChunk, StagedPart
 from topics.errors import Forbidden, TopicsError
-from topics.protocol.request_body import ABORT_DECODER, EPOCH_DECODER, AbortBody, EpochBody, StageBody
+from topics.protocol import response_body
+from topics.protocol.body_decoder import ABORT_DECODER, EPOCH_DECODER
+from topics.protocol.request_body import AbortBody, EpochBody, StageBody
 from topics.protocol.write_body import decode_stage
 from topics.server.api.appending import write_limits
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE, Key
-from topics.server.http.exchange import Exchange, Response
+from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Body, Endpoint
-
-_encode: Final = msgspec.json.Encoder().encode
 
 _WRITER: Final = "/v0/writers/{writer}"
 
@@ -53,17 +52,19 @@ class WritersApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        members = {
-            "topic": exchange.name,
-            "writer": body.writer,
-            "epoch": body.epoch,
-            "part": body.part,
-            "attempt": body.attempt,
-            "chunk": body.chunk,
-            "records": result.records,
-            "deduped": result.deduped,
-        }
-        _reply(exchange, members, {})
+        exchange.answer(
+            response_body.Staged(
+                topic=exchange.name,
+                writer=body.writer,
+                epoch=body.epoch,
+                part=body.part,
+                attempt=body.attempt,
+                chunk=body.chunk,
+                records=result.records,
+                deduped=result.deduped,
+                performance=exchange.performance(),
+            )
+        )
 
     # Committing.
 
@@ -79,47 +80,52 @@ class WritersApi:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
-        performance: dict[str, float] = {}
+        performance = exchange.performance()
         topic = self._engine.topics.get(result.topic)
         if not result.deduped and topic is not None:
             durability = topic.config.durability
             self._app.counters.note_append(durability, result.count or 0, result.size_bytes)
-            performance["wal_append_ms"] = round(result.write_ms, 3)
-            performance["fsync_ms"] = round(result.sync_ms, 3) if durability == "fsync" else 0.0
-        members = {
-            "topic": result.topic,
-            "writer": result.writer,
-            "epoch": result.epoch,
-            "first_seq": result.first_seq,
-            "last_seq": result.last_seq,
-            "count": result.count,
-            "head_seq": result.head_seq,
-            "deduped": result.deduped,
-        }
-        _reply(exchange, members, performance)
+            performance.wal_append_ms = round(result.write_ms, 3)
+            performance.fsync_ms = round(result.sync_ms, 3) if durability == "fsync" else 0.0
+        exchange.answer(
+            response_body.EpochCommitted(
+                topic=result.topic,
+                writer=result.writer,
+                epoch=result.epoch,
+                first_seq=result.first_seq,
+                last_seq=result.last_seq,
+                count=result.count,
+                head_seq=result.head_seq,
+                deduped=result.deduped,
+                performance=performance,
+            )
+        )
 
     def abort(self, exchange: Exchange) -> None:
         body: AbortBody = ABORT_DECODER.decode(exchange.body)
         dropped = self._engine.staging.abort(exchange.name, body.epoch, _key_of(exchange).may_name)
-        _reply(exchange, {"writer": exchange.name, "epoch": body.epoch, "dropped": dropped}, {})
+        exchange.answer(
+            response_body.EpochAborted(
+                writer=exchange.name, epoch=body.epoch, dropped=dropped, performance=exchange.performance()
+            )
+        )
 
-    # Looking.
+    # Epochs.
 
     def state(self, exchange: Exchange) -> None:
         key = _key_of(exchange)
         entries = [
-            {"topic": topic.name, "epoch": known.epoch, "first_seq": known.first_seq, "last_seq": known.last_seq}
+            response_body.WriterTopic(
+                topic=topic.name, epoch=known.epoch, first_seq=known.first_seq, last_seq=known.last_seq
+            )
             for topic, known in self._engine.commits.epochs(exchange.name)
             if key.may_name(topic.name)
         ]
-        _reply(exchange, {"writer": exchange.name, "topics": entries}, {})
+        exchange.answer(
+            response_body.WriterEpochs(writer=exchange.name, topics=entries, performance=exchange.performance())
+        )
 
 
 def _key_of(exchange: Exchange) -> Key:
     assert exchange.key is not None
     return exchange.key
-
-
-def _reply(exchange: Exchange, members: dict[str, Any], performance: dict[str, float]) -> None:
-    members["performance"] = {"server_total_ms": round(exchange.elapsed_ms(), 3)} | performance
-    exchange.reply(Response(200, _encode(members)))

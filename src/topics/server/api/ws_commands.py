@@ -1,6 +1,6 @@
-"""What a WebSocket client may ask for: subscribe, unsubscribe, publish, ping (http-api.md §15.2, §15.3).
+"""The commands of a WebSocket client: subscribe, unsubscribe, publish, ping.
 
-Every command gets one reply, and no mistake of a client ends its connection. Loop thread only.
+Every command gets one reply. A wrong command does not end the connection. Loop thread only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from time import perf_counter
 from typing import Any, Final, assert_never
 
 import msgspec
+from msgspec import Raw, Struct
 
 from topics.engine.topic.write import Appended
 from topics.errors import Forbidden, InvalidRequest, Throttled, TopicNotFound, TopicsError
 from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
+from topics.protocol.response_body import WatchedTopic
 from topics.protocol.write_body import WriteRequest, checked_publish
-from topics.protocol.ws_command import Ping, Publish, Subscribe, Unsubscribe, decode_command
-from topics.server.api.appending import Appender, seqs_member
+from topics.protocol.ws_command import NO_REQUEST_ID, Ping, Publish, Subscribe, Unsubscribe, decode_command
+from topics.protocol.ws_message import EndMessage, ErrorReply, PongReply, SubscribedReply, UnsubscribedReply
+from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.app import Application
 from topics.server.auth import ADMIN, READ, WRITE, Key
 from topics.server.http.websocket import Message, WebSocketConnection, text_frame
@@ -28,11 +31,10 @@ from topics.server.live.ws_feed import WsFeed
 logger = logging.getLogger(__name__)
 
 _encode: Final = msgspec.json.Encoder().encode
-_NULL: Final = b"null"
 
 
 class WsSession:
-    """One client: who it is, what it is subscribed to, and which of its writes are under way."""
+    """One client: its key, its subscriptions, and the number of its writes under way."""
 
     def __init__(self, app: Application, appender: Appender, key: Key, connection: WebSocketConnection) -> None:
         assert app.hub is not None
@@ -46,7 +48,7 @@ class WsSession:
         self._writes = 0
         self._leave = app.open_streams.add(key, connection.drain)
 
-    # What the connection asks and tells.
+    # Calls of the connection.
 
     @property
     def takes_more(self) -> bool:
@@ -63,11 +65,10 @@ class WsSession:
         self._hub.remove(self._feed)
 
     def last_words(self) -> bytes:
-        members = {"op": "error", "code": "server_shutting_down", "message": "the server stops; connect again"}
-        return text_frame(_encode(members))
+        return _end_frame("server_shutting_down", "the server stops; connect again")
 
     def words_to_stalled(self) -> bytes:
-        return text_frame(_encode({"op": "error", "code": SLOW_CONSUMER, "message": SLOW_CONSUMER_MESSAGE}))
+        return _end_frame(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)
 
     def gone(self) -> None:
         self.stop()
@@ -76,17 +77,16 @@ class WsSession:
     def handle(self, message: Message) -> None:
         started = perf_counter()
         if not message.is_text:
-            members = {"op": "error", "code": "unsupported_message", "message": "messages are text, one object each"}
-            self._connection.send(text_frame(_encode(members)))
+            self._connection.send(_end_frame("unsupported_message", "messages are text, one object each"))
             return
         text = message.content
         try:
             command = decode_command(text)
             write = checked_publish(text, command) if isinstance(command, Publish) else None
         except InvalidRequest as error:
-            self._refuse(_NULL, "invalid_json", error.message)
+            self._refuse(NO_REQUEST_ID, "invalid_json", error.message)
             return
-        request_id = bytes(command.request_id)
+        request_id = command.request_id
         try:
             match command:
                 case Subscribe():
@@ -97,7 +97,7 @@ class WsSession:
                     assert write is not None
                     self._publish(request_id, command, write, started)
                 case Ping():
-                    self._reply(b"pong", request_id)
+                    self._reply(PongReply(request_id=request_id))
                 case _:
                     assert_never(command)
         except TopicsError as error:
@@ -107,17 +107,17 @@ class WsSession:
 
     # Commands.
 
-    def _subscribe(self, request_id: bytes, command: Subscribe) -> None:
-        """All of it or nothing: whatever speaks against it is found before anything is done."""
+    def _subscribe(self, request_id: Raw, command: Subscribe) -> None:
+        """Subscribes to all topics of the command or to none: every check comes before the first change."""
         self._check_scopes(READ)
         starts = command.starts()
         topics_max = self._app.settings.max_watch_topics
         if not 1 <= len(starts) <= topics_max:
-            raise InvalidRequest(f"say what to subscribe to: 1 to {topics_max} topics, in topic or topics")
+            raise InvalidRequest(f"a subscribe names 1 to {topics_max} topics, in topic or topics")
         self._check_names(starts)
         options = self._options(command)
         subscriptions: list[Subscription] = []
-        shown: dict[str, dict[str, int]] = {}
+        begun: dict[str, WatchedTopic] = {}
         for name, start in starts.items():
             topic = self._engine.topics.get(name)
             if topic is None:
@@ -126,11 +126,11 @@ class WsSession:
                 raise TopicNotFound(name)
             topic.refresh(self._engine.now_ms())
             cursor = topic.head_seq if start.tail else start.from_seq
-            shown[name] = {"from_seq": cursor, "head_seq": topic.head_seq, "earliest_seq": topic.earliest_seq}
+            begun[name] = WatchedTopic(from_seq=cursor, head_seq=topic.head_seq, earliest_seq=topic.earliest_seq)
             subscriptions.append(Subscription(name, topic.id, cursor, options))
-        if len(self._feed.subscriptions.keys() | shown.keys()) > WS_SUBSCRIPTIONS_MAX:
+        if len(self._feed.subscriptions.keys() | begun.keys()) > WS_SUBSCRIPTIONS_MAX:
             raise Throttled(f"a connection has at most {WS_SUBSCRIPTIONS_MAX} subscriptions")
-        self._reply(b"subscribed", request_id, b',"topics":' + _encode(shown))
+        self._reply(SubscribedReply(request_id=request_id, topics=begun))
         for subscription in subscriptions:
             self._hub.subscribe(self._feed, subscription)
 
@@ -145,16 +145,16 @@ class WsSession:
             include_data=command.include_data,
         )
 
-    def _unsubscribe(self, request_id: bytes, command: Unsubscribe) -> None:
+    def _unsubscribe(self, request_id: Raw, command: Unsubscribe) -> None:
         names = command.names()
         if not names:
-            raise InvalidRequest("say what to unsubscribe from, in topic or topics")
+            raise InvalidRequest("an unsubscribe names its topics, in topic or topics")
         self._check_names(names)
         for name in names:
             self._hub.unsubscribe(self._feed, name)
-        self._reply(b"unsubscribed", request_id, b',"topics":' + _encode(names))
+        self._reply(UnsubscribedReply(request_id=request_id, topics=names))
 
-    def _publish(self, request_id: bytes, command: Publish, write: WriteRequest, started: float) -> None:
+    def _publish(self, request_id: Raw, command: Publish, write: WriteRequest, started: float) -> None:
         self._check_scopes(WRITE if write.config is None else WRITE | ADMIN)
         self._check_names([command.topic])
         done = partial(self._published, request_id, started, return_seqs=command.return_seqs)
@@ -167,7 +167,7 @@ class WsSession:
 
     def _published(
         self,
-        request_id: bytes,
+        request_id: Raw,
         started: float,
         size_bytes: int,
         parked_ms: float,
@@ -175,18 +175,17 @@ class WsSession:
         *,
         return_seqs: bool,
     ) -> None:
-        # The engine may be half way through a group: the next command waits for a turn of its own.
+        # The engine may be half way through a group, so the next command waits for the next turn of the loop.
         self._writes -= 1
         try:
             if isinstance(result, TopicsError):
                 self._refuse(request_id, result.code, result.message)
             else:
+                self._appender.count(result, size_bytes)
                 seqs = seqs_member(result) if return_seqs else b'"seqs":null,'
                 elapsed_ms = (perf_counter() - started) * 1000
-                members = self._appender.members(
-                    result, size_bytes, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs
-                )
-                self._reply(b"ack", request_id, b"," + members)
+                members = appended_members(result, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs)
+                self._connection.send(text_frame(ack_text(request_id, members)))
         except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
             self._fail_internally(request_id)
         self._connection.go_on()
@@ -202,13 +201,21 @@ class WsSession:
 
     # Replies.
 
-    def _reply(self, op: bytes, request_id: bytes, members: bytes = b"") -> None:
-        self._connection.send(text_frame(b'{"op":"%b","request_id":%b%b}' % (op, request_id, members)))
+    def _reply(self, reply: Struct) -> None:
+        self._connection.send(text_frame(_encode(reply)))
 
-    def _refuse(self, request_id: bytes, code: str, message: str) -> None:
-        members = b',"code":%b,"message":%b' % (_encode(code), _encode(message))
-        self._reply(b"error", request_id, members)
+    def _refuse(self, request_id: Raw, code: str, message: str) -> None:
+        self._reply(ErrorReply(request_id=request_id, code=code, message=message))
 
-    def _fail_internally(self, request_id: bytes) -> None:
+    def _fail_internally(self, request_id: Raw) -> None:
         logger.exception("a command failed")  # noqa: LOG004 - called by handlers.
         self._refuse(request_id, TopicsError.code, "something went wrong in the server; see its log")
+
+
+def ack_text(request_id: Raw, members: bytes) -> bytes:
+    """The reply `ws_message.AckReply`, with the members of an append rendered already."""
+    return b'{"op":"ack","request_id":%b,%b}' % (bytes(request_id), members)
+
+
+def _end_frame(code: str, message: str) -> bytes:
+    return text_frame(_encode(EndMessage(code=code, message=message)))

@@ -1,7 +1,7 @@
-"""Content codings: gzip in, gzip out (http-api.md §5).
+"""Content codings: gzip bodies of requests and answers.
 
-Pure and blocking: inflating a body of 64 MiB takes a good part of a second, so large ones belong in a thread
-(`zlib` lets go of the interpreter's lock).
+The functions are pure and block: 64 MiB take a good part of a second to inflate, so large bodies belong in a thread
+(`zlib` releases the interpreter's lock).
 """
 
 import re
@@ -13,13 +13,13 @@ from topics.limits import KIB, MIB
 
 # A window of 32 KiB, in a gzip wrapper.
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
-# Small pieces in: what a piece leaves over is copied by zlib each time it is asked to go on.
+# Small input pieces, because zlib copies the unused rest of a piece at each call.
 _STEP_IN_BYTES: Final = 64 * KIB
 _STEP_OUT_BYTES: Final = MIB
-# A member costs time even when there is nothing in it, and the smallest one has 20 bytes. Tools that write many
-# put 64 KiB into each: that is 1024 for a body of the largest usual size.
+# Even an empty gzip member costs time, and has only 20 bytes. Tools that write several members put 64 KiB into each:
+# a body of the largest usual size then has 1024.
 MEMBERS_MAX: Final = 4096
-# Responses are made while somebody waits: level 1 gives most of the gain for the least time.
+# Level 1 gives most of the gain for the least time.
 _LEVEL: Final = 1
 
 _WEIGHT: Final = re.compile(rb"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")
@@ -27,10 +27,10 @@ _ZERO: Final = re.compile(rb"0(?:\.0{0,3})?")
 
 
 def inflate(body: bytes, bytes_max: int) -> bytes:
-    """What a gzip body holds, of one member or of several.
+    """The content of a gzip body, of one member or several.
 
-    Raises `PayloadTooLarge` as soon as there is more than `bytes_max` of it, with never more than a step beyond
-    that in memory, and `InvalidRequest` for anything that is not whole, sound gzip from the first byte to the last.
+    Raises `PayloadTooLarge` as soon as the content is larger than `bytes_max`, with at most one step more in memory.
+    Raises `InvalidRequest` for a body that is not complete, valid gzip.
     """
     pieces: list[bytes] = []
     left_bytes = bytes_max
@@ -45,8 +45,7 @@ def inflate(body: bytes, bytes_max: int) -> bytes:
                 offset += len(rest)
                 if not rest:
                     raise InvalidRequest("the gzip body ends too early")
-            # One byte more than is allowed, so that too much can be told from just enough. Never 0, which would
-            # mean no bound.
+            # One byte more than is allowed, to notice a content that is too large. Never 0, which means no bound.
             try:
                 piece = member.decompress(rest, min(left_bytes + 1, _STEP_OUT_BYTES))
             except zlib.error as error:
@@ -63,14 +62,14 @@ def inflate(body: bytes, bytes_max: int) -> bytes:
 
 
 def deflate(body: bytes) -> bytes:
-    """The body as gzip. The same bytes every time: the header's time is 0."""
+    """The body as gzip. Equal bodies give equal bytes, because the time in the header is 0."""
     return zlib.compress(body, _LEVEL, _GZIP_WBITS)
 
 
 def accepts_gzip(accept_encoding: bytes) -> bool:
     """Whether the header lists gzip with a weight above 0.
 
-    `*` is not a listing, and a weight that is none counts as 0: plain bytes are always right.
+    `*` does not count as gzip, and an invalid weight counts as 0: a plain answer is always correct.
     """
     for item in accept_encoding.lower().split(b","):
         coding, *parameters = item.split(b";")

@@ -1,7 +1,7 @@
-"""All connections of a server: their deadlines, their backpressure, their draining.
+"""All connections of a server: deadlines, backpressure, draining.
 
-One timer looks after all of them: a timer per connection would cost more than the requests. A deadline is absolute.
-It is not moved by bytes that trickle in.
+One timer checks all connections, because a timer per connection would cost more than the requests. A deadline is
+absolute: bytes that arrive slowly do not move it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from email.utils import formatdate
 from typing import Final
 
 from topics.clock import Clock
-from topics.server.http.exchange import App
+from topics.errors import MethodNotAllowed
+from topics.server.http.exchange import App, Exchange
 from topics.server.http.known_heads import KnownHeads
 from topics.server.limits import Timeouts
 from topics.server.logs import RateLimited
@@ -26,22 +27,22 @@ SWEEP_S_MAX: Final = 1.0
 
 
 class ConnectionSet:
-    """Every open connection, and what they share. Loop thread only."""
+    """Every open connection, and what connections share. Loop thread only."""
 
     def __init__(self, app: App, loop: asyncio.AbstractEventLoop, clock: Clock, timeouts: Timeouts) -> None:
         self.app = app
         self.loop = loop
         self.timeouts = timeouts
         self.open: set[Wire] = set()
-        # Those that have not said yet which protocol they speak.
+        # Connections whose protocol is not known yet.
         self.silent: set[asyncio.Transport] = set()
         self.is_draining = False
         self.date = b""
         self.date_line = b""
         self.known_heads = KnownHeads()
-        # Begin of a usual answer by its status, made anew when the date changes.
+        # First lines of a usual answer, by status. Cleared when the date changes.
         self.heads: dict[int, bytes] = {}
-        # The time of the last sweep: near enough for deadlines, and free.
+        # The time of the last sweep: exact enough for deadlines, and it costs no system call.
         self.now_s = 0.0
         self._empty: asyncio.Future[None] | None = None
         shortest_s = min(
@@ -69,7 +70,7 @@ class ConnectionSet:
         self._tls_on_plain.warning("tls", "a client speaks TLS to the plain HTTP port", {"peer": peer_host})
 
     async def drain(self) -> None:
-        """Idle connections close now, others after their answer; what is left after the grace is cut."""
+        """Closes idle connections now and the others after their answer. Aborts what is left after `drain_s`."""
         self.is_draining = True
         for transport in list(self.silent):
             transport.abort()
@@ -80,7 +81,9 @@ class ConnectionSet:
             try:
                 await asyncio.wait_for(self._empty, self.timeouts.drain_s)
             except TimeoutError:
-                logger.warning("cutting connections that did not end", extra={"fields": {"count": len(self.open)}})
+                logger.warning(
+                    "aborting connections that did not end in time", extra={"fields": {"count": len(self.open)}}
+                )
         for connection in list(self.open):
             connection.abort()
 
@@ -94,7 +97,7 @@ class ConnectionSet:
 
 
 class Wire(asyncio.Protocol, ABC):
-    """What connections have in common, whatever they speak: deadlines and backpressure."""
+    """What connections of all protocols have in common: deadlines and backpressure."""
 
     def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
         self.connections = connections
@@ -102,18 +105,19 @@ class Wire(asyncio.Protocol, ABC):
         self.loop = connections.loop
         self.transport = transport
         self.is_closed = False
-        # The client does not take its answers: the write buffer is over its mark.
+        # The client does not take its answers: the write buffer is above its limit.
         self.is_congested = False
         self._congested_bytes = 0
         self._congested_until_s = 0.0
         self.is_reading_paused = False
         self._paused_s = 0.0
-        # Requests of it that wait for room.
+        # Requests of this connection that wait for room.
         self._parked_count = 0
-        # When a connection that is closed must be gone.
+        # When a closed connection is aborted.
         self._gone_by_s = 0.0
-        # When the present phase must have ended, and what to say then; no text means to close without a word.
+        # When the current phase must have ended.
         self._deadline_s: float | None = None
+        # What the client is told after the deadline; empty to close without an answer.
         self._late = ""
         self._body_begun_s: float | None = None
         self._body_received = 0
@@ -141,7 +145,7 @@ class Wire(asyncio.Protocol, ABC):
         self._late = "the header took too long"
 
     def note_first_byte(self, begun_s: float) -> None:
-        """A head that is still arriving began before anybody knew that it was one."""
+        """A head that is still arriving began at `begun_s`, before the protocol was known."""
         if self._deadline_s is not None and self._late:
             self._deadline_s = min(self._deadline_s, begun_s + self.connections.timeouts.head_s)
 
@@ -163,7 +167,7 @@ class Wire(asyncio.Protocol, ABC):
             left = self.transport.get_write_buffer_size()
             if left < self._congested_bytes:
                 self._congested_bytes = left
-                # One that was given up and takes its last words after all has its time for them.
+                # A client that was given up, and now takes the last frame, has time until `_gone_by_s`.
                 self._congested_until_s = max(now_s + timeouts.stalled_s, self._gone_by_s)
             elif now_s >= self._congested_until_s:
                 self.give_up()
@@ -184,22 +188,26 @@ class Wire(asyncio.Protocol, ABC):
 
     @abstractmethod
     def time_out(self, reason: str) -> None:
-        """The client is too slow: tell it so, and close."""
+        """The client is too slow: answers so, and closes."""
 
     @abstractmethod
     def drain(self) -> None:
-        """The server stops: close now if nothing is under way, else after the answer."""
+        """The server stops: closes now if nothing is under way, otherwise after the answer."""
 
     def step_aside(self, successor: Wire) -> None:
-        """Another protocol goes on with the connection, which stays one connection."""
+        """Hands the transport over to another protocol. The metrics still count one connection."""
         self.is_closed = True
         self.transport.set_protocol(successor)
         self.counters.connections_total -= 1
         self.counters.connections_open -= 1
         self.connections.remove(self)
 
+    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
+        """Hands the transport over to another protocol. Raises a `TopicsError` if the request cannot ask for that."""
+        raise MethodNotAllowed("WebSockets are opened over HTTP/1.1", allowed="")
+
     def begin(self, received: bytes) -> None:
-        """Goes on with a connection that another protocol began: `received` came behind its last request."""
+        """Takes a connection over from another protocol. `received` are the bytes after its last request."""
         if received:
             self.data_received(received)
 
@@ -233,7 +241,7 @@ class Wire(asyncio.Protocol, ABC):
 
     @abstractmethod
     def note_parked(self) -> None:
-        """A request waits for room, or waits no longer: what is read, and whether the next one is begun, may change."""
+        """A request began or ended to wait for room: reading and starting requests may have to change."""
 
     def pause_reading(self) -> None:
         self.is_reading_paused = True
@@ -241,7 +249,7 @@ class Wire(asyncio.Protocol, ABC):
         self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Deadlines move by the time in which we did not read: it was not the client's."""
+        """Moves the deadlines by the time without reading, which was not the client's fault."""
         self.is_reading_paused = False
         paused_s = self.loop.time() - self._paused_s
         if self._deadline_s is not None:
@@ -251,17 +259,17 @@ class Wire(asyncio.Protocol, ABC):
         self.transport.resume_reading()
 
     def close(self) -> None:
-        """Ends the connection once everything written has left."""
+        """Ends the connection when everything that was written has been sent."""
         if not self.is_closed:
             self.is_closed = True
             self._gone_by_s = self.loop.time() + self.connections.timeouts.stalled_s
             self.transport.close()
 
     def close_after_last_words(self) -> None:
-        """Ends the connection of a client that goes on sending.
+        """Ends the connection of a client that may still send.
 
-        What it has sent and nobody reads would reset the connection, and the reset can overtake what was just written.
-        So for a moment everything is read, and `data_received` looks at nothing of it.
+        Bytes that arrive and are not read would reset the connection, and the reset can arrive before the last answer.
+        So for a short time everything is read, and `data_received` ignores it.
         """
         if self.is_closed:
             return
@@ -274,7 +282,7 @@ class Wire(asyncio.Protocol, ABC):
         self.transport.resume_reading()
 
     def give_up(self) -> None:
-        """The client took nothing for too long. Should it wake up just now, it finds out why this is the end."""
+        """Ends the connection of a client that took no bytes for too long, with a last frame that says why."""
         if self.is_closed or not self.say_last_words():
             self.abort()
             return
@@ -282,7 +290,7 @@ class Wire(asyncio.Protocol, ABC):
         self._congested_until_s = self._gone_by_s = self.loop.time() + self.connections.timeouts.linger_s
 
     def say_last_words(self) -> bool:
-        """Writes them behind what the client did not take. False when there is nothing to say."""
+        """Writes a last frame after the bytes that the client did not take. Returns whether there was one."""
         return False
 
     def abort(self) -> None:
@@ -295,5 +303,14 @@ class Wire(asyncio.Protocol, ABC):
         self.connections.remove(self)
 
 
-# Makes what goes on with a connection. Raises a `TopicsError` to have it stay as it is.
+# Makes the connection of another protocol. Raises a `TopicsError` to refuse the upgrade.
 MakeWire = Callable[[ConnectionSet, asyncio.Transport], Wire]
+
+
+def upgrade(exchange: Exchange, make_wire: MakeWire) -> None:
+    """Answers with another protocol, whose first bytes are the answer. Raises a `TopicsError` if that is refused."""
+    assert not exchange.answered
+    connection = exchange.connection
+    assert isinstance(connection, Wire)
+    connection.upgrade(exchange, make_wire)
+    exchange.app.note_answer(exchange, 101)

@@ -1,7 +1,8 @@
-"""One request and its answer, whatever protocol carries them.
+"""One request and its answer, independent of the protocol.
 
-A connection makes an `Exchange` from what it parsed and hands it to the application; somebody calls `reply` on it,
-at once or later. `on_gone` is called instead when the client went away first. An answer that has no end is a `Stream`.
+A connection makes an `Exchange` from a parsed request and hands it to the application. The application calls `reply`,
+at once or later. If the client goes away first, `on_gone` is called instead. An answer without a known end is a
+`Stream`.
 """
 
 from __future__ import annotations
@@ -9,27 +10,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
+from msgspec import UNSET, Struct
 
 from topics.errors import MethodNotAllowed, TopicsError
+from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performance
 from topics.server.auth import Key
 from topics.server.metrics import Counters
-
-if TYPE_CHECKING:
-    from topics.server.http.connections import MakeWire
 
 JSON: Final = b"application/json"
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_encode: Final = msgspec.json.Encoder().encode
+# The detail of an error may hold values of any type.
+_encode_error: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Response:
-    """A whole answer. Streams have their own."""
+    """A complete answer."""
 
     __slots__ = ("body", "content_type", "headers", "status")
 
@@ -42,9 +44,8 @@ class Response:
 
 def error_response(error: TopicsError) -> Response:
     """The one place where an error becomes the envelope of the contract."""
-    members: dict[str, Any] = {"code": error.code, "message": error.message}
-    if error.detail is not None:
-        members["detail"] = error.detail
+    detail = UNSET if error.detail is None else dict(error.detail)
+    envelope = ErrorEnvelope(error=ErrorMembers(code=error.code, message=error.message, detail=detail))
     headers: Headers = ()
     if error.status in (429, 503):
         headers = RETRY_AFTER
@@ -52,39 +53,39 @@ def error_response(error: TopicsError) -> Response:
         headers = ((b"allow", error.allowed.encode()),)
     elif error.status == 401:
         headers = ((b"www-authenticate", b"Bearer"),)
-    return Response(error.status, _encode({"error": members}), JSON, headers)
+    return Response(error.status, _encode_error(envelope), JSON, headers)
 
 
 class Stream(ABC):
-    """An answer without a known end. Whoever sends looks at `is_ready` first: what is sent is kept until it is taken.
+    """An answer without a known end. Sent bytes stay in memory until the client takes them, so check `is_ready` first.
 
-    Neither callback may do more than note or schedule something: the connection is in the middle of its own work.
+    The callbacks may only note or schedule something, because the connection is in the middle of its work.
     """
 
     __slots__ = ("is_over", "on_gone", "on_ready", "on_stalled")
 
     def __init__(self) -> None:
-        # Nothing is sent any more: it was ended, or the client is gone.
+        # The stream was ended, or the client is gone: nothing is sent any more.
         self.is_over = False
-        # The client takes more, and did not before.
+        # Called when the client takes bytes again after congestion.
         self.on_ready: Callable[[], None] | None = None
-        # The client took nothing for too long, and the connection ends: what is sent now stands behind all the rest.
+        # Called when the client took no bytes for too long and the connection ends. A last frame may still be sent.
         self.on_stalled: Callable[[], None] | None = None
-        # The client went away, or can be told nothing any more.
+        # Called when the client went away, or can get no more bytes.
         self.on_gone: Callable[[], None] | None = None
 
     @property
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether what was sent so far is with the transport, and that one is not congested."""
+        """Whether the transport has everything that was sent, and is not congested."""
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Hands over a piece, which leaves at once if it can. Nothing happens once it is over."""
+        """Sends a piece, at once if possible. Does nothing when the stream is over."""
 
     @abstractmethod
     def end(self) -> None:
-        """That was all."""
+        """Ends the stream."""
 
     def ready(self) -> None:
         if self.on_ready is not None and not self.is_over:
@@ -102,33 +103,29 @@ class Stream(ABC):
 
 
 class Parkable(Protocol):
-    """A connection that waits along with a request of it."""
+    """A connection that can wait while one of its requests waits."""
 
     def park(self) -> None:
-        """Until `unpark`, no further request is begun."""
+        """Starts no further request until `unpark`."""
         ...
 
     def unpark(self) -> None: ...
 
 
 class Connection(Parkable, Protocol):
-    """What carries exchanges: an HTTP/1.1 or HTTP/2 connection."""
+    """An HTTP/1.1 or HTTP/2 connection, which carries exchanges."""
 
     peer_host: str
 
     def send(self, exchange: Exchange, response: Response) -> None: ...
 
     def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
-        """Sends the head, whose body is empty. To HEAD that is all, and the stream is over."""
-        ...
-
-    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
-        """Hands the transport over. Raises a `TopicsError` when this request, or this protocol, cannot ask for it."""
+        """Sends `head`, whose body is empty. For a HEAD request the stream is over after that."""
         ...
 
 
 class Exchange:
-    """A request that was received in full, and how to answer it. Loop thread only."""
+    """A request that was received in full, and its answer. Loop thread only."""
 
     __slots__ = (
         "answered",
@@ -161,20 +158,21 @@ class Exchange:
         self.method = b"GET" if self.is_head else method
         self.path = path
         self.query = query
-        # Lower-case names; of a repeated header the last.
+        # Names in lower case. The last value of a repeated header counts.
         self.headers = headers
         self.body = b""
-        # Known once the application was asked for its `refusal`: nobody will look at the body.
+        # Set by `App.refusal`: the endpoint ignores the body.
         self.ignores_body = False
         self.started = perf_counter()
-        # How long a refusal has to wait, so that guessing takes its time.
+        # How long a refusal waits, to slow down guesses of keys.
         self.delay_s = 0.0
-        # Who asks, once that is known.
+        # The key of the caller, when it is known.
         self.key: Key | None = None
-        # Name of the endpoint, for metrics, and of the topic in the path.
+        # Name of the endpoint, for metrics.
         self.route = "other"
+        # The name in the path: of a topic, a router, a session or a writer.
         self.name = ""
-        # Name of what belongs to the topic, where the path has one.
+        # The second name in the path: of a consumer group.
         self.inner_name = ""
         self.on_gone: Callable[[], None] | None = None
         self.answered = False
@@ -187,51 +185,53 @@ class Exchange:
     def reply(self, response: Response) -> None:
         self.app.finish(self, response)
 
+    def answer(self, body: Struct, status: int = 200) -> None:
+        """Replies with a body of the contract."""
+        self.app.finish(self, Response(status, _encode(body)))
+
+    def performance(self) -> Performance:
+        """The time until now, as answers show it."""
+        return Performance(server_total_ms=round(self.elapsed_ms(), 3))
+
     def fail(self, error: TopicsError) -> None:
         self.app.finish(self, error_response(error))
 
     def begin_stream(self, status: int, content_type: bytes, headers: Headers = ()) -> Stream:
-        """Answers with a stream. It holds no slot of the key's requests."""
+        """Answers with a stream, which does not count as a request under way of the key."""
         assert not self.answered
         self.app.note_answer(self, status)
         return self.connection.begin_stream(self, Response(status, b"", content_type, headers))
 
-    def upgrade(self, make_wire: MakeWire) -> None:
-        """Answers with another protocol, whose first bytes are the answer. Raises what speaks against it."""
-        assert not self.answered
-        self.connection.upgrade(self, make_wire)
-        self.app.note_answer(self, 101)
-
     def gone(self) -> None:
-        """The client went away before it had its answer."""
+        """The client went away before the answer."""
         if not self.answered:
             self.app.abandon(self)
 
 
 class App(Protocol):
-    """What a connection needs of the application."""
+    """What a connection needs from the application."""
 
     body_bytes_max: int
     counters: Counters
 
     def refusal(self, exchange: Exchange) -> TopicsError | None:
-        """What the head alone decides, before a large body is read."""
+        """The error that the head alone decides, before a large body is read."""
         ...
 
     def handle(self, exchange: Exchange) -> None: ...
 
     def refuse(self, exchange: Exchange, error: TopicsError) -> None:
-        """Answers instead of `handle`, with what `refusal` or the connection found."""
+        """Answers with an error of `refusal` or of the connection, instead of `handle`."""
         ...
 
     def hurry(self, exchange: Exchange) -> None:
-        """The client may be gone, or may still listen: it does not have to be kept waiting."""
+        """Answers a waiting request early, because its client may be gone."""
         ...
 
     def finish(self, exchange: Exchange, response: Response) -> None: ...
 
     def note_answer(self, exchange: Exchange, status: int) -> None:
-        """The answer begins: the request is no longer under way."""
+        """The answer begins, and the request is not under way any more."""
         ...
 
     def abandon(self, exchange: Exchange) -> None: ...

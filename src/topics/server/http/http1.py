@@ -1,16 +1,16 @@
-"""HTTP/1.1 on one connection: bytes to exchanges, answers back in order.
+"""HTTP/1.1 on one connection: bytes become exchanges, answers go back in order.
 
-The parser (llhttp) refuses what smuggles: lengths that disagree, odd codings, bare line breaks. It counts nothing,
-so every bound is kept here: target, headers, body, and how long each part may take.
+The parser (llhttp) refuses requests that could smuggle others: lengths that disagree, unknown codings, bare line
+breaks. It counts nothing, so this module keeps every limit: target, headers, body, and the time for each.
 
 Rules of this file:
 
-1. One exchange at a time: what a client pipelines waits in a queue until the answer before it is on its way.
-2. While the queue is full, a request waits for room, or the client does not take its answers, nothing more is read from
-   the socket.
-3. After a refusal that leaves the stream in doubt (bad syntax, too large, too slow) the connection closes.
-4. Nothing of the application runs inside a callback of the parser, but for the question whether a body is wanted.
-5. A head says where its message ends, and it says so once: what another parser could read differently is refused.
+1. One exchange at a time: pipelined requests wait in a queue until the previous answer is sent.
+2. Nothing is read from the socket while the queue is full, while a request waits for room, or while the client does not
+   take its answers.
+3. The connection closes after a refusal that leaves the end of the message uncertain (bad syntax, too large, too slow).
+4. The parser's callbacks call the application only to ask whether a body is wanted.
+5. A head says once where its message ends. A head that another parser could read differently is refused.
 
 Loop thread only.
 """
@@ -70,45 +70,48 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _BLANKS: Final = b" \t"
 _BODY_BYTES_PER_STEP: Final = 64 * KIB
-# A head at its bounds, with method and version.
+# The largest head: headers and target at their limits, plus method and version.
 _HIDDEN_BYTES_MAX: Final = HEADER_BYTES_MAX + TARGET_BYTES_MAX + KIB
 assert PARSED_BYTES_PER_STEP <= HEADER_BYTES_MAX, "a head that comes in one step is not measured"
-# Where two of them would be two opinions about who is asked, or where the body ends.
+# Headers that must not repeat: two values could disagree about the host, or about the end of the body.
 _OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
 _ONLY_ONCE: Final = _OF_BODIES | {b"host"}
 
 
 class Http1Connection(Wire):
-    """Fed by the parser's callbacks (`on_…`), which note what they saw; `data_received` acts on it."""
+    """The parser's callbacks (`on_…`) note what they saw; `data_received` acts on it."""
 
     def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
         super().__init__(connections, transport)
         self._parser = httptools.HttpRequestParser(self)
         self._known_heads = connections.known_heads
-        # Received and not yet parsed, because enough requests wait.
+        # Received and not parsed yet, because enough requests wait.
         self._unparsed = b""
-        # Received in full, waiting for their turn.
+        # Requests that were received in full and wait for their turn.
         self._queue: deque[Exchange] = deque()
         self._current: Exchange | None = None
-        # The answer to the current one, if that is a stream.
+        # The answer to the current exchange, if it is a stream.
         self._stream: _Http1Stream | None = None
         self._is_in_turn = False
         self._turn_is_due = False
-        # Nothing that arrives any more is looked at; after the last answer the connection closes.
+        # Bytes that arrive are ignored. After the last answer the connection closes.
         self._ends = False
-        # The client sends no more; after the last answer the connection closes.
+        # The client sends no more. After the last answer the connection closes.
         self._has_eof = False
         self._wants_continue = False
-        # Exchanges in the queue whose answer is known, that end the connection, that must say they do not.
+        # Queued exchanges that are already refused, and their errors.
         self._refused: dict[Exchange, TopicsError] = {}
+        # Queued exchanges after whose answer the connection closes.
         self._closes_after: set[Exchange] = set()
+        # Queued exchanges of HTTP/1.0 whose answer must say that the connection stays open.
         self._says_keep_alive: set[Exchange] = set()
-        # Asks for a WebSocket: until it is answered, nobody knows what the bytes behind it are.
+        # The exchange that asks for a WebSocket. Until its answer, the meaning of the bytes after it is not known.
         self._upgrading: Exchange | None = None
-        # Those of a client that speaks HTTP/1.0.
+        # Exchanges of a client that speaks HTTP/1.0.
         self._old: set[Exchange] = set()
         self._message_count = 0
-        # The message that did not come in one piece, and whether it is still in its head: it has a deadline.
+        # Number of the message that did not arrive in one piece, and whether its head is still arriving. It has a
+        # deadline.
         self._slow: tuple[int, bool] | None = None
         self._body = b""
         self._more_body: BytesIO | None = None
@@ -119,17 +122,18 @@ class Http1Connection(Wire):
         self._message_count += 1
         self._in_head = True
         self._target = b""
-        # Headers and trailers, in the order in which they came.
+        # Headers and trailers, in the order of arrival.
         self._fields: list[tuple[bytes, bytes]] = []
-        # Bytes of which nothing came that is counted otherwise.
+        # Bytes since the last header or body byte that the parser reported.
         self._hidden_bytes = 0
-        # Of the body: what the head says, if it does, and what has come of it.
+        # Length of the body, if the head gives it.
         self._length = 0
+        # Bytes of the body that have arrived.
         self._body_bytes = 0
         self._arriving: Exchange | None = None
-        # A head that makes a new parser take the body which the present one leaves aside.
+        # A made-up head, which makes a new parser read the body that the current parser skips.
         self._head_of_body = b""
-        # The answer is decided by the head alone; the body is read only to find its end.
+        # The head alone decided the answer. The body is read only to find its end.
         self._early: TopicsError | None = None
 
     # Bytes in.
@@ -154,7 +158,7 @@ class Http1Connection(Wire):
             self._go_on()
 
     def _parse_whole(self, data: bytes) -> None:
-        """Bytes that begin a message. When they are just that message, its head is worth knowing."""
+        """Parses bytes that begin a message. If they are exactly one message, its head is remembered."""
         message_count = self._message_count
         if len(data) > PARSED_BYTES_PER_STEP:
             self._unparsed = data
@@ -169,11 +173,11 @@ class Http1Connection(Wire):
                 self._known_heads.learn(data, exchange)
 
     def _parse_some(self) -> None:
-        """Step by step, until enough requests wait: what is received at once may hold thousands of them."""
+        """Parses step by step until enough requests wait: the received bytes may hold thousands of requests."""
         view = memoryview(self._unparsed)
         offset = 0
         while offset < len(view) and self._may_parse():
-            # In a body no request can stand: a longer step takes half the time.
+            # A body holds no requests, so a longer step is safe, and takes half the time.
             body_bytes = min(self._length - self._body_bytes, _BODY_BYTES_PER_STEP)
             end = offset + max(body_bytes, PARSED_BYTES_PER_STEP)
             left = self._parse(view[offset:end])
@@ -184,7 +188,7 @@ class Http1Connection(Wire):
         return len(self._queue) < PIPELINED_EXCHANGES_MAX and self._upgrading is None and not self._ends
 
     def _parse(self, data: bytes | memoryview) -> bytes:
-        """What is left of the data: nothing, but behind a request for a WebSocket."""
+        """Parses the data. Returns the rest after a request for a WebSocket, otherwise nothing."""
         self._hidden_bytes += len(data)
         while True:
             try:
@@ -203,14 +207,14 @@ class Http1Connection(Wire):
                 self._refuse(InvalidRequest(f"not HTTP: {error}"))
             break
         if self._in_head or self._arriving is not None or self._slow is not None:
-            # The parser keeps a header to itself until it is complete, and says nothing of what stands beside a chunk.
+            # The parser reports a header only when it is complete, and never reports the bytes between chunks.
             if self._hidden_bytes > _HIDDEN_BYTES_MAX and not self._ends:
                 self._refuse(_too_many_header_bytes())
             self._note_slow()
         return b""
 
     def _note_slow(self) -> None:
-        """What comes in one piece needs no deadline: only what is missing the rest gets one."""
+        """Starts or ends the deadline of a message. A message that arrives in one piece needs none."""
         slow = None
         if not self._ends and (self._in_head or self._arriving is not None):
             slow = (self._message_count, self._in_head)
@@ -218,7 +222,7 @@ class Http1Connection(Wire):
             return
         self._slow = slow
         if slow is None or self._wants_continue:
-            # A body that we must ask for has time until we did.
+            # A body that waits for `100 Continue` has no deadline until that was sent.
             self.note_message_complete()
         elif self._in_head:
             self.note_head_begun()
@@ -226,10 +230,10 @@ class Http1Connection(Wire):
             self.note_body_begun()
 
     def _go_on_without_upgrade(self) -> None:
-        """An upgrade was asked for, which is ignored. The parser stops there, and a new one takes what follows.
+        """Ignores a request for an upgrade. The parser stops there, and a new parser reads what follows.
 
-        The old one takes it for granted that no body of ours follows, whatever the head says. Read as the next
-        request, the body would be a smuggled one: so the new parser is told of it.
+        The old parser assumes that no body follows, even if the head has one. Read as the next request, that body would
+        be a smuggled request, so the new parser is told about the body.
         """
         if self._head_of_body:
             head, self._head_of_body = self._head_of_body, b""
@@ -250,7 +254,7 @@ class Http1Connection(Wire):
             raise _Refusal(HeadersTooLarge(f"a request has at most {HEADERS_MAX} headers"))
 
     def on_headers_complete(self) -> None:
-        # What is noted behind this is a trailer. None may pass for a header that somebody checked already.
+        # Fields after this are trailers. A trailer must not count as a header that was already checked.
         self._in_head = False
         parser, fields = self._parser, self._fields
         headers = {name.lower(): value.rstrip(_BLANKS) for name, value in fields}
@@ -262,13 +266,15 @@ class Http1Connection(Wire):
         is_chunked = b"transfer-encoding" in headers
         if version == "1.1":
             if b"host" not in headers:
-                raise _Refusal(InvalidRequest("an HTTP/1.1 request has a Host header"))
+                raise _Refusal(InvalidRequest("the request has no Host header, which HTTP/1.1 requires"))
         elif version != "1.0":
-            raise _Refusal(InvalidRequest(f"HTTP/{version} is not spoken here"))
+            raise _Refusal(InvalidRequest(f"HTTP/{version} is not supported: use HTTP/1.1 or HTTP/2"))
         elif is_chunked:
-            raise _Refusal(InvalidRequest("an HTTP/1.0 request has no Transfer-Encoding"))
+            raise _Refusal(InvalidRequest("HTTP/1.0 does not allow Transfer-Encoding"))
         if is_chunked and headers[b"transfer-encoding"].lower() != b"chunked":
-            raise _Refusal(InvalidRequest("a body is sent as it is, or chunked: no other Transfer-Encoding is known"))
+            raise _Refusal(
+                InvalidRequest("a body is sent plain or chunked: other values of Transfer-Encoding are not supported")
+            )
         target, method = self._target, parser.get_method()
         if method == b"CONNECT" or (not target.startswith(b"/") and target != b"*"):
             raise _Refusal(InvalidRequest("the request target must be a path"))
@@ -291,7 +297,7 @@ class Http1Connection(Wire):
             )
 
     def _decide_early(self, exchange: Exchange, length: int, *, is_chunked: bool, expects: bool) -> None:
-        """A large body is not read for a request that is refused anyway, nor is it asked for."""
+        """Decides by the head: a large body is neither read nor asked for if the request is refused anyway."""
         is_small = length <= min(DRAINED_BODY_BYTES_MAX, self.app.body_bytes_max)
         if is_small and not expects and not is_chunked:
             return
@@ -302,7 +308,9 @@ class Http1Connection(Wire):
             raise _Refusal(self._early)
 
     def _excess(self, exchange: Exchange, size: int) -> TopicsError | None:
-        """The limit is for bodies that are read; others may have as much as is drained of a refused one."""
+        """The error for a body that is too large. A body that is ignored may be as large as the drained body of a
+        refused request.
+        """
         bytes_max = self.app.body_bytes_max
         if size > bytes_max and not (exchange.ignores_body and size <= DRAINED_BODY_BYTES_MAX):
             return PayloadTooLarge(f"a body has at most {bytes_max} bytes")
@@ -340,7 +348,7 @@ class Http1Connection(Wire):
             self._refused[exchange] = self._early
         else:
             exchange.body = self._body if self._more_body is None else self._more_body.getvalue()
-        # An idle connection keeps nothing of it.
+        # An idle connection keeps no body in memory.
         self._body = b""
         self._more_body = None
         if not self._parser.should_keep_alive():
@@ -362,11 +370,11 @@ class Http1Connection(Wire):
         )
 
     def eof_received(self) -> bool:
-        """The client sends no more. It gets the answers to what it sent, and does not have to wait for them."""
+        """The client sends no more. It gets its answers; waiting requests are answered early."""
         self._has_eof = True
         self._wants_continue = False
         is_done = self._current is None and not self._queue and not self._unparsed
-        # Who follows a stream and says that it sends no more is gone: nobody half closes and stays to listen.
+        # A client that ends its side of a stream is gone: no known client half-closes and keeps listening.
         if is_done or self.is_closed or self._stream is not None or not self.transport.can_write_eof():
             self.close()
             if self._stream is not None:
@@ -379,7 +387,9 @@ class Http1Connection(Wire):
     # Turns.
 
     def _refuse(self, error: TopicsError) -> None:
-        """The stream is in doubt: answer what came before, then this, then close."""
+        """The end of the message is uncertain: earlier requests are answered, then this error is sent, then the
+        connection closes.
+        """
         exchange = self._arriving
         if exchange is None:
             method = b"" if self._in_head else self._parser.get_method()
@@ -391,11 +401,11 @@ class Http1Connection(Wire):
         self._ends = True
         self._wants_continue = False
         if self.is_reading_paused:
-            # What still comes is read, and dropped.
+            # Further bytes are read and dropped.
             self.resume_reading()
 
     def _go_on(self) -> None:
-        """Starts what can be started, and no more than a few in one turn: other connections want theirs."""
+        """Starts waiting requests, only a few in one turn, so that other connections get their turn."""
         self._turn_is_due = False
         self._is_in_turn = True
         try:
@@ -462,7 +472,7 @@ class Http1Connection(Wire):
 
     def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
         assert exchange is self._current
-        # A client of HTTP/1.0 knows no chunks: the end of the connection is that of the answer.
+        # A client of HTTP/1.0 knows no chunks: the answer ends with the connection.
         is_chunked = exchange not in self._old
         closes = exchange in self._closes_after or not is_chunked
         parts = [
@@ -484,7 +494,7 @@ class Http1Connection(Wire):
     def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
         assert exchange is self._current
         if exchange is not self._upgrading:
-            raise InvalidRequest("this is for WebSockets: GET over HTTP/1.1, with the headers of an upgrade")
+            raise InvalidRequest("this path opens WebSockets: send GET over HTTP/1.1 with the headers of an upgrade")
         wire = make_wire(self.connections, self.transport)
         self._current = None
         received, self._unparsed = self._unparsed, b""
@@ -503,7 +513,7 @@ class Http1Connection(Wire):
         self._go_on_behind(closes=closes or self.connections.is_draining)
 
     def _go_on_behind(self, *, closes: bool) -> None:
-        """The answer is on its way: what comes next."""
+        """The answer was sent: ends the connection, or goes on with the next request."""
         if self._old and self._current is not None:
             self._old.discard(self._current)
         if self._current is self._upgrading:
@@ -515,7 +525,7 @@ class Http1Connection(Wire):
             else:
                 self.close()
         elif self._queue or self._unparsed or self._wants_continue or self._has_eof:
-            # Not now: this may be a callback of the engine, which must not be called back.
+            # Not now, because the engine may be calling, and it must not be called back.
             if not self._is_in_turn:
                 self._take_another_turn()
         elif self._slow is None:
@@ -543,7 +553,7 @@ class Http1Connection(Wire):
         self.write(b"".join(parts))
 
     def _head(self, status: int) -> bytes:
-        """Everything before the length of a usual answer."""
+        """The first lines of a usual answer, up to the length."""
         heads = self.connections.heads
         head = heads.get(status)
         if head is None:
@@ -607,7 +617,7 @@ class _Http1Stream(Stream):
         self._connection = connection
         self._is_chunked = is_chunked
         self._closes = closes
-        # How much of what was sent has left for the client, when that was looked at last; and since when so much.
+        # How many of the sent bytes had left for the client at the last check.
         self._sent_bytes = 0
         self._taken_bytes = 0
         self._taken_s = connection.loop.time()
@@ -631,7 +641,7 @@ class _Http1Stream(Stream):
         self._connection.end_stream(closes=self._closes)
 
     def is_stalled(self, now_s: float) -> bool:
-        """Whether the client took nothing for too long. Below the mark of congestion nobody else looks."""
+        """Whether the client took no bytes for too long. Below the limit of congestion nothing else checks that."""
         left_bytes = self._connection.transport.get_write_buffer_size()
         if not left_bytes or self._sent_bytes - left_bytes > self._taken_bytes:
             self._taken_bytes = self._sent_bytes - left_bytes
@@ -641,7 +651,7 @@ class _Http1Stream(Stream):
 
 
 class _BodyFirst:
-    """Callbacks of a parser whose first head is one that we made up: of that message only the body counts."""
+    """Callbacks of a parser whose first head is made up: only the body of that message counts."""
 
     def __init__(self, connection: Http1Connection) -> None:
         self._connection = connection
@@ -669,7 +679,7 @@ class _BodyFirst:
 
 
 def _head_of_body(length: bytes | None, *, keeps_alive: bool) -> bytes:
-    """A head with nothing but the length of what follows, and whether anything follows that."""
+    """A head with only the length of the body, and whether the connection stays open."""
     framing = b"transfer-encoding: chunked" if length is None else b"content-length: " + length
     return b"POST / HTTP/1.1\r\n%b\r\n%b\r\n" % (framing, b"" if keeps_alive else b"connection: close\r\n")
 
@@ -686,7 +696,7 @@ def _too_many_header_bytes() -> HeadersTooLarge:
 
 
 class _Refusal(Exception):
-    """Carries an error of ours through the parser."""
+    """Carries an error of this module through the parser."""
 
     def __init__(self, error: TopicsError) -> None:
         super().__init__(error.message)
@@ -694,7 +704,7 @@ class _Refusal(Exception):
 
 
 def _cause(error: httptools.HttpParserCallbackError) -> TopicsError:
-    """What a callback raised."""
+    """The error that a callback raised."""
     cause = error.__context__
     if isinstance(cause, _Refusal):
         return cause.error

@@ -1,18 +1,19 @@
-"""HTTP/2 on one connection: frames to exchanges, answers back as the client's windows allow.
+"""HTTP/2 on one connection: frames become exchanges, answers go back as the client's windows allow.
 
-The protocol itself is the h2 library's. What it leaves open is kept here: how much is taken in, how much waits to go
-out, how long each part may take.
+The h2 library speaks the protocol. This module keeps the limits that h2 leaves open: how much is received, how much
+waits to be sent, and how long each part may take.
 
 Rules of this file:
 
-1. While frames are being looked at, the application is only asked whether a body is wanted. Requests are started in
-   turns, a few at a time, never out of `send`.
-2. While the client does not take its answers, nothing more is read from the socket. While answers wait for windows
-   only, or a request waits for room, frames are read, because windows come with them, but no request is started. What
-   waits for room also keeps the client's windows: no more of a body can come than they held.
-3. The library may know that a stream is reset before its event is reached. What is sent to it then is dropped.
-4. A client that breaks the protocol or floods us gets a GOAWAY and loses the connection; one bad request costs only
-   its stream.
+1. While frames are read, the application is only asked whether a body is wanted. Requests are started in turns, a few
+   at a time, never from `send`.
+2. While the client does not take its answers, nothing is read from the socket. While answers only wait for windows, or
+   a request waits for room, frames are read (they open windows), but no request is started. While a request waits for
+   room, the client's windows are not given back, so the size of the bodies that can arrive is bounded.
+3. The library may know that a stream is reset before this module has read the event. What is sent to that stream is
+   dropped.
+4. A client that breaks the protocol, or floods the server, gets a GOAWAY and loses the connection. A bad request costs
+   only its stream.
 
 Loop thread only.
 """
@@ -39,8 +40,8 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from topics.errors import MethodNotAllowed, PayloadTooLarge, RequestTimeout, Throttled, TopicsError
-from topics.server.http.connections import ConnectionSet, MakeWire, Wire
+from topics.errors import PayloadTooLarge, RequestTimeout, Throttled, TopicsError
+from topics.server.http.connections import ConnectionSet, Wire
 from topics.server.http.exchange import Exchange, Response, Stream
 from topics.server.http.http2_head import MalformedHead, StaticEncoder, read_head
 from topics.server.http.http2_meter import Flood, FrameMeter, OversizedFrame
@@ -60,7 +61,7 @@ from topics.server.limits import (
 _CONFIG: Final = H2Configuration(
     client_side=False,
     header_encoding=None,
-    # Lists of requests are checked by `read_head`; those of answers are ours.
+    # `read_head` checks the headers of requests. The headers of answers are made by this module.
     validate_inbound_headers=False,
     normalize_inbound_headers=False,
     validate_outbound_headers=False,
@@ -72,13 +73,15 @@ _SETTINGS: Final[dict[SettingCodes, int]] = {
     SettingCodes.MAX_HEADER_LIST_SIZE: H2_HEADER_LIST_BYTES_MAX,
 }
 _WINDOW_BYTES_BY_DEFAULT: Final = 65_535
-# A list that is somewhat too long is decoded, so that its stream can be told; a longer one ends the connection.
+# A header list that is a little too long is decoded, so that its stream gets an answer. A longer one ends the
+# connection.
 _DECODED_LIST_BYTES_MAX: Final = 2 * H2_HEADER_LIST_BYTES_MAX
-# Streams that are closed stay with the library until so many have been opened.
+# The library forgets closed streams only after this many new streams.
 _STREAMS_SWEPT: Final = 64
-# Of one stream before it is the next one's turn.
+# Frames of one stream before the next stream gets its turn.
 _SLICE_FRAMES: Final = 4
-# Bodies of all streams of a connection that are not yet with the application, in largest bodies.
+# Limit for the bodies of all streams of a connection that the application does not have yet, in bodies of the largest
+# size.
 _LARGEST_BODIES_MAX: Final = 2
 _UNFED_BYTES_MAX: Final = 64 * 1024
 _PING: Final = b"topics\0\0"
@@ -86,7 +89,7 @@ _CONTINUE: Final = ((b":status", b"100"),)
 
 
 class _Frames(H2Connection):
-    """The library's connection, with settings of ours."""
+    """The library's connection, with the settings of this server."""
 
     def __init__(self) -> None:
         super().__init__(_CONFIG)
@@ -96,15 +99,18 @@ class _Frames(H2Connection):
         self.local_settings = Settings(client=False, initial_values=dict(_SETTINGS))
         self.initiate_connection()
         self.increment_flow_control_window(H2_CONNECTION_WINDOW_BYTES - _WINDOW_BYTES_BY_DEFAULT)
-        # A client that has not seen the settings may open more streams than they allow: those are refused one by one,
-        # where the library would end the connection.
+        # A client that has not seen the settings may open too many streams. They are refused one by one; the library
+        # would end the connection.
         tolerated = {SettingCodes.MAX_CONCURRENT_STREAMS: H2_STREAMS_MAX + H2_FRAMES_PER_TURN + _STREAMS_SWEPT}
         self.local_settings = Settings(client=False, initial_values={**_SETTINGS, **tolerated})
 
     @property
     def open_inbound_streams(self) -> int:
-        """The library counts, and forgets closed ones, at each new stream. With many open that is most of its work,
-        so it is done now and then; until then the closed ones count as open."""
+        """The library counts streams, and forgets closed ones, at each new stream.
+
+        With many open streams that is most of its work, so it is done only now and then. Until then closed streams
+        count as open.
+        """
         if len(self.streams) < self._swept_at_count:
             return len(self.streams)
         open_count = super().open_inbound_streams
@@ -113,7 +119,7 @@ class _Frames(H2Connection):
 
 
 class _Stream:
-    """One request and what is left to send of its answer."""
+    """One request, and the unsent rest of its answer."""
 
     __slots__ = (
         "begun_s",
@@ -135,46 +141,49 @@ class _Stream:
         self.exchange = exchange
         self.begun_s = begun_s
         self.received_bytes = 0
-        # What of it is kept.
+        # The received body.
         self.body: list[bytes] = []
         self.body_bytes = 0
-        # The head was found good enough for a large body.
+        # The head was accepted for a large body.
         self.is_admitted = False
-        # The client has sent all of it.
+        # The client has sent the whole request.
         self.has_ended = False
         self.unsent = memoryview(b"")
-        # Behind what is unsent nothing follows.
+        # The answer ends after the unsent bytes.
         self.ends = True
-        # The answer, if that is a stream; and when the client took something of it, or had all there was.
+        # The answer, if it is a stream.
         self.endless: _Http2Stream | None = None
+        # When the client last took bytes of the answer, or had everything.
         self.progress_s = begun_s
 
 
 class Http2Connection(Wire):
-    """A stream is in `_streams` from its head until its answer is sent; meanwhile in one of: `_arriving`, `_queue`,
-    with the application, `_sending`."""
+    """A stream is in `_streams` from its head until its answer is sent. Meanwhile it is in `_arriving`, in `_queue`,
+    with the application, or in `_sending`.
+    """
 
     def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
         super().__init__(connections, transport)
         now_s = self.loop.time()
         self._frames = _Frames()
         self._meter = FrameMeter(now_s)
-        # Received and not yet looked at.
+        # Received and not parsed yet.
         self._unfed = b""
         self._streams: dict[int, _Stream] = {}
         self._arriving: dict[int, _Stream] = {}
         self._queue: deque[_Stream] = deque()
         self._sending: dict[int, _Stream] = {}
-        # A body of this size is taken before anybody is asked whether it is wanted.
+        # A body of this size is accepted before the application is asked whether it is wanted.
         self._unasked_bytes_max = min(DRAINED_BODY_BYTES_MAX, self.app.body_bytes_max)
-        # Of all streams that are arriving or in the queue, and of all that are being sent.
+        # Bytes of the bodies of all streams that are arriving or in the queue.
         self._body_bytes = 0
         self._body_bytes_max = max(_LARGEST_BODIES_MAX * self.app.body_bytes_max, H2_CONNECTION_WINDOW_BYTES)
+        # Bytes of answers that wait to be sent.
         self._unsent_bytes = 0
-        # Taken in while a request waits for room: window that is given back when it does no more.
+        # Window that is not given back while a request waits for room, by stream.
         self._withheld: dict[int, int] = {}
         self._parked_s = 0.0
-        # Of answers without an end: they hold up each other, and no request.
+        # Unsent bytes of answers without an end. They hold up each other, but no request.
         self._endless_bytes = 0
         self._progress_s = now_s
         self._ping_at_s = now_s + connections.timeouts.ping_s
@@ -182,7 +191,7 @@ class Http2Connection(Wire):
         self._is_in_turn = False
         self._turn_is_due = False
         self._is_in_head = False
-        # The client knows that no further streams are served.
+        # The client was told that no further streams are served.
         self._has_said_goodbye = False
         self._flush()
 
@@ -192,13 +201,13 @@ class Http2Connection(Wire):
         self.counters.bytes_received += len(data)
         if not self.is_closed:
             if self._pong_by_s is not None:
-                # Whatever it says, it is there. The ping may still wait behind all that a slow client has to take.
+                # Any bytes prove that the client is there. The ping may still wait in front of a slow client.
                 self._pong_by_s = self.loop.time() + self.connections.timeouts.pong_s
             self._unfed = self._unfed + data if self._unfed else data
             self._go_on()
 
     def _go_on(self) -> None:
-        """Looks at what was received and starts what can be started, a little of both: others want their turn."""
+        """Parses received bytes and starts requests, a few of each, so that other connections get their turn."""
         self._turn_is_due = False
         if self.is_closed:
             return
@@ -223,7 +232,7 @@ class Http2Connection(Wire):
         try:
             events = self._frames.receive_data(data)
         except ProtocolError as error:
-            # The library has written the GOAWAY already.
+            # The library has already written the GOAWAY.
             self._end(None, str(error))
             return
         for event in events:
@@ -239,7 +248,7 @@ class Http2Connection(Wire):
                 self._end_request(event.stream_id)
             case StreamReset():
                 if not event.remote_reset:
-                    # The library's answer to a broken window.
+                    # The library resets a stream whose window overflowed.
                     self._meter.note_reset(now_s)
                 self._drop(event.stream_id)
             case PingAckReceived():
@@ -248,7 +257,7 @@ class Http2Connection(Wire):
             case ConnectionTerminated():
                 self._end(None, "the client said goodbye")
             case _:
-                # Windows and settings: `_send_some` looks at them. Trailers say nothing to us.
+                # `_send_some` uses new windows and settings. Trailers are ignored.
                 pass
 
     def _start_some(self) -> None:
@@ -273,7 +282,7 @@ class Http2Connection(Wire):
         if self.is_parked:
             self._parked_s = self._parked_s or self.loop.time()
             return
-        # Until now it was not the client's fault.
+        # The client was not at fault during this time.
         parked_s, self._parked_s = self.loop.time() - self._parked_s, 0.0
         for stream in self._arriving.values():
             stream.begun_s += parked_s
@@ -283,7 +292,7 @@ class Http2Connection(Wire):
         self._take_another_turn()
 
     def _settle(self) -> None:
-        """After anything happened: sends what is ready, and sees what comes next."""
+        """Called after every change: sends what is ready, and schedules the next turn."""
         if self.is_closed:
             return
         self._flush()
@@ -353,7 +362,7 @@ class Http2Connection(Wire):
             self._decide_early(stream)
 
     def _decide_early(self, stream: _Stream) -> None:
-        """A large body is not taken for a request that is refused anyway, nor is it asked for."""
+        """Decides by the head: a large body is neither read nor asked for if the request is refused anyway."""
         headers = stream.exchange.headers
         length = int(headers.get(b"content-length", b"0"))
         expects = headers.get(b"expect", b"").lower() == b"100-continue"
@@ -364,7 +373,7 @@ class Http2Connection(Wire):
                 pass
 
     def _is_admitted(self, stream: _Stream, size: int) -> bool:
-        """Whether a body of this size, or at least as large, may come. Else its stream is refused."""
+        """Whether a body of at least this size may arrive. Otherwise its stream is refused."""
         exchange = stream.exchange
         if not stream.is_admitted:
             refused = self.app.refusal(exchange)
@@ -382,7 +391,7 @@ class Http2Connection(Wire):
         if self.is_parked:
             self._withheld[event.stream_id] = self._withheld.get(event.stream_id, 0) + event.flow_controlled_length
         else:
-            # What is taken in is bounded below, so that the window can be given back at once.
+            # The received bytes are bounded below, so the window can be given back at once.
             self._frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         stream = self._arriving.get(event.stream_id)
         if stream is None or not event.data:
@@ -409,7 +418,7 @@ class Http2Connection(Wire):
             self._queue.append(stream)
 
     def _drop(self, stream_id: int) -> None:
-        """The stream is reset: nobody waits for its answer."""
+        """The stream was reset, and its answer is not wanted any more."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             if stream in self._queue:
@@ -444,7 +453,7 @@ class Http2Connection(Wire):
         try:
             self._frames.send_headers(stream.id, fields, end_stream=exchange.is_head)
         except ProtocolError:
-            # Reset, and its event is yet to be reached.
+            # The stream was reset, but its event was not read yet.
             endless.is_over = True
             return endless
         if exchange.is_head:
@@ -458,11 +467,8 @@ class Http2Connection(Wire):
             self._settle()
         return endless
 
-    def upgrade(self, exchange: Exchange, make_wire: MakeWire) -> None:
-        raise MethodNotAllowed("WebSockets are opened over HTTP/1.1", allowed="")
-
     def takes_endless(self, stream: _Stream) -> bool:
-        """Whether a stream may be sent more. What is with the library is not all with the client: windows are small."""
+        """Whether a stream may send more. The library may hold bytes for which the client's window is closed."""
         is_held_up = self.is_congested or self.is_closed or self._endless_bytes >= H2_UNSENT_BYTES_MAX
         return not stream.unsent and not is_held_up
 
@@ -498,7 +504,7 @@ class Http2Connection(Wire):
                 stream.endless.ready()
 
     def _refuse(self, stream: _Stream, error: TopicsError) -> None:
-        """What the stream still sends is not looked at."""
+        """Refuses the stream, and ignores what it still sends."""
         self._stop_arriving(stream)
         self.app.refuse(stream.exchange, error)
 
@@ -532,7 +538,7 @@ class Http2Connection(Wire):
             self._send_slice(stream)
 
     def _send_some(self) -> None:
-        """As much as windows and the socket take, a slice of each stream at a time."""
+        """Sends as much as the windows and the socket take, a slice of each stream at a time."""
         budget = WRITE_HIGH_WATER_BYTES
         while budget > 0 and self._sending and not self.is_congested and self._frames.outbound_flow_control_window > 0:
             sent_bytes = 0
@@ -548,7 +554,7 @@ class Http2Connection(Wire):
             self._take_another_turn()
 
     def _send_slice(self, stream: _Stream) -> int:
-        """How many bytes it was. A stream that has more left goes behind the others."""
+        """Sends one slice and returns its bytes. A stream with more to send goes to the end of the line."""
         frames = self._frames
         sent_bytes = 0
         for _ in range(_SLICE_FRAMES):
@@ -583,7 +589,7 @@ class Http2Connection(Wire):
         return sent_bytes
 
     def _note_sent(self, stream: _Stream, count: int) -> None:
-        """So many bytes of the stream wait no longer."""
+        """Notes that this many bytes of the stream were sent."""
         if stream.endless is None:
             self._unsent_bytes -= count
             return
@@ -593,7 +599,7 @@ class Http2Connection(Wire):
             self._wake_endless()
 
     def _finish(self, stream: _Stream) -> None:
-        """The answer is on its way. What is left of the request is not wanted."""
+        """The answer was sent, and the rest of the request is not wanted."""
         if not stream.has_ended:
             self._reset(stream.id, ErrorCodes.NO_ERROR)
         self._forget(stream)
@@ -618,7 +624,7 @@ class Http2Connection(Wire):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._progress_s = self.loop.time()
-        # Not now: under TLS this may be called out of a write of ours.
+        # Not now, because under TLS a write of this connection may be calling.
         self._take_another_turn()
         self._wake_endless()
 
@@ -647,10 +653,10 @@ class Http2Connection(Wire):
         self._settle()
 
     def _drop_stalled(self, since_s: float) -> None:
-        """Streams of which the client took nothing since then, though other streams may go on.
+        """Resets streams of which the client took no bytes since then, even if other streams go on.
 
-        Their windows are shut, so that they can be told nothing but the reset. An answer that only waits for its turn
-        in the window of the connection stays.
+        Their windows are closed, so the reset is all they can get. A stream that only waits for the window of the
+        connection stays.
         """
         for stream in list(self._sending.values()):
             if stream.progress_s <= since_s and (stream.endless is not None or self._is_shut(stream)):
@@ -662,7 +668,7 @@ class Http2Connection(Wire):
         return library_stream is None or library_stream.outbound_flow_control_window <= 0
 
     def say_last_words(self) -> bool:
-        """To streams without an end, as far as their windows go; then to all."""
+        """Sends a last event to streams without an end, as far as their windows allow, then GOAWAY."""
         stalled = [stream for stream in self._streams.values() if stream.endless is not None]
         for stream in stalled:
             assert stream.endless is not None
@@ -681,7 +687,7 @@ class Http2Connection(Wire):
         elif not self._streams:
             self.close()
         elif not self._has_said_goodbye:
-            # The library can say it only as its last word.
+            # The library can send this frame only as its last one.
             goodbye = GoAwayFrame(0, last_stream_id=self._frames.highest_inbound_stream_id)
             self._has_said_goodbye = True
             self._flush()
@@ -691,7 +697,7 @@ class Http2Connection(Wire):
         self._end(ErrorCodes.NO_ERROR, "")
 
     def _end(self, code: ErrorCodes | None, reason: str) -> None:
-        """Says goodbye, unless the library has done so, and closes."""
+        """Sends GOAWAY, unless the library has sent it, and closes."""
         if self.is_closed:
             return
         if code is not None:
@@ -720,7 +726,7 @@ class Http2Connection(Wire):
 
 
 class _Http2Stream(Stream):
-    """An answer in DATA frames, as the windows of the client allow."""
+    """An answer in DATA frames, as far as the client's windows allow."""
 
     __slots__ = ("_connection", "_stream")
 

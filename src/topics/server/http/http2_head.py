@@ -1,10 +1,10 @@
-"""Header lists of HTTP/2: what a request's must be, and how an answer's is written.
+"""Header lists of HTTP/2: the checks of a request's list, and the encoding of an answer's list.
 
-The h2 library can check a request's list, but a bad one then costs the whole connection, and the checks are the
-larger part of a small request. Here they are one loop, and a bad list costs its stream.
+The h2 library can check a request's list, but then a bad list ends the whole connection, and the checks take most of
+the time of a small request. Here the checks are one loop, and a bad list costs only its stream.
 
-Answers are written without the dynamic table: the fields of ours repeat, so that their bytes are made once and for all
-connections. The first block tells the client that the table has no room, which holds whatever it asks for later.
+Answers are encoded without the dynamic table: the fields of answers repeat, so their bytes are made once for all
+connections. The first block tells the client that the dynamic table has size 0.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from hpack.table import HeaderTable
 from topics.errors import HeadersTooLarge, TopicsError, UriTooLong
 from topics.server.limits import H2_HEADER_LIST_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
 
-# What a field counts besides its bytes (RFC 9113, section 6.5.2).
+# Bytes that each field counts in addition to its own (RFC 9113, section 6.5.2).
 _FIELD_OVERHEAD_BYTES: Final = 32
 _PSEUDO_HEADERS: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _REQUIRED: Final = frozenset({b":method", b":scheme", b":path"})
@@ -29,7 +29,7 @@ _ONCE: Final = frozenset({b"host", b"content-length"})
 _NAME_BYTES: Final = b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 _METHOD_BYTES: Final = _NAME_BYTES + b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _BREAKS: Final = b"\0\r\n"
-# No part of a URL has these.
+# Characters that no URL contains.
 _BLANKS: Final = bytes(range(33)) + b"\x7f"
 
 _NO_DYNAMIC_TABLE: Final = b"\x20"
@@ -39,21 +39,21 @@ Fields = Sequence[tuple[bytes, bytes]]
 
 
 class MalformedHead(Exception):
-    """A list that no proper client sends. It may be meant to be read differently by somebody else."""
+    """A list that no correct client sends. Another parser might read it differently."""
 
 
 class RequestHead(NamedTuple):
     method: bytes
     path: bytes
     query: bytes
-    # Lower-case names; `:authority` as `host`.
+    # Names in lower case. `:authority` is `host`.
     headers: dict[bytes, bytes]
-    # A proper list that is more than we take.
+    # The error for a correct list that is over a limit.
     refused: TopicsError | None
 
 
 def read_head(fields: Fields) -> RequestHead:
-    """Raises `MalformedHead`."""
+    """Checks a header list. Raises `MalformedHead`."""
     pseudo: dict[bytes, bytes] = {}
     headers: dict[bytes, bytes] = {}
     size_bytes = len(fields) * _FIELD_OVERHEAD_BYTES
@@ -61,11 +61,11 @@ def read_head(fields: Fields) -> RequestHead:
         size_bytes += len(name) + len(value)
         if name[:1] == b":":
             if headers or name in pseudo or name not in _PSEUDO_HEADERS:
-                raise MalformedHead(f"the pseudo-header {name!r} may not stand there")
+                raise MalformedHead(f"the pseudo-header {name!r} is not allowed at this place")
             pseudo[name] = value
             continue
         if not name or name.translate(None, _NAME_BYTES):
-            raise MalformedHead(f"{name!r} is no name of a header")
+            raise MalformedHead(f"{name!r} is not a header name")
         if len(value.translate(None, _BREAKS)) != len(value) or value.strip(b" \t") != value:
             raise MalformedHead(f"the value of {name!r} has a line break, or blanks around it")
         if name in _CONNECTION_HEADERS or (name == b"te" and value != b"trailers"):
@@ -86,7 +86,7 @@ def read_head(fields: Fields) -> RequestHead:
 
 
 def _checked(pseudo: dict[bytes, bytes], headers: dict[bytes, bytes]) -> tuple[bytes, bytes]:
-    """Method and target. Leaves the authority in the headers, as `host`."""
+    """Checks the pseudo headers. Returns method and target, and puts the authority into the headers as `host`."""
     if not pseudo.keys() >= _REQUIRED:
         raise MalformedHead("a request has :method, :scheme and :path")
     for value in pseudo.values():
@@ -94,7 +94,7 @@ def _checked(pseudo: dict[bytes, bytes], headers: dict[bytes, bytes]) -> tuple[b
             raise MalformedHead("a pseudo-header has a blank or a control character")
     method, target = pseudo[b":method"], pseudo[b":path"]
     if not method or method.translate(None, _METHOD_BYTES):
-        raise MalformedHead("the method is no word")
+        raise MalformedHead("the method is not a word")
     if target[:1] != b"/" and target != b"*":
         raise MalformedHead("the :path must be a path")
     host = pseudo.get(b":authority") or headers.get(b"host")
@@ -105,7 +105,7 @@ def _checked(pseudo: dict[bytes, bytes], headers: dict[bytes, bytes]) -> tuple[b
 
 
 class StaticEncoder(Encoder):
-    """Writes header blocks of fields that are encoded once and kept. For one connection."""
+    """Encodes header blocks from fields that are encoded once and kept. For one connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,13 +117,13 @@ class StaticEncoder(Encoder):
 
 
 _INDEX_BY_FIELD: Final = {field: index for index, field in enumerate(HeaderTable.STATIC_TABLE, 1)}
-# Of a name that stands there more than once, the first.
+# The first index of a name that the table has several times.
 _INDEX_BY_NAME: Final = {name: index for index, (name, _) in reversed(list(enumerate(HeaderTable.STATIC_TABLE, 1)))}
 
 
 @lru_cache(_ENCODED_FIELDS_KEPT)
 def _encoded_field(name: bytes, value: bytes) -> bytes:
-    """A field by its place in the static table, else spelled out (RFC 7541, sections 6.1 and 6.2.2)."""
+    """Encodes a field by its index in the static table, or in full (RFC 7541, sections 6.1 and 6.2.2)."""
     index = _INDEX_BY_FIELD.get((name, value))
     if index is not None:
         return bytes([0x80 | index])

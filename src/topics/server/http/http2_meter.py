@@ -1,10 +1,10 @@
-"""What an HTTP/2 client sends, counted frame by frame before anything acts on it.
+"""Counts the frames of an HTTP/2 client before anything acts on them.
 
-The h2 library bounds a header block and little else: it takes any number of resets, pings and empty frames, answers
-them, and waits for frames that it will refuse for their length. So the frames are counted here, by their heads
-alone, and a client that makes us work for nothing is told so (RFC 9113, section 10.5).
+The h2 library limits a header block and little else. It accepts and answers any number of resets, pings and empty
+frames, and buffers frames that it will refuse for their length. So the frames are counted here by their heads, and a
+client that only causes work loses its connection (RFC 9113, section 10.5).
 
-The clock of it is passed in. Loop thread only.
+Time is passed in. Loop thread only.
 """
 
 from typing import Final
@@ -32,30 +32,30 @@ _END_STREAM: Final = 0x1
 _END_HEADERS: Final = 0x4
 _PADDED: Final = 0x8
 
-# Changing the settings touches every stream.
+# A change of settings touches every stream.
 _SETTINGS_COST: Final = 20
-# What a request, and a frame of an answer, may bring with them: priorities, windows.
+# Priority and window frames that a request, or a frame of an answer, may bring with it.
 _FRAMES_PER_REQUEST: Final = 8
 _FRAMES_PER_DATA_FRAME: Final = 2
 _USEFUL_DATA_BYTES_MIN: Final = 256
 
 
 class Flood(Exception):
-    """The client sends what only costs. The text says what."""
+    """The client sends too many frames that only cause work. The text says which."""
 
 
 class OversizedFrame(Exception):
-    """A frame that is longer than announced."""
+    """A frame that is longer than the announced maximum."""
 
 
 class FrameMeter:
     """The frames of one connection."""
 
     def __init__(self, now_s: float) -> None:
-        # Of the frame that is passing through; the preface counts as one.
+        # Bytes left of the payload of the current frame. The preface counts as a frame.
         self._payload_left_bytes = len(H2_PREFACE)
         self._kind = _SETTINGS
-        # Of the header block that has begun and not ended; None between blocks.
+        # Bytes of the header block that has begun and not ended; None between blocks.
         self._block_bytes: int | None = None
         self._idle_frames = 0.0
         self._idle_frames_at_s = now_s
@@ -64,17 +64,17 @@ class FrameMeter:
 
     @property
     def is_in_head(self) -> bool:
-        """Whether a header block has begun of which not everything is here."""
+        """Whether a header block has begun and is not complete."""
         return self._block_bytes is not None or (self._payload_left_bytes > 0 and self._kind == _HEADERS)
 
     def can_measure(self, data: bytes) -> bool:
-        """Whether `measure` would let any of it pass."""
+        """Whether `measure` would accept any of the data."""
         return len(data) >= _FRAME_HEAD_BYTES or (len(data) > 0 and self._payload_left_bytes > 0)
 
     def measure(self, data: bytes, now_s: float) -> int:
-        """How many bytes of `data` make up one turn: a few frames, the last of them maybe begun only.
+        """Returns how many bytes of `data` make up one turn: a few frames, of which the last may be incomplete.
 
-        The next call gets what is left, and what came after it. Raises `Flood` and `OversizedFrame`.
+        The next call gets the rest, and the bytes that arrived after it. Raises `Flood` and `OversizedFrame`.
         """
         position = self._payload_left_bytes
         end = len(data)
@@ -100,7 +100,7 @@ class FrameMeter:
         elif kind == _CONTINUATION:
             self._block_bytes = (self._block_bytes or 0) + length
             if self._block_bytes > H2_HEADER_BLOCK_BYTES_MAX:
-                raise Flood("a header block without end")
+                raise Flood("a header block is too long")
             if flags & _END_HEADERS:
                 self._block_bytes = None
             self._note_idle_frame(1, now_s)
@@ -114,10 +114,10 @@ class FrameMeter:
         self._idle_frames_at_s = now_s
         self._idle_frames = max(0.0, self._idle_frames - forgiven) + cost
         if self._idle_frames > H2_IDLE_FRAMES_MAX:
-            raise Flood("too many frames that ask for nothing")
+            raise Flood("too many frames that only cause work")
 
     def note_reset(self, now_s: float) -> None:
-        """A stream ended before its time, by the client or because of it. Raises `Flood`."""
+        """A stream was reset by the client, or because of it. Raises `Flood`."""
         if now_s - self._resets_since_s > H2_RESETS_S:
             self._resets_since_s = now_s
             self._reset_count = 0
@@ -129,6 +129,6 @@ class FrameMeter:
         self._idle_frames -= _FRAMES_PER_REQUEST
 
     def note_data_sent(self, size_bytes: int) -> None:
-        """A client that opens its windows byte by byte earns nothing by it."""
+        """Sent data allows more frames. A client that opens its windows byte by byte gains nothing from that."""
         if size_bytes >= _USEFUL_DATA_BYTES_MIN:
             self._idle_frames -= _FRAMES_PER_DATA_FRAME

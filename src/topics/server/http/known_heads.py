@@ -1,9 +1,8 @@
-"""Heads of requests that were parsed before. A client that keeps its connection sends the same one again and again.
+"""Heads of requests that were parsed before: a client that keeps its connection often repeats the same head.
 
-The same bytes at the beginning of a message mean the same every time, so what the parser made of them once, with all
-its checks, is taken from here: that saves a third of what a small request costs (8 of 25 µs). Only plain heads are
-kept: a length or no body at all, nothing that changes how the connection goes on, and no credentials, which nobody
-should keep.
+Equal bytes have an equal meaning, so the result of the parser, with all its checks, is remembered. That saves a third
+of a small request (8 of 25 µs). Only plain heads are kept: with a length or without a body, without headers that change
+the connection, and without credentials.
 """
 
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ class KnownHead(NamedTuple):
     method: bytes
     path: bytes
     query: bytes
-    # Shared by all requests with this head: nobody changes it.
+    # Shared by all requests with this head, and never changed.
     headers: dict[bytes, bytes]
     # Head and body.
     message_bytes: int
@@ -37,7 +36,7 @@ class KnownHeads:
         self._heads: dict[bytes, KnownHead] = {}
 
     def find(self, data: bytes) -> tuple[KnownHead, int] | None:
-        """The head of a message that fills `data` exactly, and where its body begins."""
+        """The known head of the one message in `data`, and the offset of its body."""
         end = data.find(_END, 0, HEAD_BYTES_MAX) + len(_END)
         head = self._heads.get(data[:end])
         if head is None or head.message_bytes != len(data):
@@ -45,13 +44,13 @@ class KnownHeads:
         return head, end
 
     def learn(self, data: bytes, exchange: Exchange) -> None:
-        """Keeps the head of `data`, which the parser found to be exactly this one request over HTTP/1.1."""
+        """Keeps the head of `data`, which is exactly this one request over HTTP/1.1."""
         end = data.find(_END, 0, HEAD_BYTES_MAX) + len(_END)
         headers = exchange.headers
         if len(data) != end + len(exchange.body) or b"token=" in exchange.query or not _NEVER_KEPT.isdisjoint(headers):
             return
         if len(self._heads) >= HEADS_MAX:
-            # Whoever sends other heads all the time gains nothing from this, and takes it from the others for a moment.
+            # Too many different heads: all are forgotten, and the frequent ones are soon known again.
             self._heads.clear()
         method = b"HEAD" if exchange.is_head else exchange.method
         self._heads[data[:end]] = KnownHead(method, exchange.path, exchange.query, headers, len(data))

@@ -1,6 +1,6 @@
-"""The first bytes of a connection say which protocol it speaks: HTTP/2 by its preface, else HTTP/1.1.
+"""Finds the protocol of a connection by its first bytes: HTTP/2 begins with a preface, otherwise it is HTTP/1.1.
 
-Under TLS the client and the server have agreed on it already.
+Under TLS, client and server have already agreed on the protocol.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _TLS_HANDSHAKE: Final = 0x16
 
 
 class Sniffer(asyncio.Protocol):
-    """The first bytes of a connection: they say which protocol it speaks. Then it steps aside."""
+    """Reads the first bytes of a connection, then hands it over to its protocol."""
 
     def __init__(self, connections: ConnectionSet) -> None:
         self._connections = connections

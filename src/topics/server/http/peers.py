@@ -1,6 +1,6 @@
-"""What may be asked of a caller before its request is looked at: patience after bad keys, and the right host name.
+"""Checks of a caller before its request is read: delays after bad keys, and the allowed host names.
 
-Loop thread only, both. Time is passed in.
+Loop thread only. Time is passed in.
 """
 
 import re
@@ -8,10 +8,10 @@ from collections import OrderedDict
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-# A peer may fail this often at once, and then once per `FAILURE_FORGOTTEN_MS`, without being slowed down.
+# A client may fail this often at once, and then once per `FAILURE_FORGOTTEN_MS`, without a delay.
 FAILURES_FREE: Final = 20
 FAILURE_FORGOTTEN_MS: Final = 3000
-# Each failure beyond that is answered later than the one before it.
+# Each failure beyond that is answered later than the previous one.
 DELAY_STEP_MS: Final = 100
 DELAY_MS_MAX: Final = 1000
 PEERS_MAX: Final = 10_000
@@ -24,16 +24,16 @@ _AUTHORITY: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\]|(?P
 
 
 class FailureBackoff:
-    """Slows down callers that guess keys (faults.md L09).
+    """Slows down callers that guess keys.
 
-    Asked after the key was looked up, and only when that failed: a good key is never slowed down, whoever else
-    guesses from the same address. A guesser waits up to a second for each 401, and learns nothing from it. What
-    it may still do is wait on many connections at once: their number is bounded elsewhere.
+    It is called only after a key was not found, so a valid key is never delayed, even if others guess from the same
+    address. Each 401 waits up to a second. Guesses on many connections at once are limited by the number of
+    connections.
 
-    One number per peer: the time at which all its failures are forgotten. Each failure moves it on by
-    `FAILURE_FORGOTTEN_MS`, up to a bound, so that a peer which stops is forgotten in a minute and a half. The
-    peers that failed longest ago make room for new ones: a guesser with thousands of networks gains a few free
-    tries, and no memory of ours.
+    Each client address has one number: the time at which all its failures are forgotten. A failure moves it by
+    `FAILURE_FORGOTTEN_MS`, up to a bound, so the failures of a client that stops are forgotten in a minute and a half.
+    The clients that failed longest ago make room for new ones: a guesser with thousands of networks gains a few free
+    tries, and uses no more memory.
     """
 
     __slots__ = ("_calm_at_ms",)
@@ -42,7 +42,7 @@ class FailureBackoff:
         self._calm_at_ms: OrderedDict[object, int] = OrderedDict()
 
     def note_failure(self, address: str, now_ms: int) -> int:
-        """Counts a failed attempt; how many ms its 401 has to wait. `now_ms` is monotonic."""
+        """Counts a failed attempt. Returns how many ms its 401 waits. `now_ms` is monotonic."""
         peer = _peer_of(address)
         calm_at_ms = self._calm_at_ms
         debt_ms = max(calm_at_ms.get(peer, 0) - now_ms, 0) + FAILURE_FORGOTTEN_MS
@@ -59,36 +59,39 @@ class FailureBackoff:
 
 
 def _peer_of(address: str) -> object:
-    """Who is counted: an IPv4 address, or an IPv6 network of 64 bits, which is what one subscriber gets."""
+    """The address that is counted: an IPv4 address, or an IPv6 network of 64 bits: one subscriber gets that."""
     try:
         ip = ip_address(address)
     except ValueError:
-        # A Unix socket has no address worth the name.
+        # A Unix socket has no address.
         return ""
     if isinstance(ip, IPv6Address):
-        # A socket that takes both kinds shows IPv4 peers this way. As one network they would all be one peer.
+        # A socket for both protocols shows IPv4 clients as mapped addresses. Without this they would all be one
+        # network.
         return ip.ipv4_mapped or int(ip) >> 64
     return ip
 
 
 class HostGuard:
-    """Refuses requests that a web page made through a host name of its own (faults.md I17).
+    """Refuses requests of web pages that reach the server through a host name of their own (DNS rebinding).
 
-    A page whose name suddenly resolves to 127.0.0.1 may talk to a server there, and on one without keys that is
-    all it takes; the `Host` it cannot choose gives it away. For servers that listen on loopback and have no keys:
-    anything else is out of a page's reach, or asks for a key.
+    A page whose name resolves to 127.0.0.1 could talk to a local server without keys. The page cannot choose the `Host`
+    header, which shows its name. The guard is for servers that listen on loopback without keys; pages cannot reach
+    other servers, or need a key.
     """
 
     __slots__ = ("_allowed", "_host")
 
     def __init__(self, host: str) -> None:
-        """`host` is `TOPICS_HOST`, with or without a port."""
+        """`host` is the setting `TOPICS_HOST`, with or without a port."""
         self._host = _host_of(host) or host.lower()
-        # Values of the header that passed, verbatim: what comes in over and over is looked up only.
+        # Header values that passed, so that repeated values need only a lookup.
         self._allowed: set[bytes] = set()
 
     def allows(self, host_header: bytes) -> bool:
-        """Whether `Host` (h2: `:authority`) is localhost, a loopback address or the configured host, at any port."""
+        """Whether `Host` (HTTP/2: `:authority`) is localhost, a loopback address or the configured host. The port is
+        free.
+        """
         if host_header in self._allowed:
             return True
         if not self._is_ours(host_header):
@@ -115,7 +118,7 @@ def _host_of(authority: str) -> str | None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Only addresses in full: `127.1` and `0x7f000001` are names to us."""
+    """Only complete addresses count: `127.1` and `0x7f000001` are treated as names."""
     try:
         ip: IPv4Address | IPv6Address = ip_address(host)
     except ValueError:

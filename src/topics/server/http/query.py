@@ -1,4 +1,4 @@
-"""Query parameters (http-api.md §3.5): the last of a repeated one counts, what makes no sense was not given."""
+"""Query parameters. The last value of a repeated parameter counts, and an invalid value counts as absent."""
 
 from typing import Final
 from urllib.parse import parse_qsl
@@ -17,7 +17,7 @@ class Query:
         return self._values.get(name)
 
     def first(self, name: str) -> str | None:
-        """The one exception: of a repeated `token` the first counts."""
+        """The first value of a parameter: only for `token`."""
         return next((value for given, value in self._pairs if given == name), None)
 
     def flag(self, name: str, *, default: bool) -> bool:

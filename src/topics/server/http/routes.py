@@ -1,4 +1,4 @@
-"""Which path and method is which endpoint, and what a caller needs for it (http-api.md §§2, 4.3, 20)."""
+"""The route table: which path and method lead to which endpoint, and what a caller needs for it."""
 
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -12,13 +12,13 @@ Handler = Callable[[Exchange], None]
 
 
 class Place(NamedTuple):
-    """Paths with a name in them: `prefix`, the name, and perhaps an action."""
+    """Paths with a name in them: `prefix`, the name, and an optional action."""
 
     prefix: bytes
     parameter: str
     # Scopes that an unknown method or action needs.
     fallback_scopes: int
-    # Whether a key may be for some of these names only.
+    # Whether the prefixes of a key limit these names.
     is_guarded: bool = True
 
 
@@ -26,12 +26,12 @@ PLACES: Final = (
     Place(b"/v0/topics/", "{topic}", WRITE),
     Place(b"/v0/routers/", "{router}", ADMIN),
     Place(b"/v0/watch/", "{wid}", 0, is_guarded=False),
-    # A key's prefixes are about the topics that a writer writes to: its endpoints look at them.
+    # The prefixes of a key limit topics, not writers. The endpoints of writers check the topics.
     Place(b"/v0/writers/", "{writer}", WRITE, is_guarded=False),
 )
 
 
-# Actions that have a name of their own behind them, and what the paths of their endpoints call it.
+# Actions with a second name after them, and the parameter for that name in paths.
 NAMED_ACTIONS: Final = {b"groups": b"{group}"}
 
 
@@ -40,10 +40,10 @@ class Body(Enum):
 
     IGNORED = "ignored"
     REQUIRED = "required"
-    # An empty one stands for `{}`, whatever its type.
+    # An empty body stands for `{}`, and needs no content type.
     OPTIONAL = "optional"
-    # As REQUIRED, but that an empty one has no type is not what is wrong with it.
-    MISSED = "missed"
+    # Required. An empty body needs no content type: the endpoint refuses it as empty (400, not 415).
+    REFUSED_WHEN_EMPTY = "refused_when_empty"
 
 
 class Access(Enum):
@@ -51,50 +51,50 @@ class Access(Enum):
 
     KEY = "key"
     OPEN = "open"
-    # Open unless the operator wants a key for probes too.
+    # Open, unless the operator requires a key for probes too.
     PROBE = "probe"
-    # The endpoint looks at the key itself.
+    # The endpoint checks the key itself.
     OWN = "own"
 
 
 class Endpoint(NamedTuple):
     name: str
     handler: Handler
-    # All of these scopes are needed.
+    # The key needs all of these scopes.
     scopes: int = 0
     body: Body = Body.IGNORED
     access: Access = Access.KEY
-    # Answers also while the log is being recovered.
+    # Whether the endpoint answers while the log is being recovered.
     before_ready: bool = False
-    # A key may stand in the query (`token`): a browser's EventSource sends no headers of ours.
+    # Whether the key may be in the query (`token`), for a browser's EventSource, which cannot send headers.
     takes_query_token: bool = False
 
 
 class Match(NamedTuple):
-    """What a path leads to: endpoints by method (none for an unknown path), and the name in it, decoded."""
+    """The result for a path: endpoints by method (none for an unknown path), and the decoded name in the path."""
 
     endpoints: dict[bytes, Endpoint]
-    # None where the path has no name, or one that is not UTF-8.
+    # None if the path has no name, or a name that is not UTF-8.
     name: str | None
     has_name: bool
-    # Scopes that an unknown method or sub-path needs.
+    # Scopes that an unknown method or action needs.
     fallback_scopes: int
-    # A key may be for some of these names only.
+    # Whether the prefixes of a key limit the name.
     is_guarded: bool = False
-    # The name behind the action, decoded. None where there is none, or one that is not UTF-8.
+    # The decoded name after the action. None if there is none, or if it is not UTF-8.
     inner_name: str | None = None
     has_inner_name: bool = False
 
 
 _NOWHERE: Final = Match({}, None, False, 0)
 
-# Paths whose match is remembered. Whoever asks for others all the time gets them matched anew.
+# Number of paths whose match is remembered. When it is reached, all are forgotten.
 _REMEMBERED_MAX: Final = 4096
 _REMEMBERED_BYTES_MAX: Final = 512
 
 
 class RouteTable:
-    """Endpoints at fixed paths, and below a name by action."""
+    """Endpoints at fixed paths, and by action at paths with a name."""
 
     def __init__(self) -> None:
         self._fixed: dict[bytes, Match] = {}
@@ -102,7 +102,7 @@ class RouteTable:
         self._remembered: dict[bytes, Match] = {}
 
     def add(self, method: str, path: str, endpoint: Endpoint) -> None:
-        """A path is fixed, or that of a place, such as `/v0/topics/{topic}`, with an action behind it or not."""
+        """Adds an endpoint at a fixed path, or at a path such as `/v0/topics/{topic}`, with or without an action."""
         for place, by_action in self._by_action.items():
             prefix, name, action = path.partition(place.parameter)
             if name:
@@ -112,7 +112,7 @@ class RouteTable:
         self._fixed.setdefault(path.encode(), Match({}, None, False, 0)).endpoints[method.encode()] = endpoint
 
     def endpoints(self) -> Iterator[tuple[str, str, Endpoint]]:
-        """Every endpoint with its method, and its path as it was added."""
+        """Every endpoint with its method and its path, as added."""
         for path, match in self._fixed.items():
             for method, endpoint in match.endpoints.items():
                 yield method.decode(), path.decode(), endpoint
@@ -151,8 +151,9 @@ class RouteTable:
 
 
 def _without_name(action: bytes) -> tuple[bytes, bytes]:
-    """An action as its endpoint was added, and the name that stands in it, if any: `groups/g/commit` is
-    `groups/{group}/commit` and `g`."""
+    """Splits an action into the form in which its endpoint was added, and the name in it: `groups/g/commit` gives
+    `groups/{group}/commit` and `g`.
+    """
     first, _, rest = action.partition(b"/")
     parameter = NAMED_ACTIONS.get(first)
     segment, slash, more = rest.partition(b"/")
@@ -176,5 +177,5 @@ def allowed_methods(endpoints: dict[bytes, Endpoint]) -> str:
 
 
 def decoded_segment(segment: bytes) -> bytes:
-    """A path segment with its escapes resolved; a broken escape stays as it is."""
+    """A path segment with its escapes decoded. A broken escape stays as it is."""
     return unquote_to_bytes(segment) if b"%" in segment else segment

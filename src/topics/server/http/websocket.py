@@ -1,15 +1,15 @@
-"""A WebSocket on one connection: bytes to messages, messages to bytes (RFC 6455; http-api.md §15).
+"""A WebSocket on one connection: bytes become messages, messages become bytes (RFC 6455).
 
-Frames are read by a library that refuses what is malformed, unmasked or too large. It counts neither fragments nor
-pings and does not look at the text, so that is done here. Compression is not offered: there is nothing to inflate.
+A library reads the frames and refuses frames that are malformed, unmasked or too large. It neither counts fragments and
+pings nor checks the text, so this module does. Compression is not offered.
 
 Rules of this file:
 
-1. Bytes are parsed step by step, and messages handled a few in one turn: what is received at once may hold thousands.
-2. While the session takes no more, a command waits for room, or the client does not take what it is sent, nothing more
-   is read from the socket.
-3. At most four messages wait for the client. Who wants to send one looks for room first; only replies go without.
-4. What arrived before the end is handled, and its replies are sent, before the end is answered.
+1. Bytes are parsed step by step, and a few messages are handled in one turn: the received bytes may hold thousands.
+2. Nothing is read from the socket while the session takes no more messages, while a command waits for room, or while
+   the client does not take its messages.
+3. At most four messages wait for the client. A sender checks for room first; only replies are sent without room.
+4. Messages that arrived before the end are handled, and their replies are sent, before the end is answered.
 
 Loop thread only.
 """
@@ -39,7 +39,7 @@ from topics.server.limits import (
     WS_SILENT_PINGS_MAX,
 )
 
-# The library tells of every connection: only what went wrong is of interest.
+# The library logs every connection; only warnings are of interest.
 _library_logger: Final = logging.getLogger(f"{__name__}.library")
 _library_logger.setLevel(logging.WARNING)
 
@@ -52,43 +52,45 @@ class Message(NamedTuple):
 
 
 class Session(Protocol):
-    """What speaks through a connection."""
+    """The user of a connection: handles its messages, and sends its own."""
 
     @property
     def takes_more(self) -> bool:
-        """Whether the next message may be handled now. Who makes it so again calls `WebSocketConnection.go_on`."""
+        """Whether the next message may be handled now. When that becomes true again, the session calls
+        `WebSocketConnection.go_on`.
+        """
         ...
 
     @property
     def is_busy(self) -> bool:
-        """Whether a reply is owed."""
+        """Whether a reply is still to come."""
         ...
 
     def handle(self, message: Message) -> None: ...
 
     def resume(self) -> None:
-        """There is room for messages again."""
+        """The connection has room for messages again."""
         ...
 
     def stop(self) -> None:
-        """Nothing but replies that are owed is sent any more."""
+        """Sends nothing any more, except replies that are still to come."""
         ...
 
     def last_words(self) -> bytes:
-        """What to tell the client when the server stops."""
+        """The last message to the client when the server stops."""
         ...
 
     def words_to_stalled(self) -> bytes:
-        """What to tell a client that took nothing for too long."""
+        """The last message to a client that took no bytes for too long."""
         ...
 
     def gone(self) -> None:
-        """The connection is no more."""
+        """The connection has ended."""
         ...
 
 
 class WebSocketConnection(Wire):
-    """Made by the request that asked for it. `answer` are the bytes that say yes to that."""
+    """A connection that an HTTP request has upgraded. `answer` is the text that accepts the upgrade."""
 
     def __init__(
         self,
@@ -98,25 +100,26 @@ class WebSocketConnection(Wire):
         make_session: Callable[[WebSocketConnection], Session],
     ) -> None:
         super().__init__(connections, transport)
-        # It may be silent for as long as it answers pings.
+        # The connection may be silent as long as the client answers pings.
         self.note_message_complete()
-        # Whatever is not with the kernel counts as congestion: that is how we know how much waits.
+        # All bytes that the kernel has not taken count as congestion. So the connection knows how many messages wait.
         transport.set_write_buffer_limits(high=1, low=0)
         self._protocol = ServerProtocol(state=State.OPEN, max_size=WS_MESSAGE_BYTES_MAX, logger=_library_logger)
         self._answer = answer
         self._unparsed = memoryview(b"")
         self._step_bytes = WS_PARSED_BYTES_PER_STEP
-        # Received in full, waiting for their turn.
+        # Messages that were received in full and wait for their turn.
         self._messages: deque[Message] = deque()
-        # Of the message that comes in fragments, what has come.
+        # The fragments of the message that is arriving.
         self._is_text = False
         self._fragments = bytearray()
         self._fragment_count = 0
         self._is_slow = False
         self._turn_is_due = False
-        # Sent since the kernel last had all of it.
+        # Messages that were sent since the kernel last had everything.
         self._queued_count = 0
-        # No more commands: the server stops, once the replies that are owed are out.
+        # The server stops: no more commands are handled, and the connection ends after the replies that are still to
+        # come.
         self._is_stopping = False
         self._pings = 0.0
         self._pings_at_s = self.loop.time()
@@ -142,12 +145,12 @@ class WebSocketConnection(Wire):
             self._take_turn()
 
     def eof_received(self) -> bool:
-        """A client that ends the connection without a word has said enough."""
+        """A client that ends the connection without a close frame gets none either."""
         self.close()
         return False
 
     def go_on(self) -> None:
-        """Handles what waits, in a turn of its own."""
+        """Handles waiting messages in a later turn of the loop."""
         if not self._turn_is_due and not self.is_closed:
             self._turn_is_due = True
             self.loop.call_soon(self._take_turn)
@@ -181,7 +184,7 @@ class WebSocketConnection(Wire):
         self._unparsed = self._unparsed[self._step_bytes :]
         self._protocol.receive_data(step)
         events = self._protocol.events_received()
-        # Within a large message nothing can stand: longer steps take half the time.
+        # A large message holds no other messages, so a longer step is safe, and takes half the time.
         self._step_bytes = WS_PARSED_BYTES_PER_STEP if events else min(2 * self._step_bytes, _STEP_BYTES_MAX)
         message_count = len(self._messages)
         for event in events:
@@ -253,11 +256,11 @@ class WebSocketConnection(Wire):
         return self._queued_count < WS_QUEUED_MESSAGES_MAX and not self.is_closed and not self._is_stopping
 
     def send(self, frame: bytes) -> None:
-        """A whole frame, as `text_frame` makes it."""
+        """Sends a whole frame, as `text_frame` makes it."""
         if self.is_closed:
             return
         if self.is_congested:
-            # More to take is no sign that nothing is taken.
+            # A new frame must not look as if the client had taken nothing.
             self._congested_bytes += len(frame)
         self.write(frame)
         if self.is_congested:
@@ -271,7 +274,7 @@ class WebSocketConnection(Wire):
             self.go_on()
 
     def _flush(self) -> None:
-        """What the library has to say: pongs, and the end."""
+        """Sends what the library has to send: pongs and close frames."""
         for data in self._protocol.data_to_send():
             if data:
                 self.write(data)
@@ -304,7 +307,7 @@ class WebSocketConnection(Wire):
         if self.is_closed:
             return
         if self.is_congested or self.is_reading_paused:
-            # Whatever it says, we would not hear it.
+            # Reading is paused, so an answer of the client could not be seen.
             self._was_heard = True
         elif now_s >= self._beat_at_s:
             self._beat_at_s = now_s + self.connections.timeouts.ping_s
@@ -317,7 +320,7 @@ class WebSocketConnection(Wire):
                 self._flush()
 
     def drain(self) -> None:
-        """The server stops: the client is told so, after the replies that are owed to it."""
+        """The server stops: the client gets the last message after the replies that are still to come."""
         if not self.is_closed and not self._is_stopping:
             self._is_stopping = True
             self._session.stop()
@@ -327,7 +330,7 @@ class WebSocketConnection(Wire):
             self.settle()
 
     def settle(self) -> None:
-        """Nothing is owed any more, maybe: then that was all."""
+        """Ends a stopping connection when no reply is still to come."""
         if self._is_stopping and not self.is_closed and not self._session.is_busy:
             self.send(self._session.last_words())
             if self._protocol.state is State.OPEN:
@@ -342,5 +345,5 @@ class WebSocketConnection(Wire):
 
 
 def text_frame(text: bytes) -> bytes:
-    """A message in one frame, the same for whoever gets it: a server does not mask."""
+    """A message in one frame. A server does not mask frames, so the bytes are the same for every client."""
     return Frame(Opcode.TEXT, text).serialize(mask=False)

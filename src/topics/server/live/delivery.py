@@ -1,13 +1,14 @@
-"""Delivery: records go to those who subscribed, as fast as each of them takes them.
+"""Delivery: records go to the connections that subscribed, as fast as each connection takes them.
 
-A `Feed` is one connection with its subscriptions. The `Hub` knows which feeds want which topic. A publication puts
-the topic into the ready set, once however large the burst; in turns of the loop the hub takes topics out of it and
-lets each feed of the topic pull what is new. A feed pulls one frame at a time, and none while its connection is
-congested: a slow peer costs itself only. It goes through its topics in the order of their names, drains each before
-the next, and comes back to the first only behind the last: none starves. What is rendered for one feed is used for all
-that stand at the same place.
+A `Feed` is one connection with its subscriptions. The `Hub` knows which feeds want which topic. A publication puts the
+topic into the ready set; a topic that is already there is not added twice. In turns of the loop the hub takes topics
+out of the ready set, and each feed of the topic pulls the new records.
 
-Loop thread only. Nothing in here runs inside a callback of the engine.
+A feed pulls one frame at a time, and none while its connection is congested, so a slow client delays no other client.
+A feed goes through its topics in the order of their names. It drains each topic before the next, and returns to the
+first topic after the last, so no topic starves. Feeds with the same cursor and options share one rendered text.
+
+Loop thread only. Nothing in this module runs inside a callback of the engine.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, NamedTuple
 
 from topics.engine.engine import Engine
@@ -28,15 +30,16 @@ from topics.server.pressure import RETRY_AFTER_MS
 
 logger = logging.getLogger(__name__)
 
-# Feeds that are served in one turn of the loop, and frames that one feed gets in it.
+# Feeds that are served in one turn of the loop.
 FEEDS_PER_TURN: Final = 64
+# Frames that one feed gets in one turn of the loop.
 FRAMES_PER_TURN: Final = 4
-# How long a feed waits before it asks again for records that cannot be read now.
+# How long a feed waits before it tries again to read from an unavailable cold tier.
 RETRY_S: Final = 1.0
 
 SLOW_CONSUMER: Final = "slow_consumer"
-"""Code of the last frame to a client that took nothing for too long."""
-SLOW_CONSUMER_MESSAGE: Final = "nothing was taken for too long; connect again and go on behind what you have"
+"""Code of the last frame to a client that took no bytes for too long."""
+SLOW_CONSUMER_MESSAGE: Final = "the client took no bytes for too long; connect again and continue after the last seq"
 
 
 class ReadOptions(NamedTuple):
@@ -69,86 +72,91 @@ class Subscription:
 
     def __init__(self, name: str, topic_id: int, cursor: int, options: ReadOptions, *, is_strong: bool = False) -> None:
         self.name = name
-        # The instance that was subscribed to: another one of the same name is another topic.
+        # Number of the topic. A later topic of the same name has another number.
         self.topic_id = topic_id
-        # Last seq that was examined.
+        # The last seq that was read or skipped.
         self.cursor = cursor
         self.options = options
-        # Nothing was read on this stream yet.
+        # No read has been made for this subscription yet.
         self.is_first = True
-        # The feed was told that there is nothing more, and got nothing since.
+        # The feed got `on_caught_up`, and no records after that.
         self.is_caught_up = False
+        # A fetch of the bytes of the next read is under way.
         self.is_fetching = False
-        # What the next read needs was fetched: it is made now, whatever the system says about its cache.
+        # The bytes of the next read were fetched. The read is made even if they are not cached any more.
         self.is_fetched = False
-        # Only what is synced is delivered: up to here that is known. Whether a sync is waited for.
+        # Only synced records are delivered.
         self.is_strong = is_strong
+        # Records up to this seq are known to be synced.
         self.synced_seq = 0
+        # The subscription waits for a sync.
         self.is_syncing = False
 
 
 class Reading:
-    """What a subscription gets from one read, rendered; shared by all that stand at the same place."""
+    """The result of one read, rendered. All subscriptions with the same cursor and options share it."""
 
     __slots__ = ("frames", "page", "records")
 
     def __init__(self, page: Page, records: list[bytes]) -> None:
         self.page = page
         self.records = records
-        # Whole frames, by whatever the protocols call them.
+        # Whole frames, by the name of the protocol.
         self.frames: dict[object, bytes] = {}
 
 
 class Feed(ABC):
-    """A connection that gets records. Subclasses know how a frame looks on their wire."""
+    """A connection that gets records. Subclasses make the frames of their protocol."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
         self.subscriptions: dict[str, Subscription] = {}
         self.is_closed = False
-        # Topics that may have something new, and the last one that was drained in this pass over them.
+        # Topics that may have new records.
         self.due: set[str] = set()
+        # The last topic that was drained in this pass over the due topics.
         self.drained = ""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether the connection takes another frame now. Whoever makes it ready again calls `Hub.resume`."""
+        """Whether the connection takes another frame now. When it does so again, it calls `Hub.resume`."""
 
     @abstractmethod
     def on_records(self, subscription: Subscription, from_seq: int, reading: Reading) -> None:
-        """At least one record. The subscription's cursor is behind them already."""
+        """At least one record. The subscription's cursor is already at the last of them."""
 
     @abstractmethod
     def on_tombstone(self, subscription: Subscription, tombstone: Tombstone, reason: Reason) -> None:
-        """The cursor is behind the gap already; `is_first` says whether this is the first read of the stream."""
+        """Records are gone. The cursor is already at the end of the gap."""
 
     @abstractmethod
     def on_caught_up(self, subscription: Subscription, head_seq: int) -> None: ...
 
     @abstractmethod
     def on_deleted(self, subscription: Subscription) -> None:
-        """The topic is gone, and so is the subscription."""
+        """The topic was deleted, and the subscription has ended."""
 
-    def on_moved(self, subscription: Subscription) -> None:  # noqa: B027 - not everybody wants to know.
-        """A read only skipped records: nothing to send, but the cursor is behind them."""
+    def on_moved(self, subscription: Subscription) -> None:  # noqa: B027 - some feeds have nothing to do.
+        """A read only skipped records: there is nothing to send, but the cursor has moved."""
 
-    def on_pressure(self, topics: list[str], retry_after_ms: int) -> None:  # noqa: B027 - not every wire has a word for it.
-        """The server has too much to do, and holds what is new in these topics back for a while."""
+    def on_pressure(self, topics: list[str], retry_after_ms: int) -> None:  # noqa: B027 - some protocols have no message for it.
+        """The server has too much to do, and holds new records of these topics back for a while."""
 
-    def after_read(self) -> None:  # noqa: B027 - not everybody holds back.
-        """Everything that one read had to tell was told: what was held back to go together goes now."""
+    def after_read(self) -> None:  # noqa: B027 - some feeds hold no frames.
+        """One read is over: a feed that holds frames to send them together sends them now."""
 
-    def on_failed(self) -> None:  # noqa: B027 - the connection may have its own ways to end.
-        """A bug: the hub has let go of this feed, and nothing more comes."""
+    def on_failed(self) -> None:  # noqa: B027 - some feeds end with their connection.
+        """The delivery failed because of a bug. The hub has removed this feed."""
 
     def next_due(self) -> str:
+        """The due topic after the last drained one, or the first due topic."""
         if len(self.due) == 1:
             return next(iter(self.due))
         return min([name for name in self.due if name > self.drained] or self.due)
 
 
 class Hub:
-    """Which feeds want which topic, and whose turn it is."""
+    """Knows which feeds want which topic, and serves them in turns."""
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
         self.engine = engine
@@ -156,18 +164,19 @@ class Hub:
         self._pool = pool
         self._feeds: dict[str, dict[Feed, None]] = {}
         self._wakers: dict[str, Callable[[], None]] = {}
-        # Topics with something new, each once; and feeds that have topics due, first come first served.
+        # Topics with new records.
         self._ready = ReadySet(self._priority_of)
+        # Feeds with due topics, first come first served.
         self._serving: dict[Feed, None] = {}
         self._turn_is_due = False
-        # Under pressure: how long what is new waits for more to go with it; and topics that are held back, as far as
-        # their feeds were told.
+        # Under pressure: how long new records wait for more records to go with them.
         self.coalesce_ms = 0.0
+        # Topics that are held back, if their feeds were told so.
         self._advised: set[str] = set()
-        # Rendered in this turn of the loop: a later one may find records deleted.
+        # Reads of this turn of the loop. Before the next turn, records may be deleted.
         self._readings: dict[tuple[str, int, ReadOptions], Reading] = {}
 
-    # Who wants what.
+    # Subscriptions.
 
     def subscribe(self, feed: Feed, subscription: Subscription) -> None:
         """Adds or replaces; the first frames follow in a later turn."""
@@ -212,13 +221,13 @@ class Hub:
 
     @property
     def ready_depth(self) -> int:
-        """Topics with something new that nobody was given yet, without those that are paused."""
+        """Topics in the ready set that are not paused."""
         return self._ready.turn_count()
 
-    def pause_b0(self, *, on: bool) -> None:
-        """Topics of the lowest band are not pushed while this is on. They can be read, and lose nothing."""
+    def pause_lowest_band(self, *, on: bool) -> None:
+        """While this is on, topics of the lowest band are not pushed. Their records stay, and can be read."""
         self._ready.is_b0_paused = on
-        # Those that have waited for long may not be in that band any more.
+        # The priority of a topic grows while it waits, so it may have left the lowest band.
         self._ready.review(self._now_ms())
         if on:
             self._advise()
@@ -228,7 +237,7 @@ class Hub:
             self._take_turn()
 
     def _hold_back(self, feed: Feed) -> None:
-        """Who begins, or has more to get than its share of a turn, waits with the topics that are paused."""
+        """Moves due topics that are paused from the feed back to the ready set."""
         if not self._ready.is_b0_paused:
             return
         for name in list(feed.due):
@@ -237,7 +246,7 @@ class Hub:
                 self._ready.add(name, self._now_ms())
 
     def _advise(self) -> None:
-        """Tells feeds what is held back, once for each topic and pause."""
+        """Tells feeds which topics are held back, once for each topic and pause."""
         topics_by_feed: dict[Feed, list[str]] = {}
         for name in self._ready.paused():
             if name not in self._advised:
@@ -258,10 +267,10 @@ class Hub:
         return 0 if topic is None else self.engine.effective_priority(topic, waited_ms)
 
     def _arm(self, name: str) -> None:
-        """Waits for the next publication, or the end, of the topic."""
+        """Waits for the next publication of the topic, or for its end."""
 
         def wake() -> None:
-            # The engine is half way through a group: only noted now. Whoever is in the set already stays once.
+            # The engine is half way through a group, so the topic is only noted now.
             self._wakers.pop(name, None)
             self._ready.add(name, self._now_ms())
             self._take_turn(self.coalesce_ms)
@@ -279,9 +288,9 @@ class Hub:
                 self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Serves some feeds; the rest in the next turn, after what has arrived meanwhile."""
+        """Serves some feeds. The other feeds are served in the next turn, after new requests."""
         self._turn_is_due = False
-        # What is new does not wait for those who catch up; who has still more to get waits for the next turn.
+        # Topics with new records go first. Feeds that still catch up wait for the next turn.
         for _ in range(FEEDS_PER_TURN):
             if len(self._serving) >= FEEDS_PER_TURN or not self._next_topic():
                 break
@@ -293,7 +302,7 @@ class Hub:
             try:
                 self._pump(feed)
             except Exception:
-                # One feed must not take the others with it.
+                # A bug in one feed must not end the other feeds.
                 logger.exception("a stream failed")
                 self.remove(feed)
                 feed.on_failed()
@@ -307,7 +316,7 @@ class Hub:
             feeds = self._feeds.get(name)
             if not feeds:
                 continue
-            # Armed first: what is published from here on is another entry.
+            # Armed before the reads: a publication from now on adds the topic to the ready set again.
             self._arm(name)
             for feed in feeds:
                 feed.due.add(name)
@@ -316,27 +325,28 @@ class Hub:
         return False
 
     def _pump(self, feed: Feed) -> None:
-        """Frames, until the feed has all there is, takes no more, or has had its share of the turn."""
+        """Sends frames until the feed has everything, takes no more, or has had its share of the turn."""
         for _ in range(FRAMES_PER_TURN):
             if not feed.due or feed.is_closed or not feed.is_ready():
                 return
             name = feed.next_due()
             subscription = feed.subscriptions[name]
-            if subscription.is_fetching or subscription.is_syncing or self._is_done(feed, subscription):
+            is_waiting = subscription.is_fetching or subscription.is_syncing
+            if is_waiting or self._read_and_deliver(feed, subscription):
                 feed.due.discard(name)
                 feed.drained = name
         self._hold_back(feed)
         if feed.due:
             self._serving[feed] = None
 
-    def _is_done(self, feed: Feed, subscription: Subscription) -> bool:
-        """One read; whether there is nothing to do for the subscription until it is due again."""
+    def _read_and_deliver(self, feed: Feed, subscription: Subscription) -> bool:
+        """Makes one read. Returns True if the subscription has nothing to do until it is due again."""
         try:
-            return not self._is_at_hand(feed, subscription) or self._deliver(feed, subscription)
+            return self._maybe_fetch(feed, subscription) or self._deliver(feed, subscription)
         except TopicNotFound:
             self._delete(feed, subscription)
         except CorruptRecord as error:
-            self._skip_corrupt(feed, subscription, error)
+            self._skip_corrupt(feed, subscription, error.seq)
             return False
         except ColdUnavailable:
             self._retry(feed, subscription)
@@ -344,42 +354,40 @@ class Hub:
             feed.after_read()
         return True
 
-    def _is_at_hand(self, feed: Feed, subscription: Subscription) -> bool:
-        """Whether the next read waits for nothing; else it is fetched, and the feed goes on then."""
+    def _maybe_fetch(self, feed: Feed, subscription: Subscription) -> bool:
+        """Fetches the bytes of the next read if they may not be in memory. Returns whether the read waits for them."""
         options = subscription.options
         name = subscription.name
         self._check_instance(subscription)
         if subscription.is_fetched:
             subscription.is_fetched = False
-            return True
+            return False
         fetch = self.engine.fetch_needed(name, subscription.cursor, options.limit, options.bytes_max)
         if fetch is None:
-            return True
+            return False
         subscription.is_fetching = True
         future = self.loop.run_in_executor(self._pool, fetch)
-        future.add_done_callback(lambda done: self._fetched(feed, subscription, done))
-        return False
+        future.add_done_callback(partial(self._fetched, feed, subscription))
+        return True
 
     def _fetched(self, feed: Feed, subscription: Subscription, done: asyncio.Future[None]) -> None:
         subscription.is_fetching = False
         if isinstance(done.exception(), ColdUnavailable):
             self._retry(feed, subscription)
         else:
-            # Whatever else went wrong, the read comes to it too.
+            # After any other error the read is made too, and reports the error.
             subscription.is_fetched = True
-            self._again_if_subscribed(feed, subscription)
+            self._make_due(feed, subscription)
 
     def _retry(self, feed: Feed, subscription: Subscription) -> None:
-        self.loop.call_later(RETRY_S, self._again_if_subscribed, feed, subscription)
+        self.loop.call_later(RETRY_S, self._make_due, feed, subscription)
 
-    def _again_if_subscribed(self, feed: Feed, subscription: Subscription) -> None:
+    def _make_due(self, feed: Feed, subscription: Subscription) -> None:
+        """The subscription can go on, unless it has ended or was replaced."""
         if feed.subscriptions.get(subscription.name) is subscription:
-            self._again(feed, subscription.name)
-
-    def _again(self, feed: Feed, name: str) -> None:
-        feed.due.add(name)
-        self._serving[feed] = None
-        self._take_turn()
+            feed.due.add(subscription.name)
+            self._serving[feed] = None
+            self._take_turn()
 
     def _check_instance(self, subscription: Subscription) -> None:
         topic = self.engine.topics.get(subscription.name)
@@ -387,13 +395,13 @@ class Hub:
             raise TopicNotFound(subscription.name)
 
     def _deliver(self, feed: Feed, subscription: Subscription) -> bool:
-        """One read; whether there was nothing more behind it."""
+        """Makes one read. Returns True if there is nothing more to read, or the delivery waits for a sync."""
         from_seq = subscription.cursor
-        if subscription.is_strong and not self._has_synced(feed, subscription, from_seq):
+        if subscription.is_strong and self._maybe_wait_for_sync(feed, subscription, from_seq):
             return True
         reading = self._read(subscription)
         page = reading.page
-        if subscription.is_strong and not self._has_synced(feed, subscription, page.next_from_seq - 1):
+        if subscription.is_strong and self._maybe_wait_for_sync(feed, subscription, page.next_from_seq - 1):
             return True
         if page.tombstone is not None:
             tombstone = page.tombstone
@@ -410,22 +418,21 @@ class Hub:
             feed.on_moved(subscription)
         if not page.caught_up:
             return False
-        if not subscription.is_caught_up and self._has_copies(feed, subscription):
+        if not subscription.is_caught_up and not self._maybe_wait_for_copies(feed, subscription):
             subscription.is_caught_up = True
             feed.on_caught_up(subscription, page.head_seq)
         return True
 
-    def _has_copies(self, feed: Feed, subscription: Subscription) -> bool:
-        """Whether all that routers copy into the topic is there; else the feed goes on when it may be."""
+    def _maybe_wait_for_copies(self, feed: Feed, subscription: Subscription) -> bool:
+        """Waits if routers still have records to copy into the topic. Returns whether the subscription waits."""
         if self.engine.bring_up_to_date(subscription.name):
-            return True
+            return False
+        self.engine.wait_copies(partial(self._make_due_soon, feed, subscription))
+        return True
 
-        def wake() -> None:
-            # The engine is half way through a group.
-            self.loop.call_soon(self._again_if_subscribed, feed, subscription)
-
-        self.engine.wait_copies(wake)
-        return False
+    def _make_due_soon(self, feed: Feed, subscription: Subscription) -> None:
+        # The engine calls this half way through a group, so the feed goes on in the next turn of the loop.
+        self.loop.call_soon(self._make_due, feed, subscription)
 
     def _read(self, subscription: Subscription) -> Reading:
         options = subscription.options
@@ -450,36 +457,36 @@ class Hub:
             reading = self._readings[place] = Reading(page, texts)
         return reading
 
-    def _has_synced(self, feed: Feed, subscription: Subscription, after_seq: int) -> bool:
-        """Whether the next seq is synced, or there is none. Else the shard is asked, and the feed goes on then."""
+    def _maybe_wait_for_sync(self, feed: Feed, subscription: Subscription, after_seq: int) -> bool:
+        """Waits for a sync if the record after `after_seq` is not synced. Returns whether the subscription waits."""
         topic = self.engine.topic(subscription.name)
         head_seq = topic.head_seq
-        if topic.config.durability == "ephemeral" or topic.shard.is_synced:
+        if topic.config.durability == "ephemeral" or self.engine.is_synced(topic.name):
             subscription.synced_seq = head_seq
-            return True
+            return False
         if after_seq < subscription.synced_seq or after_seq == head_seq:
-            return True
-
-        def synced() -> None:
-            # Called by the engine: only noted now.
-            subscription.is_syncing = False
-            subscription.synced_seq = max(subscription.synced_seq, head_seq)
-            self._again_if_subscribed(feed, subscription)
-
+            return False
         subscription.is_syncing = True
-        topic.shard.when_synced(synced)
-        return False
+        self.engine.when_synced(topic.name, partial(self._synced, feed, subscription, head_seq))
+        return True
 
-    def _skip_corrupt(self, feed: Feed, subscription: Subscription, error: CorruptRecord) -> None:
-        """A damaged record is a gap of one. One right behind another gap ends that one: the read told of neither."""
-        assert error.detail is not None
-        seq = int(str(error.detail["seq"]))
+    def _synced(self, feed: Feed, subscription: Subscription, seq: int) -> None:
+        """Called by the engine, so the feed goes on in a later turn of the loop."""
+        subscription.is_syncing = False
+        subscription.synced_seq = max(subscription.synced_seq, seq)
+        self._make_due(feed, subscription)
+
+    def _skip_corrupt(self, feed: Feed, subscription: Subscription, seq: int) -> None:
+        """Reports the damaged record as a gap. If another gap ends at that record, both are one gap.
+
+        The failed read has reported neither.
+        """
         topic = self.engine.topic(subscription.name)
         first_seq = 1 if subscription.cursor > topic.head_seq else subscription.cursor + 1
-        is_behind_gap = (
+        follows_gap = (
             subscription.cursor > topic.head_seq or first_seq < topic.live.evict_floor or bool(topic.live.lost)
         )
-        gap_from = first_seq if is_behind_gap else seq
+        gap_from = first_seq if follows_gap else seq
         subscription.cursor = seq
         subscription.is_caught_up = False
         gap = Tombstone(gap_from, seq, "corrupt", seq - gap_from + 1, topic.earliest_seq, topic.head_seq)

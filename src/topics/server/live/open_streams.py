@@ -1,4 +1,4 @@
-"""Streams that are open: SSE and WebSocket connections, how many there may be, and how they end with the server."""
+"""Open streams (SSE and WebSocket): their limits, and their end when the server stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topics.server.settings_schema import ServerSettings
 
 
 class OpenStreams:
-    """Loop thread only. A cap of 0 is none."""
+    """Loop thread only. A limit of 0 means no limit."""
 
     def __init__(self, settings: ServerSettings, counters: Counters) -> None:
         self._max = settings.max_sse_connections
@@ -20,15 +20,17 @@ class OpenStreams:
         self._closers: dict[object, Callable[[], None]] = {}
 
     def check(self, key: Key) -> None:
-        """Raises `Throttled` when there is no room for another one of the key."""
+        """Raises `Throttled` when the key may open no more streams."""
         if self._max and len(self._closers) >= self._max:
             raise Throttled("there are too many streams")
         if self._max_per_key and key is not FULL_ACCESS and key.streams >= self._max_per_key:
             raise Throttled("this key has too many streams")
 
     def add(self, key: Key, close: Callable[[], None]) -> Callable[[], None]:
-        """Counts a stream, after `check`. `close` ends it when the server stops. To be called when it ended: the
-        function that this gives back; calling it again does nothing."""
+        """Counts a stream that passed `check`. `close` ends the stream when the server stops.
+
+        The caller calls the returned function when the stream has ended. A second call does nothing.
+        """
         place = object()
         self._closers[place] = close
         self._counters.sse_connections += 1
@@ -42,6 +44,6 @@ class OpenStreams:
         return remove
 
     def close_all(self) -> None:
-        """The server stops: each stream says so, and ends."""
+        """The server stops: each stream tells its client, and ends."""
         for close in list(self._closers.values()):
             close()

@@ -1,7 +1,7 @@
-"""A watch stream: what the hub delivers, as server-sent events (http-api.md §14.4 to §14.6).
+"""A watch stream: the hub's deliveries as server-sent events.
 
-The cursors are the session's. One is moved when its frame is handed to the transport, and every frame says in its id
-where all of them stand then. Loop thread only.
+The cursors belong to the session. A cursor moves when its frame is handed to the transport. The id of a frame holds all
+cursors after that frame. Loop thread only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from topics.engine.topic.page import Reason, Tombstone
 from topics.limits import U64_MAX
 from topics.protocol.record_text import json_string
 from topics.protocol.sse import RETRY, comment, encode_cursor, event_text, id_line
+from topics.protocol.sse_event import CaughtUpEvent, EndEvent, PressureEvent, TombstoneEvent, TopicDeletedEvent
 from topics.server.http.exchange import Stream
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Feed, Hub, Reading, Subscription
 from topics.server.live.watch_sessions import WatchSession
@@ -25,10 +26,10 @@ _encode: Final = msgspec.json.Encoder().encode
 _FRAME: Final = "sse"
 
 
-# A thousand streams of one topic get the same, one after the other.
+# Cached, because all streams of one topic get the same text one after the other.
 @lru_cache(maxsize=64)
 def _caught_up_text(name: str, head_seq: int) -> bytes:
-    return event_text(b"caught-up", _encode({"topic": name, "head_seq": head_seq}))
+    return event_text(b"caught-up", _encode(CaughtUpEvent(topic=name, head_seq=head_seq)))
 
 
 @lru_cache(maxsize=64)
@@ -37,7 +38,7 @@ def _id_line_of_one(name: str, seq: int) -> bytes:
 
 
 class Heartbeat:
-    """A comment on a stream that was silent for a while."""
+    """Sends a comment on a stream after a time of silence."""
 
     def __init__(
         self, stream: Stream, loop: asyncio.AbstractEventLoop, interval_s: float, now_ms: Callable[[], int]
@@ -45,19 +46,19 @@ class Heartbeat:
         self._stream = stream
         self._loop = loop
         self._interval_s = interval_s
-        # What time to say it is.
+        # The time that the comment shows.
         self._now_ms = now_ms
         self._last_s = loop.time()
         self._timer = loop.call_later(interval_s, self._check)
 
     def note_output(self) -> None:
-        """Costs no timer: the one that runs looks at it."""
+        """Starts no timer: the running timer checks when the last output was."""
         self._last_s = self._loop.time()
 
     def _check(self) -> None:
         left_s = self._last_s + self._interval_s - self._loop.time()
         if left_s <= 0:
-            # One that takes nothing gets no more to take.
+            # A congested stream gets no comment.
             if self._stream.is_ready:
                 self._stream.send(comment(b"hb %d" % self._now_ms()))
             self.note_output()
@@ -69,24 +70,24 @@ class Heartbeat:
 
 
 class SseFeed(Feed):
-    """One open stream of a session. `on_end` is called once, however it ends."""
+    """One open stream of a session. `on_end` is set before `start`, and is called once, however the stream ends."""
 
-    def __init__(self, hub: Hub, session: WatchSession, stream: Stream, on_end: Callable[[], None]) -> None:
+    def __init__(self, hub: Hub, session: WatchSession, stream: Stream) -> None:
         super().__init__(hub)
         self._session = session
         self._stream = stream
-        # Where this stream stands: another one of the same session may be elsewhere.
+        # The cursors of this stream. Another stream of the same session may have other cursors.
         self._cursors: dict[str, int] = {}
         # Frames of the read under way.
         self._held: list[bytes] = []
-        self._on_end = on_end
+        self.on_end: Callable[[], None] = _nothing
         self._heartbeat = Heartbeat(stream, hub.loop, session.heartbeat_ms / 1000, hub.engine.now_ms)
         stream.on_ready = self._resume
         stream.on_stalled = self._give_up
         stream.on_gone = self._close
 
     def start(self, last_event_id: dict[str, int] | None) -> None:
-        """Goes back to where the client says it was, never ahead, and subscribes."""
+        """Subscribes to the topics of the session. `last_event_id` may move a cursor back, never ahead."""
         session = self._session
         self._stream.send(RETRY)
         for name, seq in (last_event_id or {}).items():
@@ -99,7 +100,7 @@ class SseFeed(Feed):
         self._end_if_empty()
 
     def add(self, name: str) -> None:
-        """A topic is new, and the session wants it."""
+        """Subscribes to a topic that was created while the stream was open."""
         if name not in self.subscriptions:
             self._cursors[name] = self._session.topics[name].cursor
             self._subscribe(name)
@@ -110,7 +111,7 @@ class SseFeed(Feed):
         topic = self.hub.engine.topics.get(name)
         topic_id, cursor = watched.topic_id, watched.cursor
         if topic is not None and topic.id != topic_id:
-            # The cursor counts in a topic that is gone: as good as one above the head, whatever the head is.
+            # The cursor belongs to a deleted topic of this name. A cursor above the head makes the read report that.
             topic_id, cursor = topic.id, U64_MAX
         self.hub.subscribe(self, Subscription(name, topic_id, cursor, session.options, is_strong=session.is_strong))
 
@@ -121,7 +122,7 @@ class SseFeed(Feed):
     def _resume(self) -> None:
         self.hub.resume(self)
 
-    # What the hub tells.
+    # Calls of the hub.
 
     def is_ready(self) -> bool:
         return self._stream.is_ready
@@ -129,26 +130,21 @@ class SseFeed(Feed):
     def on_records(self, subscription: Subscription, from_seq: int, reading: Reading) -> None:
         frame = reading.frames.get(_FRAME)
         if frame is None:
-            page = reading.page
-            frame = reading.frames[_FRAME] = event_text(
-                b"record",
-                b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}'
-                % (json_string(page.topic), b",".join(reading.records), from_seq, page.next_from_seq, page.head_seq),
-            )
+            frame = reading.frames[_FRAME] = event_text(b"record", record_event_text(from_seq, reading))
         self._send(subscription, frame)
 
     def on_tombstone(self, subscription: Subscription, tombstone: Tombstone, reason: Reason) -> None:
-        # On the first read of a stream nobody knows what happened since: the client has come too late.
+        # On the first read of a stream the records were gone before the client came.
         is_late = subscription.is_first and reason != "corrupt"
-        members = {
-            "topic": subscription.name,
-            "reason": "from_seq_too_old" if is_late else reason,
-            "gap_from": tombstone.gap_from,
-            "gap_to": tombstone.gap_to,
-            "earliest_seq": tombstone.earliest_seq,
-            "head_seq": tombstone.head_seq,
-        }
-        self._send(subscription, event_text(b"tombstone", _encode(members)))
+        event = TombstoneEvent(
+            topic=subscription.name,
+            reason="from_seq_too_old" if is_late else reason,
+            gap_from=tombstone.gap_from,
+            gap_to=tombstone.gap_to,
+            earliest_seq=tombstone.earliest_seq,
+            head_seq=tombstone.head_seq,
+        )
+        self._send(subscription, event_text(b"tombstone", _encode(event)))
 
     def on_caught_up(self, subscription: Subscription, head_seq: int) -> None:
         self._send(subscription, _caught_up_text(subscription.name, head_seq))
@@ -159,21 +155,20 @@ class SseFeed(Feed):
         watched.topic_id, watched.cursor = subscription.topic_id, subscription.cursor
 
     def on_deleted(self, subscription: Subscription) -> None:
-        members = {"topic": subscription.name, "head_seq": 0, "reason": "deleted"}
-        self._send_frame(event_text(b"topic-deleted", _encode(members)))
+        self._send_frame(event_text(b"topic-deleted", _encode(TopicDeletedEvent(topic=subscription.name))))
         self._end_if_empty()
 
     def on_pressure(self, topics: list[str], retry_after_ms: int) -> None:
-        # Advice only: it has no id, because nothing has moved.
-        members = {"code": 429, "error": "throttled", "retry_after_ms": retry_after_ms, "topics": topics}
-        self._stream.send(event_text(b"error", _encode(members)))
+        # The event has no id, because no cursor has moved.
+        event = PressureEvent(retry_after_ms=retry_after_ms, topics=topics)
+        self._stream.send(event_text(b"error", _encode(event)))
         self._heartbeat.note_output()
 
     def on_failed(self) -> None:
         self._end()
 
     def _send(self, subscription: Subscription, frame: bytes) -> None:
-        """With the other frames of the same read: each write to a socket costs more than all the rest."""
+        """Sends the frame together with the other frames of the same read: writes to a socket are expensive."""
         self.on_moved(subscription)
         self._held.append(self._id_line() + frame)
 
@@ -202,7 +197,7 @@ class SseFeed(Feed):
         self._end_with_error(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)
 
     def _end_with_error(self, code: str, message: str) -> None:
-        self._send_frame(event_text(b"error", _encode({"code": code, "message": message})))
+        self._send_frame(event_text(b"error", _encode(EndEvent(code=code, message=message))))
         self._end()
 
     def _end(self) -> None:
@@ -213,4 +208,20 @@ class SseFeed(Feed):
         if not self.is_closed:
             self.hub.remove(self)
             self._heartbeat.stop()
-            self._on_end()
+            self.on_end()
+
+
+def record_event_text(from_seq: int, reading: Reading) -> bytes:
+    """The data of `sse_event.RecordEvent`, rendered from stored bytes."""
+    page = reading.page
+    return b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (
+        json_string(page.topic),
+        b",".join(reading.records),
+        from_seq,
+        page.next_from_seq,
+        page.head_seq,
+    )
+
+
+def _nothing() -> None:
+    pass

@@ -1,7 +1,7 @@
-"""Watch sessions: what a client wants to follow, and how far it has come (http-api.md §14.2).
+"""Watch sessions: the topics that a client watches, and the cursor of each.
 
-A session outlives its streams, so that a client that lost its connection goes on where it was. It does not outlive
-the process. Loop thread only.
+A session stays when its stream ends, so that a client can connect again and continue. It ends with the process. Loop
+thread only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Watched:
     __slots__ = ("cursor", "topic_id")
 
     def __init__(self, topic_id: int, cursor: int) -> None:
-        # The instance that the cursor counts in.
+        # Number of the topic that the cursor belongs to.
         self.topic_id = topic_id
-        # Last seq that was handed to a transport, or skipped.
+        # The last seq that was handed to a transport, or skipped.
         self.cursor = cursor
 
 
@@ -52,24 +52,24 @@ class WatchSession:
 
     def __init__(self, key: Key, options: ReadOptions, heartbeat_ms: int, *, is_strong: bool = False) -> None:
         self.wid = "wid_" + _secret()
-        # Who made it: nobody else may open it.
+        # The key that made the session. Only this key may open its stream.
         self.key = key
         self.options = options
         self.heartbeat_ms = heartbeat_ms
-        # Only what is synced is pushed.
+        # Only synced records are pushed.
         self.is_strong = is_strong
         # By name.
         self.topics: dict[str, Watched] = {}
-        # Topics whose names begin so belong to it too, also those that come later.
+        # Every topic whose name begins with one of these is watched, also if it is created later.
         self.prefixes: tuple[str, ...] = ()
         self.open_count = 0
         self.accessed_ms = 0
-        # Opens the stream once, in place of the key; None once it has.
+        # Opens the stream once, instead of the key; None when it was used.
         self.ticket: str | None = None
         self.ticket_until_ms = 0
 
     def wants(self, name: str) -> bool:
-        """Whether a topic that is new has to be added."""
+        """Whether a new topic of this name is watched."""
         return bool(self.prefixes) and name.startswith(self.prefixes)
 
     def cursors(self) -> dict[str, int]:
@@ -83,11 +83,11 @@ class WatchSessions:
         # 0 = unlimited.
         self._max = sessions_max
         self._by_wid: dict[str, WatchSession] = {}
-        # Those without a stream, by their last access: the first ones go first.
+        # Sessions without a stream, the oldest access first.
         self._idle: OrderedDict[str, WatchSession] = OrderedDict()
 
     def check_room(self) -> None:
-        self._collect()
+        self._remove_expired()
         if self._max and len(self._by_wid) >= self._max:
             raise Throttled(
                 f"there are {self._max} watch sessions already", {"limit": "max_watch_sessions", "max": self._max}
@@ -103,11 +103,11 @@ class WatchSessions:
         self._counters.watch_sessions = len(self._by_wid)
 
     def find(self, wid: str) -> WatchSession | None:
-        self._collect()
+        self._remove_expired()
         return self._by_wid.get(wid)
 
     def has_ticket(self, session: WatchSession, given: bytes) -> bool:
-        """Whether this is the session's ticket, and still good. Opening the stream uses it up."""
+        """Whether this is the session's ticket and is still valid. The ticket stays valid until a stream is opened."""
         ticket = session.ticket
         if ticket is None or self._clock.monotonic_ms() >= session.ticket_until_ms:
             return False
@@ -124,7 +124,7 @@ class WatchSessions:
         if session.open_count == 0:
             self._idle[session.wid] = session
 
-    def _collect(self) -> None:
+    def _remove_expired(self) -> None:
         oldest_ms = self._clock.monotonic_ms() - SESSION_TTL_MS
         while self._idle:
             wid, session = next(iter(self._idle.items()))
@@ -135,5 +135,5 @@ class WatchSessions:
 
 
 def _secret() -> str:
-    """22 characters that nobody guesses."""
+    """22 random characters."""
     return base64.urlsafe_b64encode(os.urandom(_SECRET_BYTES)).rstrip(b"=").decode()

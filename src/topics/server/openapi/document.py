@@ -1,14 +1,15 @@
-"""The OpenAPI 3.1 document of a server: made from its routes, the structs of its bodies, and its settings.
+"""The OpenAPI 3.1 document of a server, made from its routes, the structs of its bodies, and its settings.
 
-Nothing is listed twice. Routes say which methods, paths and scopes there are, and which errors follow from them; the
-structs say what bodies look like; `openapi_operations` and `openapi_members` add words, examples and what handlers
-check by themselves. A route without words fails a test, and so do words without a route.
+The routes give methods, paths, scopes, and the errors that follow from them. The structs give the bodies and the
+meaning of each member. `operations.py` adds words, `examples.json` examples, `schema_limits.py` the limits that
+handlers check. A test fails for a route without words, and for words without a route.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -33,8 +34,8 @@ from topics.protocol.error_codes import ERROR_CODES
 from topics.protocol.response_body import ErrorEnvelope
 from topics.server.auth import scope_names
 from topics.server.http.routes import Access, Body, Endpoint, RouteTable
-from topics.server.openapi.members import add_limits, meaning
 from topics.server.openapi.operations import OPERATIONS, TAGS, Operation, Parameter, Reply
+from topics.server.openapi.schema_limits import add_limits
 from topics.server.settings_schema import ServerSettings
 from topics.version import package_version
 
@@ -43,15 +44,15 @@ OPENAPI_VERSION: Final = "3.1.1"
 _NAME_PATTERN: Final = f"^{TOPIC_NAME_PATTERN}$"
 
 _ABOUT: Final = (
-    "A durable event log. Bodies are JSON objects; unknown members are ignored, and so are query parameters that make "
-    "no sense. Integers are written without a fraction or an exponent. HEAD answers wherever GET does. A failure has a "
-    "top-level member `error`; its codes are listed under `x-error-codes`. Unknown paths are `404 not_found`, other "
-    "methods `405 method_not_allowed`."
+    "A durable event log. Bodies are JSON objects. The server ignores unknown members, and query parameters with "
+    "invalid values. Integers are written without a fraction or an exponent. Every path with GET also has HEAD. A "
+    "failure has a top-level member `error`; its codes are listed under `x-error-codes`. An unknown path is `404 "
+    "not_found`, an unknown method `405 method_not_allowed`."
 )
 _REF: Final = "#/components/schemas/{name}"
 _TYPE: Final = "application/json"
 
-# What any request can run into, before it is known what it wants.
+# Errors that every request can get, before its endpoint is known.
 _ERRORS_ANYWHERE: Final[tuple[type[TopicsError], ...]] = (
     InvalidRequest,
     Forbidden,
@@ -68,14 +69,23 @@ _HEADERS_BY_STATUS: Final = {
 }
 
 
+def examples() -> dict[str, dict[str, Any]]:
+    """Examples by operation, then by `request` or the status of the answer."""
+    text = files(__package__).joinpath("examples.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+
+
 def openapi_document(routes: RouteTable, settings: ServerSettings) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     names: set[str] = set()
+    examples_by_operation = examples()
     for method, path, endpoint in routes.endpoints():
-        # A second path to the same endpoint goes by the path.
+        # The second path of an endpoint is named after the path.
         name = endpoint.name if endpoint.name not in names else path.rpartition("/")[2]
         names.add(name)
-        paths.setdefault(path, {})[method.lower()] = _operation(name, path, endpoint, settings)
+        paths.setdefault(path, {})[method.lower()] = _operation(
+            name, path, endpoint, settings, examples_by_operation.get(endpoint.name, {})
+        )
     return {
         "openapi": OPENAPI_VERSION,
         "info": {"title": "topics", "version": package_version(), "description": _ABOUT, "license": {"name": "MIT"}},
@@ -98,36 +108,33 @@ def openapi_document(routes: RouteTable, settings: ServerSettings) -> dict[str, 
 # Operations.
 
 
-def _operation(name: str, path: str, endpoint: Endpoint, settings: ServerSettings) -> dict[str, Any]:
+def _operation(
+    name: str, path: str, endpoint: Endpoint, settings: ServerSettings, shown: dict[str, Any]
+) -> dict[str, Any]:
     about = OPERATIONS[endpoint.name]
     made: dict[str, Any] = {"operationId": name, "tags": [about.tag], "summary": about.summary}
     if about.description:
         made["description"] = about.description
     made["security"] = _security(endpoint, settings)
     made["x-scopes"] = scope_names(endpoint.scopes)
-    parameters = [_parameter(parameter) for parameter in about.parameters]
-    if "{group}" in path:
-        parameters.insert(0, _group_parameter(about))
-    if "{topic}" in path:
-        parameters.insert(0, _name_parameter(about))
-    if "{router}" in path:
-        parameters.insert(0, _router_parameter(about))
-    if "{wid}" in path:
-        parameters.insert(0, _session_parameter())
-    if "{writer}" in path:
-        parameters.insert(0, _writer_parameter())
+    parameters = [
+        _path_parameter(parameter_name, parameter, about)
+        for parameter_name, parameter in _PATH_PARAMETERS.items()
+        if f"{{{parameter_name}}}" in path
+    ]
+    parameters += map(_parameter, about.parameters)
     if parameters:
         made["parameters"] = parameters
     if about.body is not None:
-        made["requestBody"] = _request_body(about, endpoint, settings)
-    made["responses"] = _responses(about, endpoint, settings)
+        made["requestBody"] = _request_body(about, endpoint, settings, shown.get("request"))
+    made["responses"] = _responses(about, endpoint, settings, shown)
     return made
 
 
 def _security(endpoint: Endpoint, settings: ServerSettings) -> list[dict[str, list[str]]]:
     if not _takes_key(endpoint, settings):
         return []
-    # Without keys, authentication is off, and a key that is shown does no harm.
+    # Without keys, authentication is off, and the server ignores a key in the request.
     return [{"bearer": []}] if settings.api_keys.count else [{}, {"bearer": []}]
 
 
@@ -135,67 +142,40 @@ def _takes_key(endpoint: Endpoint, settings: ServerSettings) -> bool:
     return endpoint.access is Access.KEY or (endpoint.access is Access.PROBE and settings.probe_auth)
 
 
-def _name_parameter(about: Operation) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string", "minLength": 1}
-    if about.checks_name:
-        schema["pattern"] = _NAME_PATTERN
+class _PathParameter(NamedTuple):
+    description: str
+    example: str
+    # What a well-formed name looks like; None where any text may be one.
+    pattern: str | None = None
+    # Some endpoints take an ill-formed name as the name of nothing.
+    is_checked_everywhere: bool = False
+
+
+# In the order in which an operation lists them.
+_PATH_PARAMETERS: Final = {
+    "writer": _PathParameter("Name of the writer.", "import:parcels", f"^{WRITER_NAME_PATTERN}$", True),
+    "wid": _PathParameter("The watch session.", "wid_3sN0v9Xk2m1Qe8aTzYbC7w"),
+    "router": _PathParameter("Name of the router.", "parcels->ledger", f"^{ROUTER_NAME_PATTERN}$"),
+    "topic": _PathParameter("Name of the topic.", "parcels", _NAME_PATTERN),
+    "group": _PathParameter("Name of the consumer group.", "billing", _NAME_PATTERN),
+}
+
+
+def _path_parameter(name: str, parameter: _PathParameter, about: Operation) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if parameter.is_checked_everywhere:
+        schema["pattern"] = parameter.pattern
+    else:
+        schema["minLength"] = 1
+        if parameter.pattern is not None and about.checks_name:
+            schema["pattern"] = parameter.pattern
     return {
-        "name": "topic",
+        "name": name,
         "in": "path",
         "required": True,
-        "description": "Name of the topic.",
+        "description": parameter.description,
         "schema": schema,
-        "example": "parcels",
-    }
-
-
-def _router_parameter(about: Operation) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string", "minLength": 1}
-    if about.checks_name:
-        schema["pattern"] = f"^{ROUTER_NAME_PATTERN}$"
-    return {
-        "name": "router",
-        "in": "path",
-        "required": True,
-        "description": "Name of the router.",
-        "schema": schema,
-        "example": "parcels->ledger",
-    }
-
-
-def _session_parameter() -> dict[str, Any]:
-    return {
-        "name": "wid",
-        "in": "path",
-        "required": True,
-        "description": "The watch session.",
-        "schema": {"type": "string", "minLength": 1},
-        "example": "wid_3sN0v9Xk2m1Qe8aTzYbC7w",
-    }
-
-
-def _writer_parameter() -> dict[str, Any]:
-    return {
-        "name": "writer",
-        "in": "path",
-        "required": True,
-        "description": "Name of the writer.",
-        "schema": {"type": "string", "pattern": f"^{WRITER_NAME_PATTERN}$"},
-        "example": "import:parcels",
-    }
-
-
-def _group_parameter(about: Operation) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string", "minLength": 1}
-    if about.checks_name:
-        schema["pattern"] = _NAME_PATTERN
-    return {
-        "name": "group",
-        "in": "path",
-        "required": True,
-        "description": "Name of the consumer group.",
-        "schema": schema,
-        "example": "billing",
+        "example": parameter.example,
     }
 
 
@@ -208,11 +188,11 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _request_body(about: Operation, endpoint: Endpoint, settings: ServerSettings) -> dict[str, Any]:
+def _request_body(about: Operation, endpoint: Endpoint, settings: ServerSettings, example: Any) -> dict[str, Any]:
     assert about.body is not None
     content: dict[str, Any] = {"schema": {"$ref": _REF.format(name=about.body.__name__)}}
-    if about.body_example is not None:
-        content["example"] = about.body_example
+    if example is not None:
+        content["example"] = example
     return {
         "description": f"At most {settings.max_body_bytes} bytes, plain or with `Content-Encoding: gzip`.",
         "required": endpoint.body is not Body.OPTIONAL,
@@ -223,8 +203,8 @@ def _request_body(about: Operation, endpoint: Endpoint, settings: ServerSettings
 # Answers.
 
 
-def _responses(about: Operation, endpoint: Endpoint, settings: ServerSettings) -> dict[str, Any]:
-    responses = {str(status): _success(reply) for status, reply in about.replies.items()}
+def _responses(about: Operation, endpoint: Endpoint, settings: ServerSettings, shown: dict[str, Any]) -> dict[str, Any]:
+    responses = {str(status): _success(reply, shown.get(str(status))) for status, reply in about.replies.items()}
     errors_by_status: dict[int, set[str]] = {}
     for error in (*_ERRORS_ANYWHERE, *_errors_of_route(endpoint, settings), *about.errors):
         errors_by_status.setdefault(error.status, set()).add(error.code)
@@ -242,13 +222,13 @@ def _errors_of_route(endpoint: Endpoint, settings: ServerSettings) -> Iterable[t
         yield from (NotReady, Closed)
 
 
-def _success(reply: Reply) -> dict[str, Any]:
+def _success(reply: Reply, example: Any) -> dict[str, Any]:
     if not reply.has_body:
         return {"description": reply.description}
     schema = {"type": "object"} if reply.shape is None else {"$ref": _REF.format(name=reply.shape.__name__)}
     content: dict[str, Any] = {_TYPE: {"schema": schema}}
-    if reply.example is not None:
-        content[_TYPE]["example"] = reply.example
+    if example is not None:
+        content[_TYPE]["example"] = example
     if reply.text_type is not None:
         content = {reply.text_type: {"schema": {"type": "string"}}} | (content if reply.shape is not None else {})
     return {"description": reply.description, "content": content}
@@ -282,11 +262,6 @@ def _components(settings: ServerSettings) -> dict[str, Any]:
     for about in OPERATIONS.values():
         shapes |= {shape for shape in (about.body, *(reply.shape for reply in about.replies.values())) if shape}
     _, components = msgspec.json.schema_components(sorted(shapes, key=lambda shape: shape.__name__), ref_template=_REF)
-    for shape, schema in components.items():
-        for member, described in schema["properties"].items():
-            text = meaning(shape, member)
-            if text is not None:
-                described["description"] = text
     add_limits(components, settings, _NAME_PATTERN)
     components["ErrorMembers"]["properties"]["code"]["enum"] = [entry.code for entry in ERROR_CODES]
     return components

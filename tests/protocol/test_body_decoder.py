@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.protocol.random_bodies import BodyMaker
 from tests.protocol.slow_checker import CONFIG, Members, Refused, parse
 from topics.errors import InvalidRequest
-from topics.protocol.request_body import CONFIG_DECODER, DELETE_DECODER, DIFF_DECODER, BodyDecoder, ConfigBody, DiffBody
+from topics.protocol.body_decoder import CONFIG_DECODER, DELETE_DECODER, DIFF_DECODER, BodyDecoder
+from topics.protocol.request_body import ConfigBody, DiffBody
 
 U64_MAX = 2**64 - 1
 
