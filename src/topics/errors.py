@@ -267,7 +267,7 @@ class Throttled(TopicsError):
 
 
 class Overloaded(Throttled):
-    """Writes come faster than the log takes them: there is room again soon, without anybody's help."""
+    """Writes come faster than the log takes them. There is room again soon."""
 
 
 class HeadersTooLarge(TopicsError):

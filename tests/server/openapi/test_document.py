@@ -38,6 +38,7 @@ from topics.protocol.error_codes import ERROR_CODES
 from topics.protocol.response_body import (
     Acked,
     Appended,
+    ChunkStaged,
     Claimed,
     Committed,
     Deleted,
@@ -63,7 +64,6 @@ from topics.protocol.response_body import (
     RouterDeleted,
     RouterList,
     SegmentReplaced,
-    Staged,
     TopicDeleted,
     TopicList,
     TopicSealed,
@@ -329,7 +329,7 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     assert expect(GroupList, 200, "GET", f"{topic}/groups").groups[0].seq == 4
     expect(GroupDeleted, 200, "DELETE", group)
     chunk = {"writer": "w", "epoch": 1, "part": 0, "attempt": 0, "chunk": 0, "records": [{"data": 1}]}
-    assert expect(Staged, 200, "POST", f"{queue}/stage", chunk).records == 1
+    assert expect(ChunkStaged, 200, "POST", f"{queue}/stage", chunk).records == 1
     epoch = {"epoch": 1, "topic": "answers-queue", "parts": [{"part": 0, "attempt": 0, "chunks": 1, "records": 1}]}
     assert expect(EpochCommitted, 200, "POST", "/v0/writers/w/commit", epoch).count == 1
     assert expect(WriterEpochs, 200, "GET", "/v0/writers/w").topics[0].epoch == 1
