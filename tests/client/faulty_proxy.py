@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that does to answers what networks do: it loses them, cuts them, hangs up."""
+"""A proxy between a client and a server that fails like a network: it loses answers, cuts them, and hangs up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASS: Final = "pass"
 DROP: Final = "drop"  # The request never arrives.
 LOSE: Final = "lose"  # It arrives, and its answer does not.
 CUT: Final = "cut"  # Half of the answer's body arrives.
-HANG_UP: Final = "hang up"  # The connection is gone behind the answer, which does not say so.
+HANG_UP: Final = "hang up"  # The connection ends after the answer, and the answer does not announce it.
 
 
 class Asked(NamedTuple):
@@ -27,15 +27,15 @@ class Asked(NamedTuple):
 
 
 def answer(status: str, body: bytes, *headers: str) -> bytes:
-    """An answer that no server has to give."""
+    """An answer that the proxy makes up."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 class FaultyProxy:
-    """`faults` are used up by the requests that come; bytes among them are given as the answer.
+    """Each request uses up one of the `faults`; bytes among them are the answer.
 
-    `route` may answer by itself, for as long as it is set.
+    While `route` is set, it may answer requests instead of the server.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -61,7 +61,7 @@ class FaultyProxy:
         return len(self._connections)
 
     def close(self) -> None:
-        # A thread that waits in `accept` is woken by a connection, not by the close.
+        # Closing the socket does not wake a thread in `accept`, a connection does.
         self._is_closing = True
         socket.create_connection(self._listener.getsockname()).close()
         self._threads[0].join(PATIENCE_S)
@@ -105,7 +105,7 @@ class FaultyProxy:
                     return
 
     def _answer(self, connection: socket.socket, request: Asked, headers: dict[str, str], fault: str | bytes) -> bool:
-        """Whether the connection goes on."""
+        """Answers one request. Returns whether the connection stays open."""
         if isinstance(fault, bytes):
             connection.sendall(fault)
             return True

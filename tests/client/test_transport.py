@@ -1,4 +1,4 @@
-"""What a client does when the network or the server says "not now", or nothing at all."""
+"""What a client does when the network or the server fails for a while."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_append_without_a_key_is_never_sent_twice_when_it_may_have_arrived(
     with Client(proxy.url, retries=3) as client:
         with pytest.raises(TopicsError):
             client.append(topic, RECORD)
-        # Those answers that the proxy makes up are from before the server.
+        # Answers that the proxy makes up never reach the server.
         assert client.topic(topic).head_seq == (1 if fault in {LOSE, CUT} else 0)
     assert [asked.method for asked in proxy.asked] == ["POST", "GET"]
 
@@ -119,7 +119,7 @@ def test_a_kept_connection_that_the_server_closed_is_no_failure(proxy: FaultyPro
     with Client(proxy.url, retries=0) as client:
         assert client.topic(topic).head_seq == 0
         assert client.topic(topic).head_seq == 0
-        # Nobody could tell whether one of these arrived on a connection that broke.
+        # On a connection that breaks it is unknown whether such a request arrived.
         assert client.append(topic, RECORD).first_seq == 1
         assert client.topic(topic).head_seq == 1
     assert len(proxy.asked) == 4

@@ -1,7 +1,7 @@
-"""Bodies of writes as text: what writers send, what nobody should, and all that lies between.
+"""Bodies of writes as text: correct ones, wrong ones, and everything between.
 
-Made with a plain `Random`: drawing every bracket from hypothesis costs a hundred times as much, and a body is short
-enough to be read when it fails. Most bodies are good but for one or two things.
+They are made with a plain `Random`: drawing every bracket from hypothesis costs a hundred times as much, and a body is
+short enough to read when it fails. Most bodies have at most one or two mistakes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Member = tuple[str, bytes]
 
 
 class Body(NamedTuple):
-    """A body, and what stands in its records: data and meta of each, as they were written. None when a slip took it."""
+    """A body, and the data and meta of its records as they were written. None if a mistake made them unknown."""
 
     text: bytes
     payloads: list[tuple[bytes | None, bytes | None]]
@@ -69,7 +69,7 @@ class Body(NamedTuple):
 class BodyMaker:
     def __init__(self, random: Random) -> None:
         self._random = random
-        # How this body is written: with how many blanks, escaped names, and slips.
+        # How this body is written: blanks, escaped names, and mistakes.
         self._blanks = random.choice([[b""], [b""], BLANKS])
         self._escapes = random.random() < 0.2
         self._slips = random.choice([0, 0, 0.02, 0.1])
@@ -125,7 +125,7 @@ class BodyMaker:
         return b"null" if self._random.random() < 0.2 else self.string()
 
     def _deep(self) -> bytes:
-        """Around the limit, wherever in a body it stands."""
+        """A value nested about as deep as the limit, anywhere in a body."""
         if self._random.random() < 0.7:
             return b"[]"
         depth = self._random.randrange(121, 130)
@@ -160,7 +160,7 @@ class BodyMaker:
         return b'"%b"' % name.encode()
 
     def _members(self, names: Sequence[str], first: Sequence[Member] = ()) -> list[Member]:
-        """Some of these, in any order; on a slip one of them twice, or with anything for its value."""
+        """Some of these members, in any order. With a mistake one of them comes twice, or has any value."""
         chosen = self._random.sample(names, self._random.randrange(4))
         members = [*first, *((name, self._makers.get(name, self.value)()) for name in chosen)]
         if members and self._slip():
@@ -187,7 +187,7 @@ class BodyMaker:
         return Body(self._blank() + text + self._blank(), payloads)
 
     def broken(self) -> bytes:
-        """A body with a piece taken out, put in or replaced."""
+        """A body with a piece removed, inserted or replaced."""
         text = self.body().text
         start = self._random.randrange(len(text) + 1)
         piece = self._one_of(b"", b"", b",", b'"', b"}", b"]", b"{", b"[", b":", b"0", b"\\", b"\xff", b"\0", b" ")

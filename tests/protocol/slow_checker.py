@@ -1,6 +1,6 @@
-"""The rules of a write's body once more: by the standard parser, without any haste.
+"""The rules of a write's body, checked a second time with the standard parser.
 
-Nothing of ours is used here. Types and syntax only: what is over a limit is not this module's business.
+This module uses no code of the server. It checks types and syntax, not limits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ U64_MAX = 2**64 - 1
 
 
 class Refused(Exception):
-    """The body breaks a rule, this one."""
+    """The rule that the body breaks."""
 
 
 class Whole(str):

@@ -1,4 +1,4 @@
-"""Small request bodies: strict about what is theirs, blind to the rest."""
+"""Small request bodies: their members are checked strictly, unknown members are ignored."""
 
 import json
 from random import Random

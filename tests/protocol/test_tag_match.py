@@ -9,7 +9,7 @@ from topics.protocol.tag_match import TagMatch
 
 
 def parsed(form: str) -> TagMatch:
-    """As it stands in a body."""
+    """The predicate of a delete body with this `match`."""
     body = DELETE_DECODER.decode(b'{"match":%b}' % form.encode())
     return TagMatch.parse(body.match)
 

@@ -1,4 +1,4 @@
-"""Bodies of writes: what is accepted, what becomes of it, and what is over a limit."""
+"""Bodies of writes: what is accepted, the records they give, and their limits."""
 
 import json
 from random import Random
@@ -37,7 +37,7 @@ def should_accept(text: bytes) -> bool:
     return True
 
 
-# Many bodies to an example: one of them takes a fraction of what an example costs.
+# Many bodies per example, because a body takes a fraction of the time of an example.
 BODIES_PER_EXAMPLE = 20
 randoms = st.randoms(use_true_random=True)
 
@@ -61,7 +61,7 @@ def test_a_body_with_a_slip_is_judged_alike(random: Random) -> None:
 
 
 def test_both_judgements_are_common() -> None:
-    """Or the two tests above would prove nothing."""
+    """Without this the two tests above would prove nothing."""
     random = Random(1)
     verdicts = [should_accept(BodyMaker(random).body().text) for _ in range(500)]
     assert 150 < sum(verdicts) < 450
@@ -73,7 +73,7 @@ def test_any_bytes_are_judged_alike(text: bytes) -> None:
 
 
 def stored(sent: bytes) -> bytes:
-    """What becomes of a payload that is under its limit."""
+    """The stored form of a payload that is under its limit."""
     return compact(sent) if b"\n" in sent or b"\r" in sent else sent
 
 
@@ -236,7 +236,7 @@ NAMES_OF_WRITES = (b"idempotency_key", b"create", b"config", b"disable_backpress
 
 
 def staged(text: bytes) -> bytes | None:
-    """The body of a write as that of a chunk; None when a write knows members in it that a chunk does not."""
+    """The body of a write as the body of a chunk; None if it has members that a chunk does not know."""
     opening = text.find(b"{")
     if opening < 0 or text[opening + 1 :].lstrip()[:1] != b'"' or any(name in text for name in NAMES_OF_WRITES):
         return None

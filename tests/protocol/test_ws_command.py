@@ -1,4 +1,4 @@
-"""Commands of WebSocket clients: their shapes, and that a publish is a write with a topic."""
+"""Commands of WebSocket clients: their structs, and that a publish is a write with a topic."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def published(text: bytes) -> Any:
 
 
 def outcome(decode: Any, text: bytes) -> object:
-    """What a write comes to: its records and options, or the code of its refusal."""
+    """The result of a write: its records and options, or the code of its refusal."""
     try:
         write = decode(text)
         batch = write.batch(WriteLimits())

@@ -1,7 +1,7 @@
 """Clients for contract tests: the same calls over HTTP/1.1 and over HTTP/2 cleartext.
 
-They send what they are told, also what no proper client would, and check what every answer must have: a failure is
-always the error envelope, and nothing but a failure is.
+They send exactly what a test says, also wrong requests. They check that every failure is the error envelope, and that
+no success is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 
-# Less than a diff may wait: one that waits and should not is found out.
+# Less than a diff may wait, so that a diff that waits by mistake fails the test.
 PATIENCE_S: Final = 20
 RECEIVE_BYTES: Final = 65_536
 HTTP1: Final = "http/1.1"
@@ -38,7 +38,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The document. Only of an answer that succeeded: a failure is asked for its `refusal`."""
+        """The document of a success. For a failure use `refusal`."""
         assert 200 <= self.status < 300, (self.status, self.body[:300])
         assert self.headers["content-type"] == "application/json"
         document = json.loads(self.body)
@@ -47,7 +47,7 @@ class Answer:
 
     @property
     def error(self) -> dict[str, Any]:
-        """What went wrong: the envelope that every failure has."""
+        """The error in the envelope of a failure."""
         assert self.status >= 400, (self.status, self.body[:300])
         assert self.headers["content-type"] == "application/json"
         document = json.loads(self.body)
@@ -66,7 +66,7 @@ class Answer:
 
     @property
     def malformed(self) -> bool:
-        """Whether it was refused for the types of its body: those failures share the start of their message."""
+        """Whether the body was refused for its syntax or types. The messages of these failures begin alike."""
         is_malformed: bool = self.error["message"].startswith("malformed JSON body")
         assert not is_malformed or self.refusal == (400, "invalid_request")
         return is_malformed
@@ -77,7 +77,7 @@ class Client(ABC):
 
     def __init__(self, host: str, port: int, source_host: str | None = None) -> None:
         self._address = (host, port)
-        # Servers slow down a peer that shows bad keys; this machine has many addresses.
+        # The server delays clients that send bad keys, so tests of keys use several addresses of this machine.
         self._source = None if source_host is None else (source_host, 0)
         self._socket = self._connected()
 
@@ -118,13 +118,13 @@ class Client(ABC):
     @abstractmethod
     def finish(self) -> Answer: ...
 
-    # Calls that succeed, for the tests that need something to be there.
+    # Calls that must succeed, for tests that need topics and records.
 
     def put_topic(self, topic: str, /, **config: Any) -> Any:
         return self.request("PUT", f"/v0/topics/{topic}", config).json
 
     def write(self, topic: str, /, *datas: Any, query: str = "", **members: Any) -> Any:
-        """`datas` as plain records, unless the members bring `records` of their own."""
+        """Writes `datas` as plain records, unless the members have `records`."""
         body = {"records": [{"data": data} for data in datas]} | members
         return self.request("POST", f"/v0/topics/{topic}{query}", body).json
 
@@ -143,7 +143,7 @@ def _as_bytes(value: str | bytes) -> bytes:
 
 
 class Http1Client(Client):
-    """Connects again when the server ended the connection with its last answer."""
+    """Connects again after the server has closed the connection."""
 
     def __init__(self, host: str, port: int, source_host: str | None = None) -> None:
         super().__init__(host, port, source_host)
@@ -172,7 +172,7 @@ class Http1Client(Client):
 
 
 class Http2Client(Client):
-    """One stream at a time. A server that ended the connection gets a new one."""
+    """One stream at a time. Connects again after the server has closed the connection."""
 
     def __init__(self, host: str, port: int, source_host: str | None = None) -> None:
         super().__init__(host, port, source_host)
@@ -214,7 +214,7 @@ class Http2Client(Client):
         ]
         if body is not None:
             fields.append((b"content-length", b"%d" % len(body)))
-        # HTTP/2 has no blanks around values; HTTP/1.1 does not count them.
+        # HTTP/2 allows no blanks around values; HTTP/1.1 ignores them.
         fields += [(name, value.strip()) for name, value in headers]
         self._h2.send_headers(self._stream_id, fields, end_stream=body is None)
         self._flush()
@@ -229,7 +229,7 @@ class Http2Client(Client):
                 if room or not view:
                     self._h2.send_data(self._stream_id, bytes(view[:room]), end_stream=len(view) <= room)
             except (h2.exceptions.StreamClosedError, h2.exceptions.ProtocolError):
-                # Answered, and reset, before all of it was sent.
+                # The stream was answered and reset before all of it was sent.
                 return
             if room >= len(view):
                 self._flush()

@@ -1,6 +1,6 @@
 """A server that tests share, and clients to it over each protocol.
 
-A test file that needs another server defines a fixture `server` of its own; the clients then talk to that one.
+A test file that needs another server defines a fixture `server`; the clients then use that server.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,21 +19,21 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Without keys, with the default settings. Tests take topic names of their own."""
+    """A server without keys, with the default settings. Each test uses topics of its own."""
     with running(tmp_path_factory.mktemp("shared")) as running_server:
         yield running_server
 
 
 @pytest.fixture(params=list(CLIENTS))
 def protocol(request: pytest.FixtureRequest) -> str:
-    """Every test that asks for it, or for a client, runs once over each protocol."""
+    """Every test that uses this fixture, or a client, runs once over each protocol."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def connect(server: Running, protocol: str) -> Iterator[Connect]:
-    """Makes clients, each with a connection of its own."""
+    """Makes clients, each with its own connection."""
     with ExitStack() as clients:
         yield lambda source_host=None: clients.enter_context(CLIENTS[protocol](server.host, server.port, source_host))
 
@@ -45,5 +45,5 @@ def client(connect: Connect) -> Client:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that nobody has used."""
+    """A new name."""
     return f"t{next(_numbers)}"

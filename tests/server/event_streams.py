@@ -1,5 +1,7 @@
-"""Clients of streams, over HTTP/1.1 and over HTTP/2 cleartext. They parse server-sent events strictly: one `data` line,
-fields in their order, nothing in between."""
+"""Clients of streams, over HTTP/1.1 and over HTTP/2 cleartext.
+
+They parse server-sent events strictly: one `data` line, the fields in their order, and nothing between them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from topics.protocol.sse import decode_cursor
 
 
 class Event(NamedTuple):
-    """A frame. A comment is an event called `:`, whose data is its text; so is `retry`."""
+    """A frame. A comment is an event called `:`, with its text as data. `retry` is an event too."""
 
     name: str
     data: Any
@@ -58,7 +60,7 @@ def parse_block(block: bytes) -> Event:
 
 
 class EventStream(ABC):
-    """One request for a stream. `status` and `headers` are there at once; events block until they come."""
+    """One request for a stream. `status` and `headers` are known at once; events block until they arrive."""
 
     def __init__(
         self,
@@ -103,11 +105,11 @@ class EventStream(ABC):
 
     @abstractmethod
     def receive(self) -> bytes:
-        """More of the body; nothing at its end."""
+        """More of the body; empty at its end."""
 
     @property
     def answer(self) -> Answer:
-        """The whole of an answer that is no stream."""
+        """The whole answer, if it is not a stream."""
         return Answer(self.status, self.headers, self._unparsed + b"".join(iter(self.receive, b"")))
 
     def maybe_next(self) -> Event | None:
@@ -136,7 +138,7 @@ class EventStream(ABC):
         return [self.next() for _ in range(count)]
 
     def until(self, name: str, **members: Any) -> list[Event]:
-        """Events up to the first of this name with these members, which is the last."""
+        """Events up to and including the first with this name and these members."""
         events: list[Event] = []
         while True:
             events.append(self.next())
@@ -211,7 +213,7 @@ class Http2EventStream(EventStream):
 
 
 def wait_for_streams(server: Running, count: int) -> None:
-    """Lets the server's loop turn until so many are open: it takes a while to notice that a client is gone."""
+    """Lets the loop turn until this many streams are open: the server notices later that a client is gone."""
     counters = server.server.app.counters
 
     async def turn() -> None:

@@ -1,21 +1,22 @@
-"""Histories of concurrent clients, and the rules that hold for them whatever the interleaving was.
+"""Histories of concurrent clients, and the rules that hold for every interleaving of them.
 
-Every operation carries when it began and when it was answered, on one monotonic clock. Between the two it happened at
-some moment that nobody knows; what follows is only said of operations of which one was answered before the other began.
-Seqs come from the server, so no search is needed: each rule is one pass over sorted operations.
+Every operation has the times of its begin and its answer, on one monotonic clock. It took effect at an unknown moment
+between the two. So the rules only compare operations of which one was answered before the other began. Seqs come from
+the server, so no search is needed: each rule is one pass over sorted operations.
 
 Rules of a topic:
 1. Each write got consecutive seqs, one per record; no two writes share a seq; together they are 1 to the head.
 2. A write that was answered before another began has the lower seqs.
 3. A repeated key got the seqs of the one write that appended.
-4. A page has exactly what was published in its range, in order, with the payloads written: a seq is missing only if it
-   lies in the declared tombstone or a delete may have taken it. It ends at its limit or at the head.
-5. A read that began after a write was answered has it below its head; nothing is read before its write began.
-6. What one read found gone, no later read finds: holes are not filled, evicted and deleted records do not come back.
-7. A read that began after a delete was answered has nothing that the delete must have taken. The counts of all deletes
-   add up to what is missing in the end.
+4. A page has exactly the records of its range, in order, with the written payloads: a seq is missing only if it is in
+   the declared tombstone or a delete may have removed it. The page ends at its limit or at the head.
+5. A read that began after a write was answered has a head that includes the write. No record is read before its write
+   began.
+6. A record that one read found gone is gone for all later reads: evicted and deleted records do not come back.
+7. A read that began after a delete was answered has no record that the delete must have removed. The counts of all
+   deletes add up to the number of records that are missing in the end.
 8. `head_seq` and `earliest_seq` never fall from one read to a later one.
-9. A tombstone is there exactly when the cursor lies below the cap, and reaches exactly up to it.
+9. A read has a tombstone exactly when its cursor is below the cap's floor, and the tombstone ends at that floor.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-# Faults of one rule that are told; one bug makes thousands.
+# The number of faults of one rule that are reported, because one bug makes thousands.
 FAULTS_TOLD: Final = 5
-# The client that reads everything, from 0 to the head, when all others are done.
+# The client that reads everything, from 0 to the head, after all others.
 LAST_READER: Final = "last"
 
 
@@ -76,7 +77,7 @@ class Read(Operation):
     gap: tuple[int, int] | None = None
 
     def seqs_missing(self) -> Iterator[int]:
-        """Seqs that this page went over without a record and without a word."""
+        """Seqs of this page without a record that no tombstone explains."""
         first = self.gap[1] + 1 if self.gap else self.from_seq + 1
         found = {seq for seq, _, _ in self.records}
         yield from (seq for seq in range(first, self.next_from_seq + 1) if seq not in found)
@@ -92,14 +93,14 @@ class Erased(Operation):
 
 @dataclass
 class History:
-    """What all clients did. Each client has a list of its own; they are put together when all are done."""
+    """The operations of all clients. Each client has its own list; the lists are joined at the end."""
 
     operations: list[Operation] = field(default_factory=list)
     # Topics with `cap_records`.
     caps: dict[str, int] = field(default_factory=dict)
 
     def faults(self) -> list[str]:
-        """Empty when every rule holds."""
+        """The broken rules; empty if every rule holds."""
         by_topic: dict[str, list[Operation]] = defaultdict(list)
         for operation in self.operations:
             by_topic[operation.topic].append(operation)
@@ -121,7 +122,7 @@ class _TopicCheck:
         self._reads = sorted((read for read in operations if isinstance(read, Read)), key=lambda read: read.begun_ns)
         self._erasures = [operation for operation in operations if isinstance(operation, Erased)]
         self._write_by_seq = {seq: write for write in self._writes for seq in write.seqs}
-        # A key is answered as soon as the first of its answers is.
+        # A key counts as answered when its first answer has come.
         self._answered_ns = {write.first_seq: write.ended_ns for write in self._writes}
         for repeat in self._repeats:
             known_ns = self._answered_ns.get(repeat.first_seq, repeat.ended_ns)
@@ -257,7 +258,7 @@ class _TopicCheck:
         yield from self._check_delete_counts()
 
     def _check_delete_counts(self) -> Iterator[str]:
-        """By the last reader's pages. Records that a cap took cannot be counted."""
+        """Uses the pages of the last reader. Records that a cap removed cannot be counted."""
         pages = [read for read in self._reads if read.client == LAST_READER]
         if not pages or self._cap_records is not None:
             return

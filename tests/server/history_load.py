@@ -1,4 +1,4 @@
-"""Many clients at once on a few topics, each on a thread and a connection of its own; what they saw, as a history."""
+"""Many clients at once on a few topics, each with its own thread and connection. Their operations are the history."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Connect = Callable[[], Client]
 
 @dataclass
 class Actor:
-    """One client. Notes what it did, in a list that only its own thread touches."""
+    """One client. Its operations are in a list that only its thread uses."""
 
     name: str
     client: Client
     dice: random.Random
     prefix: str
     operations: list[Operation] = field(default_factory=list)
-    # The highest head seen, by topic: no cursor of ours is above it.
+    # The highest head seen, by topic: no cursor is above it.
     heads: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
 
     def write(self, topic: str, payloads: tuple[str, ...], tag: str | None, key: str | None) -> None:
@@ -103,21 +103,21 @@ class Actor:
             )
         )
 
-    # What each kind of client does.
+    # The operations of each kind of client.
 
     def write_own(self, count: int) -> None:
-        """Single records and batches; every third with a key that nobody else has."""
+        """Single records and batches; every third has a key that no other client uses."""
         for number in range(count):
             self.write(*_write_of(self.name, number, self.dice), f"{self.name}-{number}" if number % 3 == 0 else None)
 
     def write_shared(self, count: int, seed: int) -> None:
-        """The same writes with the same keys as its twin, at about the same time."""
+        """The same writes with the same keys as a second client, at about the same time."""
         dice = random.Random(seed)
         for number in range(count):
             self.write(*_write_of("twins", number, dice), f"twins-{number}")
 
     def follow(self, topic: str, count: int) -> None:
-        """Reads on where the last page ended, and waits there for more."""
+        """Continues where the last page ended, and waits there for more."""
         cursor = 0
         for _ in range(count):
             cursor = self.read(topic, cursor, self.dice.choice((3, 50, 1000)), FOLLOW_MS).next_from_seq
@@ -141,7 +141,7 @@ def _write_of(name: str, number: int, dice: random.Random) -> tuple[str, tuple[s
 
 
 def run_load(connect: Connect, seed: int, count: int, prefix: str = "") -> History:
-    """So many operations of each client, all clients at the same time; then a last reader reads everything."""
+    """This many operations of each client, all clients at the same time; then a last reader reads everything."""
     dice = random.Random(seed)
 
     def actor(name: str) -> Actor:
@@ -176,7 +176,7 @@ def run_load(connect: Connect, seed: int, count: int, prefix: str = "") -> Histo
 
 
 def _run_at_once(works: list[Callable[[], None]]) -> None:
-    """Each on a thread of its own, begun together. What one of them raised is raised here."""
+    """Runs each on its own thread, started together. Raises the first error of a thread."""
     begin = threading.Barrier(len(works))
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""An HTTP/2 client for tests that look at streams and frames: many streams at once, and bad manners on request."""
+"""An HTTP/2 client for tests of streams and frames: many streams at once, and wrong frames if a test wants them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class Peer:
-    """What the server said is noted by stream; `until` receives until a condition holds."""
+    """Notes the server's events by stream; `until` receives until a condition holds."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Peer:
         self.send(self.h2.data_to_send())
 
     def send(self, data: bytes) -> None:
-        # A server that has enough of us may be gone before all of it is sent.
+        # The server may close the connection before everything is sent.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
 
@@ -83,7 +83,7 @@ class Peer:
         self.send(b"".join(frame.serialize() for frame in frames))
 
     def begin(self, method: str, path: str, headers: Fields | None = None, *, ends: bool = False) -> int:
-        """Queues the head of a request; the stream."""
+        """Queues the head of a request. Returns the stream."""
         stream_id = self.h2.get_next_available_stream_id()
         fields = [
             (b":method", method.encode()),
@@ -95,7 +95,7 @@ class Peer:
         return stream_id
 
     def start(self, method: str, path: str, body: Any = None, headers: Fields | None = None) -> int:
-        """Queues a whole request, with a body that fits the windows; the stream. `flush` sends it."""
+        """Queues a whole request with a body that fits the windows. Returns the stream. `flush` sends it."""
         if body is None:
             return self.begin(method, path, headers, ends=True)
         payload = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -104,7 +104,7 @@ class Peer:
         return stream_id
 
     def send_body(self, stream_id: int, body: bytes, *, ends: bool = True) -> None:
-        """Waits for windows where it needs them, and gives up when the server does."""
+        """Waits for windows, and stops when the server resets the stream."""
         view = memoryview(body)
         while True:
             room = min(self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size)
@@ -184,7 +184,7 @@ class Peer:
 
 
 def received_frames(connected: socket.socket) -> Iterator[Frame]:
-    """Every frame until the server closes. The library takes nothing more after a GOAWAY, we do."""
+    """Every frame until the server closes. Read by hand, because the library reads nothing after a GOAWAY."""
     data = b""
     while True:
         while len(data) >= FRAME_HEAD_BYTES:
@@ -202,7 +202,7 @@ def received_frames(connected: socket.socket) -> Iterator[Frame]:
 
 
 def headers_frame(stream_id: int, fields: Fields, *flags: str) -> HeadersFrame:
-    """A head as it stands, without what a library would say to it. It uses no dynamic table."""
+    """A head without the checks of a library. It uses no dynamic table."""
     encoder = Encoder()
     encoder.header_table_size = 0
     return HeadersFrame(stream_id, data=encoder.encode(fields), flags=["END_HEADERS", *flags])

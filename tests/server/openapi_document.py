@@ -18,7 +18,7 @@ def fetch_document(server: Running, headers: Headers | None = None) -> dict[str,
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Method, path, and what is said about them."""
+    """Method, path, and operation."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield method.upper(), path, operation

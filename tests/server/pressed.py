@@ -1,4 +1,4 @@
-"""A server that has more to do than it can: at full pressure, with a commit queue that is full until there is room."""
+"""A server that has too much to do: at full pressure, with a full commit queue until the test makes room."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ FULL = Load(ready_depth=1_000_000)
 
 
 async def press(server: Running) -> None:
-    """From here on nothing but the test says how loaded it is."""
+    """From now on only the test sets the pressure."""
     server.server._meter.stop()
     server.server.app.governor.note(FULL)
     server.server._apply_pressure(server.server.app.governor)
@@ -24,7 +24,9 @@ async def make_room(server: Running) -> None:
 
 
 async def wait_refusals(server: Running, count: int) -> None:
-    """Until the commit queue refused so many more writes than before: one that waits for room tries again and again."""
+    """Waits until the commit queue has refused this many more writes: a write that waits for room tries again and
+    again.
+    """
     wal = server.server.app.open_engine().engine.wal
     wanted = wal.total_stats().submit_full + count
     while wal.total_stats().submit_full < wanted:  # noqa: ASYNC110 - nothing is called when a write is refused.

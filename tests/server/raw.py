@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes on a real socket: for what no client would send, and for what none would show."""
+"""HTTP/1.1 as bytes on a real socket: for requests that no client sends, and for answers that no client shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def get(path: bytes = b"/v0/health", *headers: bytes) -> bytes:
 
 
 def post(path: bytes, body: bytes, *headers: bytes) -> bytes:
-    """A write, a diff or the like, with its length."""
+    """A POST with a body and its length."""
     lines = b"".join(header + b"\r\n" for header in headers)
     length = b"Content-Length: %d\r\n" % len(body)
     return b"POST " + path + b" HTTP/1.1\r\n" + HOST + JSON + length + lines + b"\r\n" + body
@@ -34,14 +34,14 @@ def append(topic: str, data: bytes = b"1", *headers: bytes) -> bytes:
 
 
 class RawConnection:
-    """One connection. Reads block until the bytes are there: nothing is waited for by time."""
+    """One connection. Reads block until the bytes arrive: no test waits by time."""
 
     def __init__(self, server: Running, *, receive_buffer_bytes: int = 0) -> None:
         self._open(server.host, server.port, receive_buffer_bytes)
 
     @classmethod
     def to(cls, host: str, port: int, source_host: str = "") -> Self:
-        """Where some other server listens; from another address of this machine."""
+        """A connection to another server, or from another address of this machine."""
         connection = cls.__new__(cls)
         connection._open(host, port, 0, source_host)
         return connection
@@ -63,18 +63,18 @@ class RawConnection:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """All of it, or as much as the server takes before it ends the connection."""
+        """Sends all of it, or as much as the server takes before it closes the connection."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
 
     def drip(self, packets: Iterable[bytes]) -> None:
-        """Each part in a packet of its own."""
+        """Sends each part in its own packet."""
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for packet in packets:
             self.send(packet)
 
     def end(self) -> None:
-        """Says that nothing more will be sent."""
+        """Ends the sending side of the connection."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
@@ -114,7 +114,7 @@ class RawConnection:
         return rest
 
     def is_ended(self) -> bool:
-        """Whether the server ends the connection without another word. Waits for it to do one or the other."""
+        """Whether the server closes the connection without further bytes. Waits for one or the other."""
         return not self._received and not self._receive()
 
 
@@ -126,7 +126,7 @@ def ask(server: Running, data: bytes) -> Answer:
 
 
 def last_words(server: Running, data: bytes) -> Answer:
-    """The only answer to the bytes, behind which the server ends the connection."""
+    """The only answer to the bytes, after which the server closes the connection."""
     with RawConnection(server) as connection:
         connection.send(data)
         answer = connection.answer()
@@ -136,7 +136,7 @@ def last_words(server: Running, data: bytes) -> Answer:
 
 
 def count_of(server: Running, topic: str) -> int:
-    """How many records a topic has; 0 for one that does not exist."""
+    """How many records a topic has; 0 if it does not exist."""
     answer = ask(server, get(b"/v0/topics/" + topic.encode()))
     if answer.status == 404:
         return 0
@@ -145,7 +145,7 @@ def count_of(server: Running, topic: str) -> int:
 
 
 def statuses(data: bytes) -> list[int]:
-    """The status of each answer in the bytes, which are whole answers with bodies."""
+    """The status of each answer in the bytes."""
     found: list[int] = []
     while data:
         found.append(int(data[9:12]))

@@ -1,4 +1,4 @@
-"""Readers that wait in a diff: a test goes on once they do."""
+"""Lets a test wait until readers wait in a diff."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from tests.server.running import Running
 
 
 def wait_for_readers(server: Running, count: int = 1) -> None:
-    """Lets the server's loop turn until so many wait."""
+    """Lets the server's loop turn until this many readers wait."""
     waiting = server.server.app.waiting
 
     async def turn() -> None:

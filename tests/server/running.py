@@ -1,4 +1,4 @@
-"""A real server for tests: on a thread with a loop of its own, on a free port, with a data directory of the test."""
+"""A real server for tests: on a thread with its own loop, on a free port, with a data directory of the test."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Schemathesis against a real server: requests made from the OpenAPI document, answers held against it.
+"""Schemathesis against a real server: requests made from the OpenAPI document, answers compared with it.
 
-`python -m tests.server.schemathesis_run [cases per operation] [seed]` prints what was done.
+`python -m tests.server.schemathesis_run [cases per operation] [seed]` prints a summary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.server.openapi_document import ask, fetch_document
 from tests.server.running import Running, running
 from topics.engine.names import is_topic_name
 
-# Topics of every kind, so that most requests find one. They stay as they are; others are made and deleted on the way.
+# Topics of every kind, so that most requests find one. They stay; the requests create and delete others.
 TOPICS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
     "synced": {"durability": "fsync"},
@@ -61,11 +61,11 @@ class Summary:
 
 
 def run(server: Running, *, cases_max: int, seed: int) -> Summary:
-    """At most `cases_max` random cases for each operation, beside examples, borders, and sequences of calls."""
+    """At most `cases_max` random cases for each operation, beside examples, limits, and sequences of calls."""
     for name, topic_config in TOPICS.items():
         ask(server, "PUT", f"/v0/topics/{name}", topic_config)
     document = fetch_document(server)
-    # Streams have no end: they have tests of their own.
+    # Streams have no end, and have their own tests.
     for path in ("/v0/topics/{topic}/work", "/v0/watch/{wid}"):
         del document["paths"][path]
     config = schemathesis.Config.from_dict(
@@ -73,13 +73,13 @@ def run(server: Running, *, cases_max: int, seed: int) -> Summary:
             "seed": seed,
             "generation": {"max-examples": cases_max, "database": "none"},
             "checks": {
-                # A topic may be full, which no request can know.
+                # A topic may be full, which a request cannot know.
                 "positive_data_acceptance": {
                     "expected-statuses": ["2xx", "401", "403", "404", "409", "422", "429"],
                 },
-                # A write to a topic that was deleted creates it again.
+                # A write to a deleted topic creates it again.
                 "use_after_free": {"enabled": False},
-                # Another request may delete what one has created.
+                # Another request may delete what a request has created.
                 "ensure_resource_availability": {"enabled": False},
             },
         }
@@ -120,7 +120,7 @@ def note_scenario(summary: Summary, event: events.ScenarioFinished) -> None:
 def map_case(context: schemathesis.HookContext, case: schemathesis.Case) -> schemathesis.Case:
     if "topic" in case.path_parameters and not is_negative(case, ParameterLocation.PATH):
         kept: list[str] = {"DELETE": [], "PUT": ["jobs", "plain"]}.get(case.method, sorted(TOPICS))
-        # The same for the same case, in every run: one in a few keeps the name that was made for it.
+        # The same choice for the same case in every run: one in a few keeps its generated name.
         choice = zlib.crc32(repr((case.path_parameters, case.query, case.body)).encode()) % (len(kept) + 1)
         if choice < len(kept):
             case.path_parameters["topic"] = kept[choice]
@@ -140,7 +140,7 @@ def map_case(context: schemathesis.HookContext, case: schemathesis.Case) -> sche
 
 
 def write_whole_numbers_as_integers(members: object) -> None:
-    """To a schema 1.0 is an integer, to this server it is none. Payloads stay as they are."""
+    """For a schema 1.0 is an integer, for this server it is not. Payloads stay as they are."""
     if isinstance(members, dict):
         for name, value in members.items():
             members[name] = list(map(whole, value)) if name == "seqs" and isinstance(value, list) else whole(value)
@@ -163,15 +163,15 @@ def filter_failure(
 
 
 def is_meant(failure: Failure, case: schemathesis.Case, response: schemathesis.Response) -> bool:
-    """Where the contract is more lenient than a schema can say, or stricter."""
+    """Whether the failure is a case where the contract is more lenient, or stricter, than a schema can say."""
     if isinstance(failure, AcceptedNegativeData):
         negative = {location for location in case.meta.components if is_negative(case, location)}
-        # Query parameters that make no sense count as not given, and the key of the body wins over the header's.
+        # Query parameters with invalid values count as absent, and the key in the body wins over the header.
         body = case.body if isinstance(case.body, dict) else {}
         passed_over = {ParameterLocation.QUERY}
         if isinstance(body.get("idempotency_key"), str):
             passed_over.add(ParameterLocation.HEADER)
-        # The config of a write to a topic that exists needs the right types, and is ignored otherwise.
+        # The config in a write to an existing topic needs the right types, and is ignored otherwise.
         if "records" in body and isinstance(body.get("config"), dict):
             dead_letter = body["config"].get("dead_letter")
             if isinstance(dead_letter, str) and not is_topic_name(dead_letter):
@@ -183,20 +183,20 @@ def is_meant(failure: Failure, case: schemathesis.Case, response: schemathesis.R
 
 
 def stricter_rules(case: schemathesis.Case, response: schemathesis.Response) -> Iterator[bool]:
-    # The whole cap of a topic may be smaller than a write, which depends on the topic.
+    # The cap of a topic may be smaller than a write.
     yield response.json()["error"]["code"] == "record_too_large"
-    # A WebSocket is asked for with headers that belong to the protocol, not to the operation.
+    # A request for a WebSocket needs headers of the protocol, which the operation does not list.
     yield case.path == "/v0/ws"
-    # A cursor must be one that the server gave out.
+    # A cursor must come from the server.
     yield bool(case.query.get("cursor"))
-    # A group stands within its topic.
+    # The cursor of a group is at most the head of its topic.
     yield "head_seq" in response.json()["error"].get("detail", {})
-    # A header is bytes, and its text is UTF-8.
+    # The bytes of the header must be UTF-8.
     key = case.headers.get("Idempotency-Key", "")
     yield not key.isascii()
     if isinstance(case.body, dict):
         body = case.body
-        # A queue is not its own dead-letter topic.
+        # A queue cannot be its own dead-letter topic.
         config = body.get("config") if "records" in body else body
         yield isinstance(config, dict) and config.get("dead_letter") == case.path_parameters.get("topic")
         # Tokens are as many as seqs, or none.
@@ -205,7 +205,7 @@ def stricter_rules(case: schemathesis.Case, response: schemathesis.Response) -> 
         # A commit takes one attempt of each part.
         parts = [part["part"] for part in body.get("parts", ())]
         yield len(set(parts)) != len(parts)
-        # Bounds are bytes, and a schema counts characters.
+        # The server's limits count bytes, a schema counts characters.
         for members in (body, *body.get("records", ())):
             for name, bytes_max in BYTES_MAX.items():
                 text = members.get(name)

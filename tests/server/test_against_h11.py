@@ -1,9 +1,9 @@
-"""Our reading of HTTP/1.1 against h11's, which shares no code with it.
+"""The server's reading of HTTP/1.1 compared with that of h11, which shares no code with it.
 
-Two parsers that disagree about where a request ends are what smuggling lives on: one of them sees a request that the
-other took for a body. So whatever we hand to the application h11 must see as the same request, at the same place.
-We may refuse more than it does. It may refuse more than we do in the few ways listed in `LENIENT`, none of which
-moves the end of anything.
+Request smuggling needs two parsers that disagree about the end of a request: one of them sees a request that the other
+took for a body. So h11 must read every request that the application gets as the same request, at the same place. The
+server may refuse more than h11. h11 may refuse more than the server only in the few ways listed in `LENIENT`, which do
+not move the end of a request.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.server.wires import RecordingApp, Wires, without_dates
 BODY_BYTES_MAX: Final = 4_000
 CODING_NAME: Final = b"transfer-encoding"
 
-# What llhttp takes and h11 does not: more than one blank in the request line, and two names that it knows for
-# other protocols, which are HTTP/1 but for their names.
+# What llhttp accepts and h11 refuses: more than one blank in the request line, and two names of other protocols in the
+# version.
 LENIENT: Final = re.compile(rb"[A-Z-]+(?: {2,}|[^\r\n]* (?:RTSP|ICE)/)")
 
 
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
     method: bytes
     path: bytes
     query: bytes
-    # Of a repeated one the last; without the coding, which h11 writes its own way.
+    # The last value of a repeated header; without the coding, which h11 writes in its own way.
     headers: dict[bytes, bytes]
     body: bytes
 
@@ -48,7 +48,7 @@ class Ours(NamedTuple):
 
 class Theirs(NamedTuple):
     seen: list[Seen]
-    # What is behind the last request and is not HTTP to h11.
+    # Bytes after the last request that h11 does not accept as HTTP.
     refused: bytes
 
 
@@ -77,13 +77,16 @@ def our_reading(packets: list[bytes], wires: Wires | None = None) -> Ours:
 
 
 def said(written: bytes) -> bytes:
-    """Without what depends on when packets come: the date, asking for a body that is there already, and which of two
-    mistakes in a head is seen first."""
+    """The answers without what depends on the packets: the date, 100 Continue, and which of two mistakes in a head is
+    found first.
+    """
     return REASON.sub(b"", without_dates(written).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""))
 
 
 def their_reading(data: bytes) -> Theirs:
-    """A new connection for each request: h11 offers no HTTP/1.0 that stays, and takes no blank lines in front."""
+    """Reads each request with a new h11 connection: h11 closes after HTTP/1.0, and accepts no blank lines before a
+    request.
+    """
     seen: list[Seen] = []
     while data := data.lstrip(b"\r\n"):
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=1_000_000)
@@ -191,7 +194,7 @@ EXTENSION = st.sampled_from(
 
 @st.composite
 def request(draw: st.DrawFn) -> bytes:
-    """A request whose framing is sound more often than not; everything about it may be odd."""
+    """A request whose framing is mostly correct; everything else may be unusual."""
     is_chunked = draw(st.booleans())
     body = draw(st.binary(max_size=30))
     fields: list[tuple[bytes, bytes]] = draw(st.lists(PLAIN_HEADER, max_size=3))
@@ -215,7 +218,7 @@ def request(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def stream(draw: st.DrawFn) -> bytes:
-    """Some requests one behind the other, often damaged somewhere."""
+    """Some requests one after the other, often damaged."""
     data = b"".join(draw(st.lists(request(), min_size=1, max_size=4)))
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         place = draw(st.integers(0, len(data)))
@@ -239,7 +242,7 @@ UPGRADE = b"POST /up HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\
 @example(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + GOOD)
 @example(b"GET / HTTP/1.0\r\n\r\n" + GOOD)
 def test_whatever_is_accepted_is_the_same_request_to_h11(data: bytes) -> None:
-    """I01, I02, I03, I11: no stream has two meanings."""
+    """No stream has two meanings."""
     ours, theirs = our_reading([data]), their_reading(data)
     common = min(len(ours.seen), len(theirs.seen))
     assert ours.seen[:common] == theirs.seen[:common]
@@ -260,7 +263,9 @@ def test_any_split_into_packets_gives_the_same_exchanges_and_the_same_answers(da
 @example([b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", GOOD], [])
 @example([b"GET / HTTP/1.0\r\n\r\n", GOOD, b"\r\n" + GOOD, b"\r", b"\n\r", GOOD], [])
 def test_what_was_read_before_is_read_the_same_again(requests: list[bytes], cuts: list[int]) -> None:
-    """The server remembers heads. Packets that are just a request, others, and streams that begin in the middle."""
+    """The server remembers heads. The test sends packets with exactly one request, other packets, and streams that
+    begin in the middle.
+    """
     wires = Wires(RecordingApp(body_bytes_max=BODY_BYTES_MAX))
     data = b"".join(requests)
     ways = [requests, [data], split_at(data, cuts), [data[1:]], requests[::-1]]
@@ -273,7 +278,7 @@ def test_what_was_read_before_is_read_the_same_again(requests: list[bytes], cuts
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.booleans(), st.booleans()), min_size=1, max_size=5), st.data())
 def test_every_proper_stream_is_accepted_whole(bodies: list[tuple[bytes, bool, bool]], data: st.DataObject) -> None:
-    """We refuse more than h11, but nothing that anybody should send."""
+    """The server refuses more than h11, but no correct request."""
     text = b""
     for number, (body, is_chunked, upgrades) in enumerate(bodies):
         text += b"POST /%d HTTP/1.1\r\nHost: a\r\n" % number
@@ -295,7 +300,7 @@ def test_every_proper_stream_is_accepted_whole(bodies: list[tuple[bytes, bool, b
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_any_bytes_are_answered_or_waited_for(data: bytes, cuts: list[int]) -> None:
-    """Whatever comes in, nothing but a request or one refusal comes of it."""
+    """Any bytes lead to requests or to one refusal."""
     ours = our_reading(split_at(data, cuts))
     assert len(ours.statuses) <= 1
     assert ours.is_ended or not ours.statuses
@@ -303,7 +308,7 @@ def test_any_bytes_are_answered_or_waited_for(data: bytes, cuts: list[int]) -> N
 
 @pytest.mark.parametrize("line", [b"GET  /a HTTP/1.1", b"GET /a RTSP/1.0", b"SOURCE /a ICE/1.0", b"POST /a RTSP/1.1"])
 def test_what_only_h11_refuses_ends_where_it_says(line: bytes) -> None:
-    """The leniencies of llhttp, pinned: each request is one, and what follows it is the next."""
+    """What only llhttp accepts: each line is one request, and the bytes after it are the next."""
     keeps = b"Connection: keep-alive\r\n"
     data = line + b"\r\nHost: a\r\n" + keeps + b"Content-Length: %d\r\n\r\n" % len(GOOD) + GOOD + GOOD
     assert their_reading(data) == Theirs([], data)

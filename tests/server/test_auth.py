@@ -1,4 +1,4 @@
-"""Keys: the grammar of `TOPICS_API_KEYS`, what a key grants, and that nothing of a secret gets out."""
+"""Keys: the grammar of `TOPICS_API_KEYS`, what a key grants, and that no secret is shown."""
 
 import logging
 import sys
@@ -122,7 +122,7 @@ def test_a_token_that_is_no_secret_finds_nothing(token: bytes) -> None:
 
 @given(secret=st.binary(min_size=1, max_size=40))
 def test_any_secret_is_found_by_its_own_bytes(secret: bytes) -> None:
-    """The way of an environment variable: bytes that Python hands out as text."""
+    """As with an environment variable, which Python gives as text."""
     text = secret.decode("utf-8", "surrogateescape")
     if b"," in secret or b":" in secret or not secret.strip():
         return
@@ -209,11 +209,11 @@ def test_only_the_word_bearer_and_a_space_introduce_a_token(header: bytes | None
     assert bearer_token(header) == token
 
 
-# L01: a wrong token is handled exactly as a right one.
+# A wrong token is handled exactly like a right one.
 
 
 def calls_to_find(ring: KeyRing, token: bytes) -> list[tuple[str, str]]:
-    """Every call made to find a token, of Python functions and of built-in ones, in order."""
+    """Every call made to find a token, of Python and built-in functions, in order."""
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, function: Any) -> None:
@@ -243,7 +243,7 @@ def test_every_token_costs_the_same_hashes_and_comparisons() -> None:
         assert calls_to_find(ring, wrong) == right
 
 
-# L02: nothing of a secret gets out.
+# No secret is shown.
 
 
 def test_a_secret_is_in_no_representation_and_no_attribute() -> None:
@@ -258,7 +258,7 @@ def test_a_secret_is_in_no_representation_and_no_attribute() -> None:
 
 
 def test_a_label_is_eight_hex_digits_that_say_nothing_about_the_secret() -> None:
-    """Two processes give one secret two labels, so a log is nothing to try guesses against."""
+    """Two processes give one secret two labels, so a log cannot be used to test guesses."""
     labels = {key_of("s").label for _ in range(8)}
     assert len(labels) > 1
     assert all(len(label) == 8 and int(label, 16) >= 0 for label in labels)
@@ -269,7 +269,7 @@ def test_a_label_is_eight_hex_digits_that_say_nothing_about_the_secret() -> None
     [f"{PLANTED}:reed", f"x:{PLANTED}", f"x:read+{PLANTED}", f"{PLANTED}:+", f"{PLANTED}::|", f"{PLANTED},{PLANTED}:r"],
 )
 def test_a_refusal_shows_no_part_of_an_entry(text: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Also not the scopes: a secret with a colon in it is read as a secret and its scopes."""
+    """Also no scopes: a secret with a colon is read as a secret and its scopes."""
     with caplog.at_level(logging.DEBUG), pytest.raises(SettingsError) as caught:
         KeyRing.parse(text)
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + caplog.text

@@ -26,7 +26,7 @@ def process() -> Iterator[ServerProcess]:
 @pytest.mark.timeout(600 if FULL else 120)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_concurrent_clients_see_one_log(process: ServerProcess, protocol: str, seed: int) -> None:
-    """H14, and the log's invariants 1 to 7, under writes, long polls, random cursors, deletes and a cap."""
+    """The log's invariants 1 to 7, under writes, long polls, random cursors, deletes and a cap."""
     with ExitStack() as clients:
         history = run_load(
             lambda: clients.enter_context(CLIENTS[protocol](process.host, process.port)),
@@ -36,13 +36,13 @@ def test_concurrent_clients_see_one_log(process: ServerProcess, protocol: str, s
         )
     faults = history.faults()
     assert not faults, f"seed {seed}: " + "\n".join(faults)
-    # What the load is for did happen.
+    # The load has done what it is for.
     assert any(isinstance(operation, Wrote) and operation.deduped for operation in history.operations)
     assert any(isinstance(operation, Read) and operation.gap for operation in history.operations)
     assert any(isinstance(operation, Erased) and operation.deleted for operation in history.operations)
 
 
-# The judge is judged: a history that holds, and each rule broken once.
+# The judge is tested: a history without faults, and each rule broken once.
 
 
 def wrote(first_seq: int, begun: int, ended: int, **members: Any) -> Wrote:

@@ -1,6 +1,6 @@
-"""Requests that mean harm, through all of the server: names, hosts, types, payloads.
+"""Hostile requests, through all of the server: names, hosts, types, payloads.
 
-After each of them the server must be what it was before: alive, with the same records, for everybody else at once.
+After each of them the server must be as before: alive, with the same records, and quick for other clients.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def put(path: bytes, body: bytes, *headers: bytes) -> bytes:
 
 @pytest.fixture
 def existing(server: Running, topic: str) -> Iterator[str]:
-    """A topic with one record, which it has afterwards, too."""
+    """A topic with one record, which it still has afterwards."""
     assert ask(server, append(topic, b'"kept"')).status == 201
     yield topic
     answer = ask(server, post(path_of(topic, "/diff"), b"{}"))
     assert [record["data"] for record in answer.json["records"]] == ["kept"]
 
 
-# Paths: I12.
+# Paths.
 
 HOSTILE_NAMES = [
     b"..",
@@ -71,7 +71,6 @@ def files_below(folder: Path) -> set[str]:
 
 
 def test_names_that_are_paths_or_worse_touch_no_file(tmp_path: Path) -> None:
-    """I12"""
     (tmp_path / "canary").write_text("here")
     with running(tmp_path / "data") as server, RawConnection(server) as connection:
         connection.send(append("good"))
@@ -116,11 +115,11 @@ def test_names_that_are_paths_or_worse_touch_no_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_path_is_compared_as_it_was_sent(server: Running, path: bytes) -> None:
-    """I12: nothing is joined, resolved or decoded to find a route."""
+    """Nothing is joined, resolved or decoded to find a route."""
     assert ask(server, get(path)).refusal == (404, "not_found")
 
 
-# Hosts: I17.
+# Hosts.
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_a_path_is_compared_as_it_was_sent(server: Running, path: bytes) -> None
 def test_a_web_page_cannot_reach_a_server_without_keys_through_a_name_of_its_own(
     server: Running, topic: str, host: bytes
 ) -> None:
-    """I17: reads and writes, small and large."""
+    """Reads and writes, small and large."""
     with RawConnection(server) as connection:
         for text in (get(), get(b"/v0/metrics"), get(b"/nothing"), append(topic), put(path_of(topic), b"{}")):
             connection.send(text.replace(HOST, b"Host: " + host + b"\r\n"))
@@ -161,12 +160,10 @@ def test_a_web_page_cannot_reach_a_server_without_keys_through_a_name_of_its_own
     "host", [b"localhost", b"LocalHost:1", b"127.0.0.1", b"127.8.9.1:99", b"[::1]:4000", b" localhost\t "]
 )
 def test_this_machine_may_be_named_in_every_proper_way(server: Running, host: bytes) -> None:
-    """I17"""
     assert ask(server, get().replace(HOST, b"Host: " + host + b"\r\n")).status == 200
 
 
 def test_a_chunked_body_brings_no_better_host_in_its_trailers(server: Running, topic: str) -> None:
-    """I17"""
     head = post(path_of(topic), b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     text = (
         head.replace(HOST, b"Host: evil.example\r\n")
@@ -177,19 +174,19 @@ def test_a_chunked_body_brings_no_better_host_in_its_trailers(server: Running, t
 
 
 def test_a_server_with_keys_goes_by_its_keys(tmp_path: Path) -> None:
-    """I17: behind a proxy any name may be right."""
+    """With a proxy any name may be right."""
     with running(tmp_path, keys="secret") as server:
         foreign = get(b"/v0/topics", b"Authorization: Bearer secret").replace(HOST, b"Host: api.example\r\n")
         assert ask(server, foreign).status == 200
 
 
-# Origins and types: I14, I15.
+# Origins and types.
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"OPTIONS", b"POST", b"PUT", b"DELETE"])
 @pytest.mark.parametrize("path", [b"/v0/health", b"/v0/topics", b"/v0/topics/cors", b"/v0/metrics", b"/nothing"])
 def test_no_web_page_of_another_origin_is_let_in(server: Running, method: bytes, path: bytes) -> None:
-    """I15: no answer says that a browser may show it to one, and none sets a cookie."""
+    """No answer allows a browser to show it to another origin, and none sets a cookie."""
     preflight = (b"Origin: http://evil.example", b"Access-Control-Request-Method: POST", b"Cookie: session=1")
     with RawConnection(server) as connection:
         connection.send(method + get(path, *preflight)[3:])
@@ -214,7 +211,7 @@ def test_no_web_page_of_another_origin_is_let_in(server: Running, method: bytes,
     ],
 )
 def test_a_body_that_a_web_form_could_send_is_refused(server: Running, topic: str, kind: bytes) -> None:
-    """I14: what a page may send without asking is never JSON."""
+    """A page cannot send JSON without a preflight request."""
     text = append(topic).replace(b"Content-Type: application/json\r\n", kind + b"\r\n" if kind else b"")
     assert ask(server, text).refusal == (415, "unsupported_media_type")
     assert count_of(server, topic) == 0
@@ -222,7 +219,6 @@ def test_a_body_that_a_web_form_could_send_is_refused(server: Running, topic: st
 
 @pytest.mark.parametrize("charset", [b"utf-16", b"UTF-16LE", b"utf-32", b"latin-1", b"nonsense"])
 def test_a_charset_is_ignored_so_that_other_codings_are_bad_json(server: Running, topic: str, charset: bytes) -> None:
-    """I14"""
     kind = b"application/json; charset=" + charset
     body = '{"records":[{"data":"ä"}]}'
     for coded in (body.encode("utf-16"), body.encode("utf-16-le"), body.encode("utf-32"), body.encode("latin-1")):
@@ -231,7 +227,7 @@ def test_a_charset_is_ignored_so_that_other_codings_are_bad_json(server: Running
     assert ask(server, post(path_of(topic), body.encode()).replace(b"application/json", kind)).status == 201
 
 
-# Nesting: K01.
+# Nesting.
 
 
 def nested(depth: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
@@ -256,7 +252,6 @@ SHAPES: dict[str, Callable[[bytes], bytes]] = {
 def test_nesting_without_end_is_bad_json(
     server: Running, existing: str, depth: int, shape: str, brackets: tuple[bytes, bytes]
 ) -> None:
-    """K01"""
     opening, closing = brackets
     deep = opening * depth + (b"1" if opening != b"[" else b"") + closing * depth
     answer = ask(server, post(path_of(existing), SHAPES[shape](deep)))
@@ -278,13 +273,11 @@ def test_nesting_without_end_is_bad_json(
 def test_nesting_without_end_is_bad_json_everywhere(
     server: Running, existing: str, depth: int, action: str, body: bytes
 ) -> None:
-    """K01"""
     assert ask(server, post(path_of(existing, action), body % nested(depth))).refusal == (400, "invalid_request")
     assert ask(server, put(path_of(existing), b'{"x":%b}' % nested(depth))).refusal == (400, "invalid_request")
 
 
 def test_nesting_inside_of_a_coding_or_a_cursor_is_found_too(server: Running, existing: str) -> None:
-    """K01"""
     bomb = gzip.compress(SHAPES["data"](nested(1_000_000)))
     assert ask(server, post(path_of(existing), bomb, GZIP)).malformed
     cursor = base64.b64encode(b'{"after":' + b"[" * 5_000)
@@ -292,14 +285,14 @@ def test_nesting_inside_of_a_coding_or_a_cursor_is_found_too(server: Running, ex
 
 
 def test_nesting_up_to_the_bound_is_kept(server: Running, topic: str) -> None:
-    """K01: the payload stands three levels deep."""
+    """The payload is three levels deep in the body."""
     deepest = nested(JSON_DEPTH_MAX - 3)
     assert ask(server, append(topic, deepest)).status == 201
     assert deepest in ask(server, post(path_of(topic, "/diff"), b"{}")).body
     assert ask(server, append(topic, nested(JSON_DEPTH_MAX - 2))).malformed
 
 
-# Texts and numbers: K02, K03, K04.
+# Texts and numbers.
 
 
 @pytest.mark.parametrize(
@@ -339,7 +332,6 @@ def test_nesting_up_to_the_bound_is_kept(server: Running, topic: str) -> None:
 )
 @pytest.mark.parametrize("shape", ["data", "meta", "unknown member"])
 def test_text_that_is_not_json_is_refused(server: Running, existing: str, data: bytes, shape: str) -> None:
-    """K02"""
     answer = ask(server, post(path_of(existing), SHAPES[shape](data)))
     assert answer.refusal == (400, "invalid_request")
     assert answer.malformed
@@ -347,7 +339,6 @@ def test_text_that_is_not_json_is_refused(server: Running, existing: str, data: 
 
 @pytest.mark.parametrize("wrap", [b"\xef\xbb\xbf%b", b"%bx", b"%b{}", b"%b\0", b"\0%b", b"%b,", b"\xa0%b", b"%b\xff"])
 def test_a_mark_in_front_and_bytes_behind_are_refused(server: Running, existing: str, wrap: bytes) -> None:
-    """K02"""
     assert ask(server, post(path_of(existing), wrap % b'{"records":[{"data":1}]}')).malformed
 
 
@@ -374,7 +365,6 @@ def test_a_mark_in_front_and_bytes_behind_are_refused(server: Running, existing:
     ],
 )
 def test_a_payload_comes_back_verbatim(server: Running, topic: str, data: bytes) -> None:
-    """K03, K04"""
     assert ask(server, append(topic, data)).status == 201
     body = ask(server, post(path_of(topic, "/diff"), b"{}")).body
     assert b'"data":' + data + b"}" in body
@@ -387,7 +377,6 @@ def test_a_payload_comes_back_verbatim(server: Running, topic: str, data: bytes)
 def test_a_number_of_ours_is_checked_for_its_range(
     server: Running, existing: str, action: str, body: bytes, number: bytes
 ) -> None:
-    """K03"""
     assert ask(server, post(path_of(existing, action), body % number)).malformed
 
 
@@ -402,15 +391,13 @@ def test_a_number_of_ours_is_checked_for_its_range(
     ],
 )
 def test_a_member_of_ours_is_given_once(server: Running, existing: str, body: bytes) -> None:
-    """K04"""
     assert ask(server, post(path_of(existing), body)).malformed
 
 
-# Batches: K05, K06.
+# Batches.
 
 
 def test_a_batch_is_written_whole_or_not_at_all(server: Running, existing: str) -> None:
-    """K05, K06"""
     record = b'{"data":1}'
     too_large = b'{"data":"' + b"x" * (RECORD_BYTES_MAX - 1) + b'"}'
     for last, refusal in [
@@ -429,7 +416,6 @@ def test_a_batch_is_written_whole_or_not_at_all(server: Running, existing: str) 
 
 
 def test_a_record_at_its_bound_is_taken(server: Running, topic: str) -> None:
-    """K06"""
     largest = b'"' + b"x" * (RECORD_BYTES_MAX - 2) + b'"'
     assert ask(server, append(topic, largest)).status == 201
     assert ask(server, append(topic, largest[:-1] + b'x"')).refusal == (400, "record_too_large")
@@ -438,11 +424,11 @@ def test_a_record_at_its_bound_is_taken(server: Running, topic: str) -> None:
     assert count_of(server, topic) == 1
 
 
-# Keys and patterns that cost more than they weigh: K07, K12.
+# Keys and patterns that cost more than their size.
 
 
 def colliding(count: int) -> bytes:
-    """Names that fall into one bucket wherever a hash is cut from their bytes without a secret."""
+    """Names that fall into one bucket if a hash of their bytes has no secret."""
     return b",".join(b'"%020d":0' % (number << 32) for number in range(count))
 
 
@@ -458,12 +444,11 @@ def colliding(count: int) -> bytes:
     ids=["data", "body", "record", "config", "meta"],
 )
 def test_many_names_are_many_names_and_no_more(server: Running, topic: str, body: bytes) -> None:
-    """K07: they are hashed with a secret of the process, or not at all."""
+    """The hash has a secret of the process, or there is none."""
     assert ask(server, post(path_of(topic), body)).status == 201
 
 
 def test_a_meta_of_many_members_is_refused(server: Running, topic: str) -> None:
-    """K07"""
     body = b'{"records":[{"data":1,"meta":{%b}}]}' % colliding(65)
     assert ask(server, post(path_of(topic), body)).refusal == (400, "invalid_request")
 
@@ -473,7 +458,7 @@ def test_a_meta_of_many_members_is_refused(server: Running, topic: str) -> None:
     ["*" * 65_536, "a*" * 32_768, "****a", "(a+)+$" * 10_000, "[" * 65_536, "\\" * 65_535 + "*", "?" * 65_536],
 )
 def test_a_pattern_has_one_star_at_its_end_and_costs_nothing(server: Running, topic: str, pattern: str) -> None:
-    """K12: what stands before the last star is text, to be compared."""
+    """Everything before the last star is compared as text."""
     tags = ["a" * 255, "*" * 256, "****a", "(a+)+$", "\\", "?"]
     records = [{"data": 1, "tag": tag} for tag in tags for _ in range(100)]
     assert ask(server, post(path_of(topic), json.dumps({"records": records}).encode())).status == 201
@@ -485,20 +470,18 @@ def test_a_pattern_has_one_star_at_its_end_and_costs_nothing(server: Running, to
 
 
 def test_a_long_prefix_of_a_list_finds_nothing(server: Running) -> None:
-    """K12"""
     assert ask(server, get(b"/v0/topics?prefix=" + b"*" * 8_000)).json["topics"] == []
 
 
-# Bombs: K08.
+# Bombs.
 
 
 def bomb(size: int, level: int = 9) -> bytes:
-    """A proper write inside of gzip, of about so many bytes."""
+    """A valid write as gzip, of about this many bytes."""
     return gzip.compress(b'{"records":[{"data":"' + b"x" * size + b'"}]}', level)
 
 
 def test_a_body_that_inflates_beyond_the_bound_is_refused(tmp_path: Path) -> None:
-    """K08"""
     with running(tmp_path, max_body_bytes=MIB) as server:
         body = bomb(50 * MIB)
         assert len(body) < 50 * MIB // 1000
@@ -513,7 +496,7 @@ def test_a_body_that_inflates_beyond_the_bound_is_refused(tmp_path: Path) -> Non
 
 
 def test_bombs_of_many_clients_keep_nobody_waiting(server: Running, topic: str) -> None:
-    """K08: they are inflated beside the loop, which answers others before the first of them is done."""
+    """The pool inflates them, and the loop answers other clients before the first is done."""
     body = bomb(80 * MIB, 1)
     text = post(path_of(topic), body, GZIP)
     clients = [RawConnection(server) for _ in range(8)]
@@ -552,15 +535,14 @@ def broken_gzip() -> Iterator[tuple[str, bytes]]:
     ("kind", "body"), list(broken_gzip()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_gzip_that_is_not_whole_and_sound_is_refused(server: Running, existing: str, kind: str, body: bytes) -> None:
-    """K08"""
     assert ask(server, post(path_of(existing), body, GZIP)).refusal == (400, "invalid_request")
 
 
-# Names of others: L06.
+# Names of others.
 
 
 def test_a_key_learns_nothing_about_names_outside_of_its_prefixes(tmp_path: Path) -> None:
-    """L06: a topic that is there and one that is not give the same bytes."""
+    """An existing topic and a missing one give the same bytes."""
     with running(tmp_path, keys="root,mine::mine.") as server, RawConnection(server) as connection:
         connection.send(append("other.secret", b"1", b"Authorization: Bearer root"))
         assert connection.answer().status == 201
@@ -579,7 +561,7 @@ def test_a_key_learns_nothing_about_names_outside_of_its_prefixes(tmp_path: Path
 
 
 def test_a_body_that_is_refused_for_its_size_is_refused_for_its_key_first(tmp_path: Path) -> None:
-    """I05, L06: the order of the checks holds for bodies that are never read."""
+    """The order of the checks holds for bodies that are never read."""
     with running(tmp_path, keys="root,reader:read", max_body_bytes=1000) as server:
         large = post(b"/v0/topics/a", b"").replace(b"Content-Length: 0", b"Content-Length: 1000000")
         assert last_words(server, large).refusal == (401, "unauthorized")

@@ -1,4 +1,4 @@
-"""Log lines: one event, one line; nothing forged, nothing secret, nothing of a payload."""
+"""Log lines: one line per event; no forged lines, no secrets, no payloads."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def raised(message: str) -> BaseException:
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The root logger, as it was before afterwards."""
+    """The root logger, restored afterwards."""
     logger = logging.getLogger()
     handlers, level = logger.handlers[:], logger.level
     yield logger

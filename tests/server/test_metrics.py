@@ -20,7 +20,7 @@ from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 
-# Every family of the contract, and then ours.
+# Every family of the contract, then the additional ones.
 TYPE_BY_FAMILY = {
     **dict.fromkeys(("topics_topics", "topics_routers", "topics_records_live", "topics_bytes_live"), "gauge"),
     "topics_topics_by_class": "gauge",
@@ -53,7 +53,7 @@ BOUNDS_US = [50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000]
 
 
 class Scrape:
-    """A small log, counters, and what a scrape of them says."""
+    """A small log, counters, and the values of a scrape."""
 
     def __init__(self, fs: Any = None, **settings: Any) -> None:
         self.clock = ManualClock()
@@ -68,7 +68,7 @@ class Scrape:
         return parsed(render_prometheus(self.snapshot(**options)))
 
     def values(self, **options: Any) -> dict[str, float]:
-        """By name and, in their order, the values of the labels: `topics_topic_head_seq a`."""
+        """By name and the values of the labels in their order: `topics_topic_head_seq a`."""
         return {
             " ".join([sample.name, *sample.labels.values()]): sample.value
             for family in self.families(**options).values()
@@ -275,7 +275,7 @@ def test_writes_that_wait_are_the_depth_of_the_queue(scrape: Scrape) -> None:
 def test_the_loss_window_opens_with_a_write_and_closes_with_a_sync(scrape: Scrape) -> None:
     log = scrape.log
     log.create("a")
-    # The first write also reserves seqs, which is synced.
+    # The first write also reserves seqs, and that is synced.
     log.append("a")
     log.append("a")
     scrape.clock.advance(30)
@@ -332,7 +332,7 @@ def test_both_histograms_count_the_same_syncs_in_their_own_unit(scrape: Scrape) 
     assert sums["topics_wal_fsync_seconds"] == pytest.approx(sums["topics_wal_fsync_latency_us"] / 1e6)
 
 
-# What the server counts.
+# Numbers of the server.
 
 
 def test_requests_are_told_apart_by_route_and_status(scrape: Scrape) -> None:

@@ -1,4 +1,4 @@
-"""The governor: samples go in, and out comes how loaded the server is and what it does about it."""
+"""The governor: its pressure for given samples, and its steps."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ CALM = Load()
 
 
 def loaded(pressure: float) -> Governor:
-    """A governor at this pressure: a ready set of the depth for it."""
+    """A governor at this pressure, made by the depth of the ready set."""
     governor = Governor()
     governor.note(Load(ready_depth=1000 + round(9000 * pressure)))
     assert governor.pressure == pytest.approx(pressure)
@@ -69,7 +69,7 @@ def test_a_clock_that_jumps_back_is_not_a_load() -> None:
     assert governor.pressure > 0
 
 
-# The ladder.
+# The steps.
 
 
 @pytest.mark.parametrize(("pressure", "window_ms"), [(0.0, 0), (0.2, 0), (0.6, 10), (1.0, 20)])
@@ -111,11 +111,13 @@ def test_a_full_commit_queue_is_called_load_only_at_the_top() -> None:
 # In a server.
 
 
-# Time stands still where topics are held back: waiting makes them more urgent, and lets them out of the lowest band.
+# The test stops the clock while topics are held back, because a topic that waits leaves the lowest band.
 
 
 async def pause_lowest_band(server: Running, *, on: bool) -> int:
-    """How many topics are held back then. The meter would say that there is no pressure."""
+    """Pauses the lowest band. Returns how many topics are held back. The meter is stopped, because it would end the
+    pause.
+    """
     hub = server.server.app.hub
     assert hub is not None
     server.server._meter.stop()

@@ -1,6 +1,6 @@
-"""Keys: whatever the server says is looked through for them; how it starts with bad ones; what guessing costs.
+"""Keys: no output of the server contains them; starts with wrong keys; the cost of guesses.
 
-That a wrong key takes the same work as a right one (L01) is counted in `test_auth.py`.
+`test_auth.py` checks that a wrong key takes the same work as a right one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topics.server.logs import configure_logging
 from topics.server.settings_schema import KeyList, LogFormat
 from topics.testing.server_process import ServerProcess
 
-# Keys of the server; what strangers try; what clients send along. None of it may come back out.
+# Keys of the server, guesses of strangers, and secrets that clients send. None of them may appear in any output.
 KEYS = ("planted-root-0123456789", "planted-reader-9876543210", "short7")
 KEY_LIST = f"{KEYS[0]},{KEYS[1]}:read:mine.,{KEYS[2]}:write"
 TRIED = "planted-guess-5555555555"
@@ -45,7 +45,7 @@ def expect_no_secret(said: str | bytes, *, where: str) -> None:
         assert secret not in text, f"{secret} stands in {where}"
 
 
-# L02.
+# No key in any output.
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def own_logging() -> Iterator[None]:
 
 
 def requests_with_secrets() -> list[bytes]:
-    """Each a request of its own, good and bad, with secrets wherever one could stand."""
+    """Requests, good and bad, with secrets in every possible place."""
     sent = SENT.encode()
     guess = b"Authorization: Bearer " + TRIED.encode()
     reader = b"Authorization: Bearer " + KEYS[1].encode()
@@ -93,7 +93,7 @@ def requests_with_secrets() -> list[bytes]:
 
 
 def answers_to(host: str, port: int, requests: list[bytes]) -> Iterator[bytes]:
-    """Everything that comes back for each."""
+    """The whole answer to each request."""
     for request in requests:
         with RawConnection.to(host, port) as connection:
             connection.send(request)
@@ -104,7 +104,6 @@ def answers_to(host: str, port: int, requests: list[bytes]) -> Iterator[bytes]:
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.usefixtures("own_logging")
 def test_no_key_is_in_an_answer_a_log_line_or_a_traceback(tmp_path: Path, log_format: LogFormat) -> None:
-    """L02"""
     stream = io.StringIO()
     configure_logging("debug", log_format, secrets=KeyList(KEY_LIST).secrets(), stream=stream)
 
@@ -128,7 +127,6 @@ def test_no_key_is_in_an_answer_a_log_line_or_a_traceback(tmp_path: Path, log_fo
 
 
 def test_no_key_is_in_what_objects_say_about_themselves(tmp_path: Path) -> None:
-    """L02"""
     with running(tmp_path, keys=KEY_LIST) as server:
         app = server.server.app
         ring = KeyRing.parse(KEY_LIST)
@@ -165,7 +163,7 @@ def vars_of(thing: object) -> list[str]:
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_no_key_is_in_what_a_server_process_prints(tmp_path: Path, log_format: str) -> None:
-    """L02: keys from the environment, from a file, and debug lines."""
+    """Keys from the environment, from a file, and debug lines."""
     key_file = tmp_path / "keys"
     key_file.write_text("\n".join(KEY_LIST.split(",")))
     environ = {"TOPICS_API_KEYS": KEY_LIST} if log_format == "text" else {"TOPICS_API_KEYS_FILE": str(key_file)}
@@ -178,7 +176,7 @@ def test_no_key_is_in_what_a_server_process_prints(tmp_path: Path, log_format: s
         expect_no_secret(server.output, where="the output")
 
 
-# L03.
+# Keys in URLs.
 
 
 @pytest.mark.parametrize(
@@ -197,9 +195,8 @@ def test_no_key_is_in_what_a_server_process_prints(tmp_path: Path, log_format: s
     ],
 )
 def test_a_key_in_a_url_opens_nothing(locked: Running, path: bytes) -> None:
-    """L03"""
     target = path.replace(b"%%", b"%").replace(b"%b", KEYS[0].encode())
-    # From an address of its own: too many failures of one are slowed down.
+    # From its own address, because the failures of one address are slowed down.
     with RawConnection.to(locked.host, locked.port, f"127.0.3.{next(_numbers)}") as connection:
         for request in (get(target), post(target, b"{}"), b"DELETE" + get(target)[3:]):
             connection.send(request)
@@ -212,11 +209,11 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield server
 
 
-# L07, L08: starts that are refused.
+# Starts that are refused.
 
 
 def serve_fails(tmp_path: Path, *flags: str, **environ: str) -> str:
-    """Runs `topics serve`, which must end by itself with status 1; what it says on stderr."""
+    """Runs `topics serve`, which must exit with status 1. Returns its stderr."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     done = subprocess.run(
         [sys.executable, "-m", "topics.cli.main", "serve", "--port=0", *flags],
@@ -234,7 +231,7 @@ def serve_fails(tmp_path: Path, *flags: str, **environ: str) -> str:
 
 @pytest.mark.parametrize("scopes", ["raed", "+"])
 def test_a_malformed_scope_refuses_the_start(tmp_path: Path, scopes: str) -> None:
-    """L07: it would grant something else than was meant."""
+    """The scope would grant something else than was meant."""
     stderr = serve_fails(tmp_path, TOPICS_API_KEYS=f"{KEYS[0]},{KEYS[1]}:{scopes}")
     assert stderr.startswith("topics: TOPICS_API_KEYS: entry ")
     expect_no_secret(stderr, where="the refusal")
@@ -242,7 +239,6 @@ def test_a_malformed_scope_refuses_the_start(tmp_path: Path, scopes: str) -> Non
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]:4000"])
 def test_a_server_without_keys_listens_for_this_machine_only(tmp_path: Path, host: str) -> None:
-    """L08"""
     stderr = serve_fails(tmp_path, f"--host={host}")
     assert "can be reached by other machines, and there are no API keys: set TOPICS_API_KEYS" in stderr
     assert stderr.count("\n") == 1
@@ -250,18 +246,17 @@ def test_a_server_without_keys_listens_for_this_machine_only(tmp_path: Path, hos
 
 @pytest.mark.parametrize("settings", [{"api_keys": KEYS[0]}, {"allow_insecure_no_auth": True}])
 def test_a_server_that_others_reach_has_keys_or_the_word_of_its_operator(settings: dict[str, object]) -> None:
-    """L08"""
     with ServerProcess(host="0.0.0.0", **settings) as server:
         assert server.host == "0.0.0.0"
         if "api_keys" not in settings:
             assert "every caller has full access" in server.output
 
 
-# L09.
+# Guesses.
 
 
 def test_guessing_takes_its_time_and_a_good_key_does_not(tmp_path: Path) -> None:
-    """L09: from the same address, whichever way the guess is sent."""
+    """From the same address, in every form."""
     guess = b"Authorization: Bearer " + TRIED.encode()
     large = post(b"/v0/topics/t", b"", guess).replace(b"Content-Length: 0", b"Content-Length: 9999999")
     forms = [
@@ -280,7 +275,7 @@ def test_guessing_takes_its_time_and_a_good_key_does_not(tmp_path: Path) -> None
         with RawConnection(server) as owner:
             owner.send(get(b"/v0/topics", ROOT))
             assert owner.answer().status == 200
-            # The last of each kind wait for a second.
+            # The last guesses of each form wait for a second.
             last = [guesser.socket for guesser in guessers[-len(forms) :]]
             assert select.select(last, [], [], 0)[0] == []
             for guesser in guessers:
@@ -291,11 +286,11 @@ def test_guessing_takes_its_time_and_a_good_key_does_not(tmp_path: Path) -> None
         assert server.server.app.counters.auth_failures == FAILURES_FREE + len(guessers)
 
 
-# L10.
+# Files of the server.
 
 
 def test_what_a_server_writes_is_for_its_user_only(tmp_path: Path) -> None:
-    """L10: also where the habit of the system is to let everybody in."""
+    """Also if the system's default lets other users in."""
     before = os.umask(0)
     try:
         with ServerProcess(tmp_path / "made" / "here", wal_shards=2) as server:
@@ -313,7 +308,7 @@ def test_what_a_server_writes_is_for_its_user_only(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_others_can_enter_is_warned_of(tmp_path: Path) -> None:
-    """L10: it may be meant, so the server starts."""
+    """It may be meant, so the server starts."""
     tmp_path.chmod(0o755)
     with ServerProcess(tmp_path) as server:
         server.stop()

@@ -1,4 +1,4 @@
-"""Where each setting comes from, what is refused, and what is only warned about."""
+"""The sources of each setting, errors, and warnings."""
 
 from collections.abc import Callable
 from typing import Any
@@ -96,7 +96,7 @@ def test_the_file_is_named_as_it_was_given() -> None:
     assert loaded.origins["port"] == "/etc/topics/main.toml"
 
 
-# Values that cannot be used.
+# Wrong values.
 
 
 @pytest.mark.parametrize("text", ["abc", "", "1.5", "0x10", "1_000", "٤", "-1", "65536", "9" * 5000, "nan"])
@@ -198,7 +198,7 @@ def test_certificate_and_key_come_together() -> None:
     assert (loaded.settings.tls_cert, loaded.settings.tls_key) == ("cert.pem", "key.pem")
 
 
-# Names that are no settings.
+# Unknown names.
 
 
 @pytest.mark.parametrize(
@@ -398,6 +398,6 @@ def test_the_engine_gets_what_is_set_for_it() -> None:
     assert engine_settings(ServerSettings(cold_dir="s3://bucket/prefix")).cold_dir == "s3://bucket/prefix"
     setting_by_name = {setting.name: setting for setting in NUMBERS}
     for name, engine_name in names.items():
-        # What the schema allows, the engine takes.
+        # The engine accepts everything that the schema allows.
         for value in (setting_by_name[name].smallest, setting_by_name[name].largest):
             assert getattr(engine_settings(load({name: value}).settings), engine_name) == value

@@ -1,4 +1,4 @@
-"""The schema: every setting can be explained, and keys show nothing of themselves."""
+"""The schema: every setting has a description, and keys are never shown."""
 
 import pytest
 

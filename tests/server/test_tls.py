@@ -1,4 +1,4 @@
-"""HTTPS on the server's port: HTTP/1.1 and HTTP/2 by ALPN, and what happens when one side speaks TLS alone."""
+"""HTTPS on the server's port: HTTP/1.1 and HTTP/2 by ALPN, and what happens when only one side speaks TLS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 def make_pair(folder: Path) -> Pair:
-    """A certificate for this machine, signed by itself."""
+    """A self-signed certificate for this machine."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("the command `openssl` is missing: it makes the certificates")
@@ -124,7 +124,6 @@ def test_plain_http_on_a_tls_port_is_ended(secure: Running) -> None:
 
 
 def test_tls_on_a_plain_port_is_ended(server: Running, pair: Pair) -> None:
-    """I16"""
     with server.connect() as connected, pytest.raises((ssl.SSLError, ConnectionResetError)):
         client_context(pair, "h2").wrap_socket(connected, server_hostname="localhost")
 

@@ -1,6 +1,6 @@
-"""Connections without sockets: bytes are handed over, time is moved by hand, and an application notes what it is asked.
+"""Connections without sockets: the test hands bytes over, moves the time, and an application notes its calls.
 
-A test sees each turn of the loop by itself here, and thousands of connections take no longer than the parsing.
+A test sees each turn of the loop, and thousands of connections take no longer than the parsing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Handle:
 
 
 class ManualLoop:
-    """What a connection uses of an event loop. It runs when it is told to."""
+    """The part of an event loop that a connection uses. It runs when the test says so."""
 
     def __init__(self) -> None:
         self._now_s = 1000.0
@@ -62,7 +62,7 @@ class ManualLoop:
         return handle
 
     def turn(self) -> bool:
-        """One turn: what is ready now, not what becomes ready by it. Whether there was anything."""
+        """One turn: runs what is ready now, not what becomes ready by it. Returns whether there was anything."""
         handles, self._ready = self._ready, deque()
         for handle in handles:
             handle.run()
@@ -82,7 +82,7 @@ class ManualLoop:
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written. While `takes` is off nobody takes it, as with a client that does not read."""
+    """Keeps what is written. While `takes` is False the bytes stay, as with a client that does not read."""
 
     def __init__(self, loop: ManualLoop) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
@@ -118,7 +118,7 @@ class FakeTransport(asyncio.Transport):
                 self._protocol.pause_writing()
 
     def take(self, byte_count: int) -> None:
-        """The client reads so many bytes."""
+        """The client reads this many bytes."""
         self._buffered_bytes = max(self._buffered_bytes - byte_count, 0)
         if self._is_over_high_water and self._buffered_bytes <= WRITE_HIGH_WATER_BYTES // 4:
             self._is_over_high_water = False
@@ -161,7 +161,7 @@ class FakeTransport(asyncio.Transport):
     def _lose(self) -> None:
         self._loop.call_soon(self._protocol.connection_lost, None)
 
-    # What the client does.
+    # Actions of the client.
 
     def receive(self, data: bytes) -> None:
         if not self.is_ended:
@@ -177,7 +177,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class RecordingApp:
-    """Notes every exchange. Answers at once, unless it `holds`; then when `release` is called."""
+    """Notes every exchange. Answers at once; with `holds`, when `release` is called."""
 
     def __init__(self, *, body_bytes_max: int = 1_000_000) -> None:
         self.body_bytes_max = body_bytes_max
@@ -227,7 +227,7 @@ class RecordingApp:
 
 
 class Wires:
-    """Connections of one server with a loop and an application of the test."""
+    """Connections of one server, with a loop and an application of the test."""
 
     def __init__(self, app: RecordingApp | None = None, timeouts: Timeouts | None = None) -> None:
         self.app = app or RecordingApp()
@@ -236,7 +236,7 @@ class Wires:
         self.connections = ConnectionSet(self.app, loop, ManualClock(), timeouts or Timeouts())
 
     def connect_unknown(self) -> FakeTransport:
-        """A connection that has yet to say which protocol it speaks."""
+        """A connection whose protocol is not known yet."""
         transport = FakeTransport(self.loop)
         sniffer = Sniffer(self.connections)
         transport.set_protocol(sniffer)

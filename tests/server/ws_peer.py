@@ -1,4 +1,4 @@
-"""WebSocket clients for tests: the library's, with words of ours, and one that sends frames as bytes."""
+"""WebSocket clients for tests: the library's client with commands as objects, and one that sends frames as bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HANDSHAKE: Final = (
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 FIN: Final = 0x80
 MASKED: Final = 0x80
-# Always the same: frames are parameters of tests.
+# Always the same, because frames are parameters of tests.
 MASK: Final = b"\x37\xfa\x21\x3d"
 
 
@@ -43,7 +43,7 @@ class WsClient:
         return message
 
     def ask(self, op: str, /, **members: Any) -> dict[str, Any]:
-        """The next message is the reply: for clients that get nothing pushed."""
+        """The next message is the reply: for clients without pushed messages."""
         self.send(op, **members)
         return self.receive()
 
@@ -55,7 +55,7 @@ class WsClient:
         return seen
 
     def reply(self, op: str, /, **members: Any) -> dict[str, Any]:
-        """The reply to a command, whatever is pushed before it."""
+        """The reply to a command, after any pushed messages."""
         self.send(op, request_id="reply", **members)
         return self.receive_until_reply("reply")
 
@@ -66,7 +66,7 @@ class WsClient:
                 return message
 
     def closed(self) -> tuple[int, str]:
-        """Waits for the server to end it: code and reason."""
+        """Waits until the server ends the connection. Returns code and reason."""
         with suppress(ConnectionClosed):
             while True:
                 self.connection.recv(PATIENCE_S)
@@ -86,7 +86,7 @@ def ws_client(server: Running, key: str = "", **options: Any) -> Iterator[WsClie
 def frame(
     opcode: int, payload: bytes = b"", *, flags: int = FIN, length: int | None = None, mask: bool = True
 ) -> bytes:
-    """A client's frame, or what only looks like one."""
+    """A frame of a client, or bytes that look like one."""
     length = len(payload) if length is None else length
     masked = MASKED if mask else 0
     if length < 126:
@@ -128,7 +128,7 @@ class RawWebSocket(RawConnection):
         return json.loads(payload)
 
     def close_code(self) -> int:
-        """The code of the server's close frame, behind which it ends the connection."""
+        """The code of the server's close frame, after which it closes the connection."""
         while True:
             opcode, payload = self.frame()
             if opcode == CLOSE:

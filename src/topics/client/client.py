@@ -23,6 +23,7 @@ from topics.protocol.request_body import (
 )
 from topics.protocol.response_body import (
     Appended,
+    ChunkStaged,
     Deleted,
     Diff,
     EpochAborted,
@@ -30,7 +31,6 @@ from topics.protocol.response_body import (
     Health,
     PutTopic,
     SegmentReplaced,
-    Staged,
     TopicDeleted,
     TopicList,
     TopicSealed,
@@ -191,9 +191,9 @@ class Client:
 
     # Staged writes.
 
-    def stage(self, topic: str, body: bytes) -> Staged:
+    def stage(self, topic: str, body: bytes) -> ChunkStaged:
         """Stages a chunk. `body` is the JSON text of the contract's body."""
-        return self._read("POST", f"{_path(topic)}/stage", body, Staged)
+        return self._read("POST", f"{_path(topic)}/stage", body, ChunkStaged)
 
     def commit(self, writer: str, epoch: int, topic: str, parts: Sequence[PartOfEpoch]) -> EpochCommitted:
         body = EpochBody(epoch=epoch, topic=topic, parts=[PartBody(**part._asdict()) for part in parts])

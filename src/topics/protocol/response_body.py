@@ -466,7 +466,7 @@ class GroupDeleted(Struct, kw_only=True):
 # Staged writes.
 
 
-class Staged(Struct, kw_only=True):
+class ChunkStaged(Struct, kw_only=True):
     """A chunk that is kept until it is committed."""
 
     topic: TopicName

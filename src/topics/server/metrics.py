@@ -9,7 +9,7 @@ Names follow the contract. Where a name of the contract is not in base units (`_
 metric in seconds: `process_start_time_seconds`, `topics_wal_fsync_seconds`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -208,19 +208,8 @@ def collect(
         if topic.config.type == "queue":
             queues += 1
             in_flight += queue_depth(topic)[1]
-    rows: list[TopicRow] = []
-    truncated = False
-    group_lags: list[tuple[str, str, int]] = []
-    for topic in topics:
-        if may_name(topic.name):
-            if len(rows) >= rows_max:
-                truncated = True
-                break
-            rows.append(_row(topic, queue_depth))
-            group_lags += [
-                (topic.name, group.name, topic.head_seq - group.seq)
-                for group in islice(topic.groups.values(), SERIES_GROUPS_MAX - len(group_lags))
-            ]
+    # One more than is shown, to know whether there are more.
+    shown = list(islice((topic for topic in topics if may_name(topic.name)), rows_max + 1))
     return Snapshot(
         version=version,
         started_ms=counters.started_ms,
@@ -232,9 +221,9 @@ def collect(
         bytes_live=bytes_live,
         queue_topics=queues,
         queue_leases_in_flight=in_flight,
-        rows=rows,
-        rows_truncated=truncated,
-        group_lags=group_lags,
+        rows=[_row(topic, queue_depth) for topic in shown[:rows_max]],
+        rows_truncated=len(shown) > rows_max,
+        group_lags=list(islice(_group_lags(shown[:rows_max]), SERIES_GROUPS_MAX)),
         pressure=counters.pressure,
         wal=_NO_WAL if engine is None else _wal_figures(engine),
         routers=0 if engine is None else len(engine.routers),
@@ -250,6 +239,12 @@ def collect(
         append_bytes=counters.append_bytes,
         requests=[(route, status, tally.count, tally.seconds) for (route, status), tally in counters.requests.items()],
     )
+
+
+def _group_lags(topics: list[Topic]) -> Iterator[tuple[str, str, int]]:
+    for topic in topics:
+        for group in topic.groups.values():
+            yield topic.name, group.name, topic.head_seq - group.seq
 
 
 def _row(topic: Topic, queue_depth: QueueDepth) -> TopicRow:

@@ -1,4 +1,4 @@
-"""Writes on their way to the engine: who may, what the answer says, and waiting for room in the commit queue."""
+"""Writes on their way to the engine: access, the answer, and waiting for room in the commit queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITER = Key(WRITE, (), "writer")
 
 
 class Parking:
-    """A connection that only notes how it is told to wait."""
+    """A connection that only notes `park` and `unpark`."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -43,7 +43,7 @@ class Parking:
 
 
 class Write:
-    """One write on the loop of a server, and what became of it."""
+    """One write on the loop of a server, and its result."""
 
     def __init__(self, server: Running, topic: str, body: dict[str, Any], *, caller: Key = FULL_ACCESS) -> None:
         self.connection = Parking()
@@ -87,7 +87,7 @@ def pressed(tmp_path: Path) -> Iterator[Running]:
         yield server
 
 
-# On the way in, and back.
+# To the engine and back.
 
 
 def test_a_write_is_told_its_size_and_its_seqs(server: Running, topic: str) -> None:
@@ -253,7 +253,7 @@ def test_over_http_2_no_request_is_started_while_a_write_waits_for_room(pressed:
         peer.flush()
         pressed.call(wait_parked(pressed))
         health = [peer.start("GET", "/v0/health") for _ in range(20)]
-        # Frames are read all the while: windows and resets come with them.
+        # Frames are read meanwhile, because they bring windows and resets.
         peer.h2.ping(b"are you?")
         peer.until(lambda: peer.pong_count == 1)
         pressed.call(wait_refusals(pressed, 5))
@@ -265,7 +265,7 @@ def test_over_http_2_no_request_is_started_while_a_write_waits_for_room(pressed:
 
 
 def test_over_http_2_no_window_is_given_back_while_a_write_waits_for_room(tmp_path: Path) -> None:
-    """And bodies that do not go on meanwhile are not too slow."""
+    """Bodies that stop meanwhile are not too slow."""
     with running(tmp_path, timeouts=Timeouts(body_s=0.05)) as server, Peer(server.connect()) as peer:
         assert peer.request("PUT", "/v0/topics/there", {})[0] == 201
         server.call(press(server))
@@ -298,7 +298,7 @@ def test_over_a_websocket_no_command_is_handled_while_one_waits_for_room(pressed
         return frame(TEXT, json.dumps({"op": op, "request_id": number} | members).encode())
 
     with RawWebSocket(pressed) as socket:
-        # Some come in one packet with the write, some behind it.
+        # Some commands come in one packet with the write, some after it.
         socket.send(command("publish", 1, topic="there", **PATIENT) + command("ping", 2) + command("ping", 3))
         pressed.call(wait_parked(pressed))
         received_bytes = pressed.server.app.counters.bytes_received

@@ -1,8 +1,8 @@
-"""Watchers under load: what each of them saw is the log, minus declared gaps, in order, once.
+"""Watchers under load: each watcher sees the log, minus declared gaps, in order, and each record once.
 
-Writers, a deleter and one who makes a topic anew work at the same time. Watchers are quick, slow, or die and connect
-again with the id of the last event that they took in. Each write that was answered says which seqs it got, so the
-judge knows the log without asking for it.
+Writers, a deleter, and a thread that deletes and recreates a topic work at the same time. Watchers are quick, slow, or
+die and connect again with the id of the last event they handled. The answers of the writes say which seq has which
+record, so the judge knows the log without reading it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEADY: Final = ("capped", "erased", "plain")
 WRITERS: Final = 3
 WRITES: Final = 150
 RENEWALS: Final = 4
-# Little, but so much that a window is always worth a segment: below that the kernel sends very little every 200 ms.
+# Small, but a window is always as large as a segment: below that the kernel sends very little every 200 ms.
 RECEIVE_BUFFER_BYTES: Final = 16_384
 SEEDS: Final = range(10) if FULL else range(1)
 # The last record of each topic.
@@ -42,7 +42,7 @@ END: Final = "end"
 
 @dataclass
 class Log:
-    """What writers were told: payload and tag by seq. A topic that is made anew has several logs, all in one."""
+    """The answered writes: payload and tag by seq. A recreated topic has several logs, all in one."""
 
     payloads: dict[str, dict[int, set[str]]] = field(default_factory=lambda: {name: {} for name in TOPICS})
     deletable: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in TOPICS})
@@ -60,7 +60,7 @@ class Log:
 
 @dataclass
 class Watcher:
-    """Follows topics to their last record. `patience` is after how many events it dies; 0 = never."""
+    """Watches topics up to their last record. `patience` is the number of events after which it dies; 0 = never."""
 
     server: Running
     protocol: str
@@ -96,16 +96,16 @@ class Watcher:
 
     def _take_in(self, stream: EventStream, waiting: set[str]) -> str | None:
         last_id = None
-        # One event at least is taken in: without an id nobody could ask for what was lost.
+        # At least one event is handled: without an id the watcher could not ask for lost events.
         left = self.dice.randint(2, self.patience) if self.patience else -1
         while waiting and left != 0:
             event = stream.next()
             left -= 1
             if left == 0:
-                # Dies with an event in its hands: it will ask for it again.
+                # Dies before it has handled the event, and will ask for it again.
                 return last_id
             if event.id is None:
-                # Advice under pressure moves nothing.
+                # An event about pressure moves no cursor.
                 continue
             self.seen.append(event)
             last_id = event.id
@@ -156,7 +156,7 @@ def load(server: Running, protocol: str, log: Log, seed: int) -> None:
     try:
         run_at_once([*((lambda number=number: write(number)) for number in range(WRITERS)), erase, renew])
     finally:
-        # Whatever went wrong: watchers wait for it.
+        # Also after a failure, because watchers wait for the end.
         with CLIENTS[protocol](server.host, server.port) as client:
             for topic in TOPICS:
                 log.write(client, topic, END, 1, None)
@@ -166,7 +166,7 @@ def load(server: Running, protocol: str, log: Log, seed: int) -> None:
 
 
 def faults_of(log: Log, topic: str, events: list[Event], head_seq: int) -> list[str]:
-    """Of a topic that was never made anew."""
+    """Faults in the events of a topic that was never recreated."""
     found: list[str] = []
     at = 0
     for event in events:
@@ -198,7 +198,7 @@ def faults_of(log: Log, topic: str, events: list[Event], head_seq: int) -> list[
 
 
 def faults_of_renewed(log: Log, events: list[Event], last: list[str]) -> list[str]:
-    """Each instance from its start, no record twice, and all of the last one."""
+    """Faults in the events of a recreated topic: each log from its start, no record twice, and all of the last log."""
     found: list[str] = []
     instances: list[list[tuple[int, str]]] = [[]]
     for event in events:
@@ -223,7 +223,7 @@ def faults_of_renewed(log: Log, events: list[Event], last: list[str]) -> list[st
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_watcher_sees_the_log_minus_declared_gaps_in_order_once(tmp_path: Path, protocol: str, seed: int) -> None:
-    """Invariants 54 and 56, and H05, H06, H09."""
+    """Invariants 54 and 56."""
     log = Log()
     with running(tmp_path, wal_shards=2, segment_max_events=50) as server:
         with CLIENTS[protocol](server.host, server.port) as client:
@@ -256,11 +256,11 @@ def test_each_watcher_sees_the_log_minus_declared_gaps_in_order_once(tmp_path: P
         assert faults[:5] == [], one.connections
     assert watchers[2].connections > 5
     assert any(event.name == "tombstone" for event in late.seen)
-    # Of the topic that was made anew they heard the end, or came to it too late.
+    # Watchers got the end of the recreated topic, or connected too late for it.
     assert any(event.data.get("topic") == "renewed" and event.name != "record" for event in watchers[0].seen)
 
 
-# The judge is judged: a stream that holds, and each rule broken once.
+# The judge is tested: a stream without faults, and each rule broken once.
 
 
 def record(from_seq: int, to_seq: int, *seqs: int, texts: str = "") -> Event:

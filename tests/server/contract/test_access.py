@@ -1,4 +1,4 @@
-"""Who may do what: every endpoint for every kind of key."""
+"""Access: every endpoint with every kind of key."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -27,7 +27,7 @@ SECRETS = {name: entry.partition(":")[0] for name, entry in KEYS.items()}
 
 
 class Call(NamedTuple):
-    """An endpoint, the scopes it needs, and what it answers who has them. `{}` is an existing topic."""
+    """An endpoint, the scopes it needs, and its answer to a key with these scopes. `{}` is an existing topic."""
 
     method: str
     path: str
@@ -83,7 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def client(connect: Connect) -> Client:
-    """From an address of its own: bad keys are answered more and more slowly."""
+    """A client with its own address, because bad keys are answered more and more slowly."""
     number = next(_hosts)
     return connect(f"127.9.{number // 250}.{number % 250 + 1}")
 

@@ -14,7 +14,7 @@ TOPICS_MAX = 1
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With room for the one topic that is there, 100 bytes in all, and batches of 5 records."""
+    """A server with room for one topic, 100 bytes in all, and batches of 5 records."""
     with running(
         tmp_path_factory.mktemp("order"),
         keys="all,wo:write",
@@ -30,7 +30,7 @@ ALL = {"authorization": "Bearer all"}
 
 @pytest.fixture
 def full(client: Client) -> str:
-    """The topic: a cap of 4 records and 40 bytes that refuses, with 3 records and 30 bytes in it."""
+    """A topic that refuses writes above 4 records or 40 bytes, with 3 records and 30 bytes in it."""
     config = {"discard": "reject", "cap_records": 4, "cap_bytes": 40}
     client.request("DELETE", "/v0/topics/full", headers=ALL)
     client.request("PUT", "/v0/topics/full", config, ALL)
@@ -85,7 +85,7 @@ def topic_cap(write: Write) -> None:
 
 Violation = Callable[[Write], None]
 
-# On a topic that is absent, in the order of the contract.
+# For a topic that does not exist, in the order of the contract.
 ON_ABSENT: list[tuple[Violation, tuple[int, str]]] = [
     (config_without_admin, (403, "forbidden")),
     (too_many_records, (400, "batch_too_large")),

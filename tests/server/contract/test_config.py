@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "leases_durable": False,
 }
 
-# What is given, and what of it is shown differently from the defaults.
+# A config, and the members of the shown config that differ from the defaults.
 ROWS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
     ({"type": "log"}, {}),

@@ -34,7 +34,7 @@ class Group:
 
 @pytest.fixture
 def group(client: Client, topic: str) -> Group:
-    """Not there yet, of a topic with five records."""
+    """A group that does not exist yet, of a topic with five records."""
     client.write(topic, *range(1, 6))
     return Group(client, topic)
 
@@ -215,7 +215,7 @@ def test_a_topic_has_only_so_many_groups(client: Client, topic: str) -> None:
     assert refused.error["detail"] == {"limit": "max_groups", "max": GROUPS_PER_TOPIC_MAX}
 
 
-# Who never heard of groups.
+# Clients that do not use groups.
 
 
 def test_nobody_else_sees_a_difference(group: Group) -> None:

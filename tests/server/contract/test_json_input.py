@@ -1,4 +1,4 @@
-"""What a request body may be, on every route that reads one."""
+"""Which request bodies are accepted, on every route with a body."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ U32_MAX = 2**32 - 1
 
 
 class Route(NamedTuple):
-    """A route with a body: the smallest good one, and a member of it by type."""
+    """A route with a body: the smallest valid body, and one member of each type."""
 
     method: str
     action: str
@@ -92,7 +92,7 @@ BAD_DOCUMENTS = {
     "form feed as a blank": b"{\x0c}",
 }
 
-# Put behind the members of a good body.
+# Endings that replace the closing brace of a valid body.
 BAD_ENDINGS = {
     "trailing comma": b",}",
     "trailing bytes": b"}x",
@@ -161,7 +161,7 @@ NO_TEXT = {"number": b"1", "boolean": b"false", "array": b'["a"]', "object": b"{
 
 
 def rows() -> Iterator[tuple[str, Route, str, str, bytes]]:
-    """Every member of every route with every value that its type does not take."""
+    """Every member of every route, with every value that its type does not accept."""
     for name, route in ROUTES.items():
         for kind, members, values in (
             ("integer", route.integers, NO_INTEGER | {"u64 and one": b"18446744073709551616"}),
@@ -206,7 +206,7 @@ def test_text_that_is_not_strict_json_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("ending", BAD_ENDINGS.values(), ids=BAD_ENDINGS)
 def test_the_rules_hold_inside_of_a_payload(client: Client, existing: str, ending: bytes) -> None:
-    """The payload is the object that the ending ends."""
+    """The payload is the object that the ending closes."""
     body = b'{"records":[{"data":{"x":1' + ending + b"}]}"
     assert client.request("POST", f"/v0/topics/{existing}", body).malformed
     assert client.state(existing)["head_seq"] == 0
@@ -286,7 +286,7 @@ def sample(route: Route, member: str) -> bytes:
     ("name", "member"), sorted(set(REPEATED)), ids=[f"{name}-{member}" for name, member in sorted(set(REPEATED))]
 )
 def test_a_known_member_twice_is_refused(client: Client, existing: str, name: str, member: str) -> None:
-    """Also when both say the same, and when one of them is written with escapes."""
+    """Also if both values are equal, and if one name is written with escapes."""
     route = ROUTES[name]
     value = sample(route, member)
     path = f"/v0/topics/{existing}{route.action}"

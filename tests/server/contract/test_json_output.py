@@ -1,4 +1,4 @@
-"""What comes back of a record: the very bytes, and nothing that was not set."""
+"""The JSON of records: exactly the written bytes, and no members that were not set."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Limits that the operator sets, and caps on what there may be at a time."""
+"""Limits that the operator sets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ Serve = Callable[..., tuple[Running, Client]]
 
 @pytest.fixture
 def serve(tmp_path: Path, protocol: str) -> Iterator[Serve]:
-    """A server with settings of the test, and a client to it."""
+    """A server with the settings of the test, and a client to it."""
     with ExitStack() as stack:
 
         def start(**settings: Any) -> tuple[Running, Client]:
@@ -81,7 +81,7 @@ def test_topics_are_counted_when_they_are_created(serve: Serve) -> None:
     client.put_topic("a")
     client.write("b", 1)
     refused_topic(client, "c")
-    # What is there can be changed and written, and makes room when it goes.
+    # Existing topics can be changed and written, and a deleted topic makes room.
     client.put_topic("a", ttl_ms=1_000_000)
     client.write("b", 2)
     client.request("DELETE", "/v0/topics/a")
@@ -145,12 +145,12 @@ def test_a_key_has_so_many_requests_at_a_time(serve: Serve, protocol: str) -> No
         answer = client.request("GET", "/v0/topics", headers=bearer("one"))
         assert answer.refusal == (429, "throttled")
         assert "detail" not in answer.error
-        # Told before the path is looked at, and only to this key.
+        # The limit is checked before the path, and only for this key.
         assert client.request("GET", "/nowhere", headers=bearer("one")).refusal == (429, "throttled")
         assert client.request("GET", "/nowhere", headers=bearer("no")).refusal == (401, "unauthorized")
         assert client.request("GET", "/v0/topics", headers=bearer("two")).status == 200
         assert client.request("GET", "/v0/health", headers=bearer("one")).status == 200
-        # A client that goes away makes room, as does an answer.
+        # A client that goes away makes room, like an answer does.
         readers[0].close()
         wait_for_readers(server, 1)
         assert client.request("GET", "/v0/topics", headers=bearer("one")).status == 200

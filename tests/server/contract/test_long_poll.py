@@ -78,7 +78,7 @@ def test_nobody_waits_behind_a_tombstone(client: Client, topic: str) -> None:
 
 
 def test_skipped_records_alone_are_nothing_to_read(server: Running, client: Client, reader: Client, topic: str) -> None:
-    """The first look is caught up and empty, so the reader waits."""
+    """The first read is caught up and empty, so the reader waits."""
     client.write(topic, 1, node="me")
     start_waiting(server, reader, topic, node="me")
     client.write(topic, 2, node="you")

@@ -1,4 +1,4 @@
-"""Odd inputs, as the contract collects them. Those that only other files can ask are there."""
+"""Unusual inputs that the contract lists. Some of them are in the other files of this folder."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.server.clients import Client
 BAD = (400, "invalid_request")
 ABSENT = (404, "topic_not_found")
 
-# (method, path, body, answer). `{}` is a topic with three records, `{}.absent` is none.
+# (method, path, body, answer). `{}` is a topic with three records, `{}.absent` does not exist.
 REFUSED: list[tuple[str, str, Any, tuple[int, str]]] = [
     ("GET", "/v0/topics/", None, (404, "not_found")),
     ("GET", "/v0/topics/x/", None, (404, "not_found")),

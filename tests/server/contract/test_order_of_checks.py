@@ -1,4 +1,4 @@
-"""Which of two violations is told: every pair of them, in one request."""
+"""Which of two violations is reported: every pair of violations, in one request."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ def client(connect: Connect) -> Client:
 
 @dataclass
 class Write:
-    """A write in parts, so that any of them can be wrong."""
+    """A write in parts, so that each part can be wrong."""
 
     method: str = "POST"
     name: str = "here.absent"
@@ -99,7 +99,7 @@ def absent_topic(write: Write) -> None:
 
 Violation = Callable[[Write], None]
 
-# In the order of the contract, with what each of them leads to alone.
+# In the order of the contract, with the answer to each violation alone.
 VIOLATIONS: list[tuple[Violation, tuple[int, str]]] = [
     (no_key, (401, "unauthorized")),
     (no_scope, (403, "forbidden")),
@@ -114,7 +114,7 @@ VIOLATIONS: list[tuple[Violation, tuple[int, str]]] = [
     (rule_of_a_field, (400, "invalid_request")),
     (absent_topic, (404, "topic_not_found")),
 ]
-# Two ways to choose the key, or to leave the path: one request cannot have both. Syntax and types are one step.
+# Violations that exclude each other: one request has one key and one path. Syntax and types are one check.
 EXCLUSIVE = [{no_key, no_scope, no_prefix}, {unknown_action, other_method}, {no_json, wrong_type_of_a_member}]
 
 
@@ -129,11 +129,11 @@ PAIRS = list(pairs())
 
 def told(client: Client, *violations: Violation) -> tuple[tuple[int, str], str]:
     write = Write()
-    # The last first, so that of two that set the same part the earlier one wins.
+    # In reverse order: if two violations set the same part, the earlier one wins.
     for violate in reversed(violations):
         violate(write)
     answer = write.send(client)
-    # What is malformed is told with its place, which moves.
+    # The message of a malformed body contains an offset, which differs.
     return answer.refusal, "malformed" if answer.malformed else answer.error["message"]
 
 
@@ -150,7 +150,7 @@ def test_of_two_violations_the_first_in_the_order_is_told(client: Client, first:
 
 
 def test_a_scope_is_checked_before_a_prefix(client: Client) -> None:
-    """Both are `403`: the message tells."""
+    """Both are `403`, so the test compares the messages."""
     lacks_both = client.request("PUT", "/v0/topics/there", {}, {"authorization": "Bearer both"})
     lacks_prefix = client.request("GET", "/v0/topics/there", headers={"authorization": "Bearer both"})
     lacks_scope = client.request("PUT", "/v0/topics/here.x", {}, {"authorization": "Bearer both"})

@@ -42,7 +42,7 @@ def test_metrics_have_none(client: Client) -> None:
 
 @pytest.mark.parametrize("durability", ["ephemeral", "memory", "disk", "fsync"])
 def test_only_who_waits_for_a_sync_is_told_of_one(client: Client, topic: str, durability: str) -> None:
-    """Also the write that creates the topic, which is synced whatever its class."""
+    """Also the write that creates the topic, which is synced in every class."""
     for _ in range(3):
         performance = client.write(topic, 1, config={"durability": durability})["performance"]
         assert (performance["fsync_ms"] > 0) == (durability == "fsync")
@@ -79,5 +79,5 @@ def test_every_slot_that_was_looked_at_is_counted(client: Client, topic: str) ->
 
 
 def test_an_error_has_none(client: Client, topic: str) -> None:
-    """`Answer.error` holds an envelope to its members."""
+    """`Answer.error` checks the members of the envelope."""
     assert client.request("GET", f"/v0/topics/{topic}").error["code"] == "topic_not_found"

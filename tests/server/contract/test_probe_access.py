@@ -1,4 +1,4 @@
-"""Probes of a server that wants a key for them, too (`TOPICS_PROBE_AUTH`)."""
+"""Probes of a server that requires a key for them (`TOPICS_PROBE_AUTH`)."""
 
 from collections.abc import Iterator
 

@@ -73,7 +73,7 @@ def test_a_server_that_is_not_ready_says_so_and_how_far_it_is(tmp_path: Path, pr
         metrics = client.request("GET", "/v0/metrics", headers={"accept": "application/json"}).json
         assert (metrics["ready"], metrics["replay_progress"]) == (False, 0.25)
         assert b"topics_ready 0" in client.request("GET", "/v0/metrics").body
-        # And then it is.
+        # Then it is ready.
         server.call(server.server.recover())
         assert client.request("GET", "/v0/ready").json["status"] == "ready"
         assert client.write("a", 1)["first_seq"] == 1

@@ -1,6 +1,6 @@
-"""Any sequence of requests is answered alike over every protocol, and never by a bug of ours.
+"""Any sequence of requests gets the same answers over every protocol, and never `500 internal`.
 
-Two servers that share nothing but the time get the same requests, each over a protocol of its own.
+Two servers share only the clock. They get the same requests, each over another protocol.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
 
 def random_request(random: Random) -> Request:
-    """Mostly one that makes sense, but for a thing or two."""
+    """A request that is mostly valid, with at most a few mistakes."""
     action = random.choice(BAD_ACTIONS if random.random() < 0.05 else ACTIONS)
     method = "POST" if action else random.choice(["POST", "POST", "PUT", "GET", "DELETE"])
     if random.random() < 0.1:
@@ -86,7 +86,7 @@ def random_body(random: Random, method: str, action: str) -> bytes | None:
 
 
 def comparable(answer: Answer) -> tuple[int, dict[str, str], Any]:
-    """The answer without what may differ: how long it took, and what belongs to a connection."""
+    """The answer without its differences: times, and headers of the connection."""
     headers = {
         name: value for name, value in answer.headers.items() if name not in ("date", "content-length", "connection")
     }

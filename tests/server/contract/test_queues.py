@@ -24,7 +24,7 @@ def claim(client: Client, topic: str, node: str = "w", **members: Any) -> Any:
 
 
 def holder_body(verb: str, **members: Any) -> dict[str, Any]:
-    """A body that is fine, but for what the test says."""
+    """A valid body, changed as the test says."""
     return {"node": "w", "seqs": [1]} | ({"lease_ms": 1000} if verb == "extend" else {}) | members
 
 
@@ -168,7 +168,7 @@ def test_an_empty_queue_is_claimed_from_in_vain(client: Client, topic: str) -> N
 
 
 def test_claims_of_one_window_share_evenly(client: Client, connect: Connect, topic: str) -> None:
-    # The longest there is: all three must have asked before it ends, also on a machine that has other things to do.
+    # The longest jitter: all three claims must arrive before it ends, also on a busy machine.
     client.put_topic(topic, type="queue", claim_jitter_ms=5000)
     client.write(topic, *range(7))
     claimers = [connect() for _ in range(3)]
@@ -181,7 +181,7 @@ def test_claims_of_one_window_share_evenly(client: Client, connect: Connect, top
 
 
 def test_every_job_is_with_one_worker_at_most_and_is_counted_once(client: Client, connect: Connect, topic: str) -> None:
-    """Invariants 45 and 46: workers that claim, give back, and are done, all at the same time."""
+    """Invariants 45 and 46: workers claim, give back and ack at the same time."""
     client.put_topic(topic, type="queue")
     client.write(topic, *range(40))
     workers = {f"w{place}": connect() for place in range(4)}
@@ -224,7 +224,7 @@ def test_every_job_is_with_one_worker_at_most_and_is_counted_once(client: Client
     assert delayed
 
 
-# No queue.
+# Topics that are no queues.
 
 
 @pytest.mark.parametrize("verb", CALLS)
@@ -432,7 +432,7 @@ def test_what_is_no_token_is_refused(client: Client, queue: str, verb: str, toke
 
 @pytest.mark.parametrize("verb", HOLDER_CALLS)
 def test_the_order_of_checks(client: Client, topic: str, verb: str) -> None:
-    """Types, token, node, count, length, topic, kind: each is told only when nothing before it is wrong."""
+    """Types, token, node, count, length, topic, kind: each is reported only if nothing before it is wrong."""
     too_many = list(range(1001))
     body = holder_body(verb, node="", seqs=too_many, lease_ids=["bad"])
 
@@ -568,7 +568,7 @@ def test_a_queue_stays_one_and_takes_new_settings_for_later_claims(client: Clien
 
 
 def test_metrics_show_the_depth_of_queues(tmp_path: Path, protocol: str) -> None:
-    """On a server of its own: only so many topics have series."""
+    """On a separate server, because only a limited number of topics has series."""
     with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
         client.put_topic("jobs", type="queue")
         client.write("jobs", 1, 2, 3, 4)

@@ -1,4 +1,4 @@
-"""What time does to records, keys and priorities, on a clock that stands still."""
+"""Records, keys and priorities over time, on a clock that the test moves."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Routers: every row, over each protocol."""
+"""Routers: every endpoint, over each protocol."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ _numbers = count(1)
 
 @pytest.fixture
 def pair() -> tuple[str, str]:
-    """A source and a dest that nobody has used."""
+    """Names of a new source and a new dest."""
     number = next(_numbers)
     return f"from{number}", f"to{number}"
 
@@ -179,7 +179,7 @@ def test_a_cycle_is_refused_unless_it_is_allowed(client: Client, pair: tuple[str
     assert answer.refusal == (409, "router_cycle")
     assert answer.error["detail"] == {"cycle": [third, first, second, third]}
     route(client, third, first, allow_cycle=True)
-    # Every PUT is checked again, without its own edge.
+    # Every PUT checks for cycles again, without the router itself.
     again = put(client, f"{first}->{second}", source=first, dest=second)
     assert again.refusal == (409, "router_cycle")
     assert again.error["detail"] == {"cycle": [first, second, third, first]}

@@ -120,7 +120,7 @@ def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
             assert b"\r\nconnection: close\r\n" in received
 
 
-# What is nobody's mistake but ours.
+# Bugs of the server.
 
 
 def test_a_bug_is_told_as_such_and_logged(tmp_path: Path, protocol: str, caplog: pytest.LogCaptureFixture) -> None:

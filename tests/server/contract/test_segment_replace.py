@@ -27,7 +27,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(directory: Path) -> Iterator[Running]:
-    """Its segments are small, so that a few records seal one."""
+    """A server with small segments, so that a few records seal one."""
     with running(directory, segment_max_events=SEGMENT_EVENTS) as running_server:
         yield running_server
 
@@ -41,7 +41,7 @@ async def checkpointed(server: Running) -> None:
 
 
 def fill(server: Running, client: Client, topic: str) -> None:
-    """A sealed segment whose even records are marked as deleted, and two records behind it."""
+    """A sealed segment whose even records are marked as deleted, and two later records."""
     records = [{"data": seq, "tag": "even" if seq % 2 == 0 else "odd"} for seq in range(1, SEGMENT_EVENTS + 1)]
     client.request("POST", f"/v0/topics/{topic}", {"records": records})
     client.write(topic, "behind", "it")
@@ -55,7 +55,7 @@ def manifest(client: Client, topic: str, **members: Any) -> Any:
 
 
 def offer(directory: Path, picture: Any) -> dict[str, Any]:
-    """Lays the first segment into `staging`, without what is deleted but for its last record."""
+    """Puts the first segment into `staging`, without deleted records, except for its last record."""
     segment = picture["segments"][0]
     data, index = rewritten(
         Path(segment["uri"].removeprefix("file://")).read_bytes(),

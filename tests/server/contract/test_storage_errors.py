@@ -1,4 +1,4 @@
-"""What a client is told when the disk fails, by a server whose file system does."""
+"""Answers of a server whose file system fails."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ RECORD = {"records": [{"data": 1}]}
 
 
 class Disk:
-    """Folders of a test, and an engine in them that seals five records at a time and keeps none in memory."""
+    """The folders of a test, and an engine in them that seals five records at a time and keeps none in memory."""
 
     def __init__(self, path: Path) -> None:
         self.data = path / "data"
@@ -49,7 +49,7 @@ class Disk:
         )
 
     def fill(self, count: int) -> None:
-        """Topic `a` with that many records, all but the newest segment in the cold tier."""
+        """Topic `a` with this many records, all except the newest segment in the cold tier."""
         log = self.open(RealFs(), InlineRuntime())
         answers: list[object] = []
         append(log, *range(1, count + 1))
@@ -129,7 +129,7 @@ def test_a_failed_log_refuses_changes_until_a_restart(
     faults.heal()
     for again_method, again_path, again_body in CHANGES.values():
         assert filled.request(again_method, again_path, again_body).refusal == (503, "wal_failed")
-    # Nothing of it can be seen, and reads go on.
+    # The failed write is not visible, and reads work.
     assert filled.datas("a") == ["one", "two"]
     assert filled.state("a")["config"]["ttl_ms"] == 0
     assert filled.request("GET", "/v0/topics/new").refusal == (404, "topic_not_found")
@@ -170,7 +170,7 @@ def test_a_write_that_failed_for_room_may_be_repeated_with_its_key(filled: Clien
 
 
 class HeldSyncs(WrappedFs):
-    """Syncs of the WAL wait until they are let go."""
+    """Syncs of the WAL wait until the test releases them."""
 
     def __init__(self, inner: Fs) -> None:
         super().__init__(inner)
@@ -213,13 +213,13 @@ def test_a_commit_queue_that_is_full_is_told_without_detail(disk: Disk, protocol
         assert "detail" not in answer.error
         assert not answered
         fs.may_go_on.set()
-        # Everything that was taken is written, and there is room again.
+        # All accepted writes are written, and there is room again.
         while (written := client.request("POST", "/v0/topics/a", RECORD)).status == 429:
             pass
         assert written.json["first_seq"] == len(answered) + 1
 
 
-# Reading what is damaged, or out of reach. The records are there before the server is.
+# Reads of damaged records and of an unreachable tier. The records are written before the server starts.
 
 
 def test_a_damaged_record_is_told_and_its_neighbours_are_read(disk: Disk, protocol: str) -> None:
@@ -250,7 +250,7 @@ def test_a_cold_tier_that_does_not_answer_is_told_and_worth_another_try(
         answer = client.request("POST", "/v0/topics/a/diff", {"from_seq": 3})
         assert answer.refusal == (503, "cold_unavailable")
         assert answer.error["detail"] == {"topic": "a", "seq": 4}
-        # What is not cold is read, and written, as ever.
+        # Hot records can be read, and writes work.
         assert client.datas("a", from_seq=15) == [16, 17, 18, 19, 20]
         assert client.write("a", 21)["first_seq"] == 21
         faults.heal()
@@ -267,7 +267,7 @@ def test_a_page_says_how_many_of_its_records_were_cold(disk: Disk, protocol: str
 
 
 def test_what_a_power_loss_may_have_taken_is_a_gap(tmp_path: Path, protocol: str) -> None:
-    """The topic is of class `disk`: what was not synced is gone, and its seqs are never given again."""
+    """The topic has class `disk`: unsynced records are gone, and their seqs are never used again."""
     disk, fake = Disk(tmp_path), FakeDisk()
     log = disk.open(fake, InlineRuntime())
     append(log, "kept")

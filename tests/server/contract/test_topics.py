@@ -30,7 +30,7 @@ ENTRY_MEMBERS = {"topic", "head_seq", "earliest_seq", "count", "bytes", "durable
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With its own topics only, so that lists can be compared whole."""
+    """A server with only the topics of this file, so that whole lists can be compared."""
     with running(tmp_path_factory.mktemp("topics")) as server:
         yield server
 
@@ -101,7 +101,7 @@ TOUCHES = [
 
 @pytest.mark.parametrize(("query", "touches"), TOUCHES)
 def test_booleans_in_a_query_are_true_false_or_not_given(client: Client, topic: str, query: str, touches: bool) -> None:
-    """Of a repeated one the last counts. Reading the state is a read, unless it is not to be."""
+    """The last value of a repeated parameter counts. Reading the state counts as a read, unless `touch` is false."""
     client.put_topic(topic)
     state = client.request("GET", f"/v0/topics/{topic}{query}").json
     assert (state["last_read_ts"] is not None) == touches

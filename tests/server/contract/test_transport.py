@@ -10,7 +10,7 @@ from tests.server.running import Running
 
 
 def converse(server: Running, request: bytes) -> bytes:
-    """What a raw HTTP/1.1 request gets until the server closes."""
+    """The answer to a raw HTTP/1.1 request, up to the end of the connection."""
     with server.connect() as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
@@ -130,7 +130,7 @@ def test_every_answer_has_a_type_a_length_and_a_date(client: Client, method: str
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""])
 def test_a_page_that_gave_its_own_name_our_address_is_refused(server: Running, host: str) -> None:
-    """Without keys, on loopback: the name it cannot hide is in `Host`."""
+    """Without keys, on loopback: the `Host` header shows the name of the page."""
     request = f"GET /v0/topics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
     answer = converse(server, request)
     assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")

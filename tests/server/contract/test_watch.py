@@ -36,7 +36,7 @@ def watch(client: Client, topics: dict[str, Any], query: str = "", **members: An
     return client.request("POST", f"/v0/watch{query}", {"topics": topics} | members).json
 
 
-# 14.1 Sessions.
+# Sessions.
 
 
 def test_a_session_says_where_it_begins(client: Client, topic: str) -> None:
@@ -102,7 +102,7 @@ def test_sessions_need_json(client: Client) -> None:
     assert client.request("GET", "/v0/watch").refusal == (405, "method_not_allowed")
 
 
-# 14.3 Streams.
+# Streams.
 
 
 def test_a_stream_has_the_headers_of_the_contract(client: Client, open_stream: Open, protocol: str, topic: str) -> None:
@@ -138,7 +138,7 @@ def test_head_answers_like_get_and_streams_nothing(client: Client, open_stream: 
     assert open_stream(session).next().seqs == [1]
 
 
-# 14.5, 14.6 Events.
+# Events.
 
 
 def test_records_then_caught_up_then_what_comes(client: Client, open_stream: Open, topic: str) -> None:
@@ -253,7 +253,7 @@ def test_records_of_a_node_are_left_out_and_the_cursor_moves_behind_them(
     client.write(topic, records=[{"data": 4}])
     event = stream.next()
     assert (event.seqs, event.cursors) == ([4], {topic: 4})
-    # Only skipped: nothing is sent, and nothing is sent again.
+    # Skipped records are not sent, and earlier records are not sent again.
     client.write(topic, records=[{"data": 5, "node": "me"}])
     stream.close()
     assert open_stream(session).next().name == "caught-up"
@@ -312,7 +312,7 @@ def test_a_topic_that_is_deleted_is_told_at_once_and_the_last_one_ends_the_strea
     assert event.cursors == {topic: 1, other: 1}
     client.request("DELETE", f"/v0/topics/{other}")
     assert [event.name for event in stream.rest()] == ["topic-deleted"]
-    # Who connects again is told again.
+    # A client that connects again gets the event again.
     assert [event.data["topic"] for event in open_stream(session).rest()] == [topic, other]
 
 
@@ -329,7 +329,7 @@ def test_a_topic_made_anew_is_another_one_and_nothing_of_it_is_skipped(
     assert stream.next().name == "topic-deleted"
     client.write(topic, *"ABCDE")
     client.write(keeper, 1)
-    # Nothing more of the topic on this stream.
+    # The stream has no further events of the topic.
     assert [event.data["topic"] for event in stream.take(2)] == [keeper, keeper]
     stream.close()
     again = open_stream(session)
@@ -373,7 +373,7 @@ def test_a_pattern_follows_topics_that_are_there_and_those_that_come(
     assert caught_up.cursors == {f"{topic}.a": 1, f"{topic}.b": 1, f"{topic}.new": 1}
     stream.close()
     wait_for_streams(server, 0)
-    # One that came while nobody listened is there from its first record on.
+    # A topic that was created without an open stream comes from its first record on.
     client.write(f"{topic}.later", "unheard")
     stream = open_stream(session)
     events = stream.until("record")
@@ -401,7 +401,7 @@ def test_a_pattern_that_matches_nothing_waits(client: Client, open_stream: Open,
     assert stream.until("record")[-1].datas == [1]
 
 
-# 14.4 Resume.
+# Resuming.
 
 
 def test_a_plain_reconnect_goes_on_behind_the_last_frame(
@@ -458,7 +458,7 @@ def test_h08_an_id_that_is_none_is_passed_over(client: Client, open_stream: Open
     assert open_stream(watch(client, {topic: {}}), {"last-event-id": given}).next().seqs == [1]
 
 
-# 14.2 Life, caps, keys, the end. Servers of their own.
+# Life of sessions, limits, keys, and the end. These tests start their own servers.
 
 
 def test_a_session_ends_five_minutes_after_its_last_stream(tmp_path: Path, protocol: str) -> None:
@@ -470,7 +470,7 @@ def test_a_session_ends_five_minutes_after_its_last_stream(tmp_path: Path, proto
         with EVENT_STREAMS[protocol](address, session["stream_url"]) as stream:
             stream.until("caught-up")
             clock.advance(300_000)
-            # The open one stays, the other is collected.
+            # The session with a stream stays, the other one is removed.
             with EVENT_STREAMS[protocol](address, unused["stream_url"]) as gone:
                 assert gone.answer.refusal == (404, "not_found")
         assert client.request("GET", "/v0/metrics", headers={"accept": "application/json"}).json["watch_sessions"] == 1
@@ -491,7 +491,7 @@ def test_caps_of_sessions_and_streams(tmp_path: Path, protocol: str) -> None:
                 assert refused.answer.refusal == (429, "throttled")
             client.request("DELETE", "/v0/topics/t")
             assert [event.name for event in stream.rest()] == ["topic-deleted"]
-        # The slot is free with the end of the stream.
+        # The slot is free when the stream has ended.
         with EVENT_STREAMS[protocol](address, second["stream_url"]) as stream:
             assert stream.status == 200
 
@@ -509,7 +509,7 @@ def test_the_server_says_goodbye_to_every_stream(tmp_path: Path, protocol: str) 
 
 
 def test_what_is_wrong_with_a_session_is_told_in_the_order_of_the_contract(tmp_path: Path, protocol: str) -> None:
-    """JSON, how many topics, whose names they may be, whether they are there, how many sessions there are."""
+    """JSON, number of topics, access to their names, their existence, number of sessions."""
     caps: dict[str, Any] = {"max_watch_sessions": 1, "max_watch_topics": 2}
     with (
         running(tmp_path, keys="all,a-only:read:a.", **caps) as server,
@@ -606,16 +606,16 @@ def test_l05_only_the_key_that_made_a_session_opens_it(
     assert status(headers=bearer("other")) == 401
     assert status(headers=bearer("all")) == 401
     assert status("?token=other") == 401
-    # A header wins over the query.
+    # The header wins over the query.
     assert status("?token=maker", bearer("other")) == 401
-    # The first of two counts.
+    # The first of two tokens counts.
     assert status("?token=other&token=maker") == 401
-    # That there is no such session is told to everybody.
+    # An unknown session is 404 for every caller.
     with EVENT_STREAMS[protocol](address, "/v0/watch/wid_nobody", source_host="127.0.0.9") as stream:
         assert stream.answer.refusal == (404, "not_found")
     with EVENT_STREAMS[protocol](address, path, bearer("maker")) as stream:
         assert stream.next().seqs == [1]
-        # One stream a key; who may not open it is told that first.
+        # The limit is one stream for each key. A wrong key is reported first.
         assert status(headers=bearer("maker")) == 429
         assert status(headers=bearer("other")) == 401
         client.request("DELETE", f"/v0/topics/{name}", headers=bearer("all"))
@@ -638,7 +638,7 @@ def test_l04_a_ticket_opens_its_stream_once(acme: tuple[Client, str], locked: Ru
     client.request("DELETE", f"/v0/topics/{name}", headers=bearer("all"))
     assert status(first, first["ticket"]) == 200
     assert status(first, first["ticket"]) == 401
-    # It is no key.
+    # A ticket is no key.
     assert client.request("GET", "/v0/topics", headers=bearer(second["ticket"])).status == 401
 
 

@@ -51,7 +51,7 @@ def test_a_cold_tier_that_is_away_delays_the_stream_and_loses_nothing(disk: Disk
         with watch(server, client, protocol) as stream:
             retry = stream.maybe_next()
             assert retry is not None
-            # Others are served meanwhile.
+            # Other clients are served meanwhile.
             assert client.datas("a", from_seq=19) == [20]
             faults.heal()
             events = stream.until("caught-up")
@@ -72,7 +72,7 @@ def test_a_strong_watcher_gets_only_what_is_synced_and_makes_it_so(disk: Disk, p
             fs.may_go_on.clear()
             client.write("a", "second")
             assert eventual.next().datas == ["second"]
-            # The turn that delivered is over, and the writer was not kept waiting.
+            # The turn that delivered is over, and the writer did not wait.
             assert client.datas("a", from_seq=1) == ["second"]
             assert select.select([strong.socket], [], [], 0)[0] == []
             client.write("a", "third")

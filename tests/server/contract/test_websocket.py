@@ -118,7 +118,7 @@ def test_opening_needs_a_valid_key_in_the_header_and_no_scope(tmp_path: Path) ->
         assert refused(server, *HANDSHAKE) == (401, "unauthorized")
         assert refused(server, *HANDSHAKE, b"Authorization: Bearer other") == (401, "unauthorized")
         assert ask(server, get(b"/v0/ws?token=k", *HANDSHAKE)).refusal == (401, "unauthorized")
-        # The key is looked at before the rest.
+        # The key is checked first.
         assert refused(server, b"Origin: http://evil.example") == (401, "unauthorized")
         with ws_client(server, "k") as client:
             assert client.ask("ping")["op"] == "pong"
@@ -129,11 +129,11 @@ def test_a_server_that_recovers_opens_none(tmp_path: Path) -> None:
         assert refused(server, *HANDSHAKE) == (503, "not_ready")
 
 
-# Caps.
+# Limits.
 
 
 def until_open(server: Running, key: str = "") -> None:
-    """A slot is free once the server has noticed the end of the connection that had it."""
+    """A slot is free when the server has noticed the end of its connection."""
     headers = (*HANDSHAKE, b"Authorization: Bearer " + key.encode())
     while (status := ask(server, get(b"/v0/ws", *headers)).status) != 101:
         assert status == 429
@@ -276,7 +276,7 @@ def test_over_tls_it_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_slow_reader_stalls_nobody_and_misses_nothing(tmp_path: Path) -> None:
-    """It reads nothing while everybody else is served, and then has it all, in order."""
+    """The client reads nothing while others are served, and then gets everything, in order."""
     with (
         running(tmp_path) as server,
         RawWebSocket(server, receive_buffer_bytes=4096) as slow,
@@ -321,7 +321,7 @@ def test_a_slow_reader_that_retention_overtakes_gets_a_tombstone(tmp_path: Path)
 
 
 class Seen:
-    """What a subscriber got of one topic: each seq once, in order, or in a declared gap."""
+    """The records that a subscriber got of one topic: each seq once, in order, or in a declared gap."""
 
     def __init__(self) -> None:
         self.cursor = 0
@@ -361,7 +361,7 @@ def test_every_subscriber_sees_every_write_once_and_in_order(tmp_path: Path, con
     start = Barrier(publishers + subscribers)
 
     def publish(number: int) -> dict[int, str]:
-        """What the acks say: data by seq. Several writes are under way at a time."""
+        """Data by seq, from the acks. Several writes are under way at a time."""
         datas: dict[int, str] = {}
         with ws_client(server) as client:
             start.wait()
@@ -410,7 +410,7 @@ def test_a_client_that_vanishes_in_the_middle_harms_nobody(server: Running, topi
             connection.say(b'{"op":"subscribe","topic":"%b","limit":10}' % topic.encode())
             connection.say(b'{"op":"publish","topic":"%b","records":[{"data":1}]}' % topic.encode())
             assert connection.message()["op"] == "subscribed"
-            # A reset, with everything unread.
+            # A reset of the connection, with everything unread.
             linger = (1).to_bytes(4, "little") + (0).to_bytes(4, "little")
             connection.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, linger)
             connection.socket.close()

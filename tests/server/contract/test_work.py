@@ -1,4 +1,4 @@
-"""Pushed jobs, over both protocols."""
+"""Streams of jobs, over both protocols."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_keys_caps_and_a_key_in_the_query(tmp_path: Path, protocol: str) -> None
             assert status("&token=rw", "nobody") == 401
             with EVENT_STREAMS[protocol](address, "/v0/topics/q.1/work?node=w&token=rw") as stream:
                 assert stream.status == 200
-                # It holds no slot of the key's requests, but one of its streams.
+                # A stream does not count as a request of the key, but as one of its streams.
                 assert status("&token=rw") == 429
                 write = {"records": [{"data": 1}]}
                 assert client.request("POST", "/v0/topics/q.1", write, {"authorization": "Bearer rw"}).status == 200

@@ -1,4 +1,4 @@
-"""Staged writes over HTTP: chunks that are kept, commits that take them once, and how far a writer is."""
+"""Staged writes over HTTP: staging, commits that append once, and the epochs of a writer."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -44,7 +44,7 @@ class Writer:
 
 @pytest.fixture
 def writer(client: Client, topic: str) -> Writer:
-    """Of a topic with two records."""
+    """The writer of a topic with two records."""
     client.write(topic, 1, 2)
     return Writer(client, topic)
 
@@ -244,7 +244,7 @@ def test_the_feature_is_announced(client: Client) -> None:
 
 
 def test_many_commits_at_once_are_made_once_each(server: Running, protocol: str, topic: str) -> None:
-    """The same epoch from several connections, among plain writes: one of them appends, the others hear of it."""
+    """The same epoch from several connections, among plain writes: one commit appends, the others are repeats."""
     with CLIENTS[protocol](server.host, server.port, None) as client:
         client.write(topic, "first")
         writer = Writer(client, topic)

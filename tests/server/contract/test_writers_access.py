@@ -1,4 +1,4 @@
-"""Who may stage, commit, abort and look."""
+"""Access to stage, commit, abort and the epochs of a writer."""
 
 from collections.abc import Iterator
 from itertools import count

@@ -1,4 +1,4 @@
-"""gzip bodies: whole, damaged, and made to fill the memory (K08)."""
+"""gzip bodies: complete, damaged, and made to fill the memory."""
 
 import gzip
 import tracemalloc
@@ -168,7 +168,7 @@ def test_repetitive_json_shrinks() -> None:
     assert len(deflate(body)) < len(body) // 10
 
 
-# What a client accepts.
+# Accepted codings.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Deadlines, backpressure and the ends of connections: by hand where time matters, else on real sockets."""
+"""Deadlines, backpressure and the ends of connections: with manual time, or on real sockets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.server.wires import FakeTransport, RecordingApp, Wires
 from topics.server.limits import KIB, PIPELINED_EXCHANGES_MAX, WRITE_HIGH_WATER_BYTES, Timeouts
 
 DEFAULT = Timeouts()
-# What a sweep may be late by.
+# How late a sweep may be.
 SWEEP_S = 1.0
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 SHORT = Timeouts(head_s=0.2, body_s=0.2, stalled_s=0.2)
 
 
-# Slow heads and bodies: I07.
+# Slow heads and bodies.
 
 
 def seconds_until_answer(wires: Wires, transport: FakeTransport, packet: bytes) -> float:
@@ -34,7 +34,6 @@ def seconds_until_answer(wires: Wires, transport: FakeTransport, packet: bytes) 
 
 
 def test_a_head_that_trickles_in_is_cut_off_however_often_a_byte_comes() -> None:
-    """I07"""
     wires = Wires()
     transport = wires.connect()
     transport.receive(b"GET / HTTP/1.1\r\nX: ")
@@ -46,7 +45,6 @@ def test_a_head_that_trickles_in_is_cut_off_however_often_a_byte_comes() -> None
 
 
 def test_a_head_of_whole_headers_is_cut_off_just_the_same() -> None:
-    """I07"""
     wires = Wires()
     transport = wires.connect()
     transport.receive(b"GET / HTTP/1.1\r\n")
@@ -55,7 +53,7 @@ def test_a_head_of_whole_headers_is_cut_off_just_the_same() -> None:
 
 
 def test_the_second_head_has_no_more_time_than_the_first() -> None:
-    """I07: also when it began in the packet of the request before it, whose answer comes late."""
+    """Also when it began in the packet of the request before it, whose answer comes late."""
     wires = Wires()
     wires.app.holds = True
     transport = wires.connect()
@@ -71,7 +69,6 @@ def test_the_second_head_has_no_more_time_than_the_first() -> None:
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
 def test_a_body_that_trickles_in_is_cut_off(framing: bytes) -> None:
-    """I07"""
     wires = Wires()
     transport = wires.connect()
     transport.receive(POST + framing)
@@ -82,7 +79,7 @@ def test_a_body_that_trickles_in_is_cut_off(framing: bytes) -> None:
 
 
 def test_a_body_that_keeps_up_the_rate_may_take_its_time() -> None:
-    """I07: far longer than an idle connection would be kept, and when it stops it is soon over."""
+    """Far longer than an idle connection is kept. When it stops, it is soon cut off."""
     wires = Wires(RecordingApp(body_bytes_max=100_000_000))
     transport = wires.connect()
     transport.receive(POST + b"Content-Length: 50000000\r\n\r\n")
@@ -90,7 +87,7 @@ def test_a_body_that_keeps_up_the_rate_may_take_its_time() -> None:
         transport.receive(b"x" * 20 * KIB)
         wires.loop.advance(1)
     assert transport.written == b""
-    # What it is ahead of the rate is used up, and no more.
+    # The time that the body is ahead of the rate is used up, and no more.
     wires.loop.advance(200 * 4 / 16 + DEFAULT.body_s + SWEEP_S + 1)
     assert statuses(transport.written) == [408]
 
@@ -109,7 +106,7 @@ def test_a_body_behind_an_answered_request_is_not_taken_for_an_idle_connection()
 
 
 def test_time_in_which_nothing_is_read_is_not_the_clients() -> None:
-    """I07, I09: a head that stands behind more requests than are looked at."""
+    """A head that waits after more requests than are parsed."""
     wires = Wires()
     wires.app.holds = True
     transport = wires.connect()
@@ -127,7 +124,6 @@ def test_time_in_which_nothing_is_read_is_not_the_clients() -> None:
 
 
 def test_a_slow_client_over_a_real_socket_is_told_so_while_others_are_served(tmp_path: Path) -> None:
-    """I07"""
     with running(tmp_path, timeouts=SHORT) as server, RawConnection(server) as other:
         for beginning in (b"GET / HTTP/1.1\r\nX: ", post(b"/v0/topics/a", b"x" * 1000)[:-999]):
             with RawConnection(server) as slow:
@@ -144,7 +140,7 @@ def test_a_slow_client_over_a_real_socket_is_told_so_while_others_are_served(tmp
                 assert slow.rest() == b""
 
 
-# Idle ones.
+# Idle connections.
 
 
 def test_times_are_those_of_the_contract() -> None:
@@ -184,11 +180,10 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle() -> None:
     assert not transport.is_ended
 
 
-# Clients that do not take their answers: I08.
+# Clients that do not take their answers.
 
 
 def test_no_answers_are_made_for_a_client_that_does_not_take_them() -> None:
-    """I08"""
     wires = Wires()
     wires.app.answer_bytes = WRITE_HIGH_WATER_BYTES // 4
     transport = wires.connect()
@@ -203,7 +198,6 @@ def test_no_answers_are_made_for_a_client_that_does_not_take_them() -> None:
 
 
 def test_a_client_that_takes_nothing_is_cut_off_and_one_that_takes_a_little_is_not() -> None:
-    """I08"""
     wires = Wires()
     wires.app.answer_bytes = 2 * WRITE_HIGH_WATER_BYTES
     stalled, slow = wires.connect(), wires.connect()
@@ -222,7 +216,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_one_that_takes_a_little_is_n
 
 @pytest.mark.parametrize("closes", [b"Connection: close", b"Connection: keep-alive"])
 def test_a_connection_that_closes_does_not_wait_for_ever_to_be_read(closes: bytes) -> None:
-    """I08: also when little is left to read, less than would count as backpressure."""
+    """Also when little is left to read, less than would count as backpressure."""
     wires = Wires()
     transport = wires.connect()
     transport.takes = False
@@ -233,7 +227,7 @@ def test_a_connection_that_closes_does_not_wait_for_ever_to_be_read(closes: byte
 
 
 def test_a_refused_client_that_never_stops_sending_is_cut_off() -> None:
-    """I08: it has a moment to read why."""
+    """The client has a short time to read why."""
     wires = Wires()
     transport = wires.connect()
     transport.receive(b"garbage\r\n\r\n")
@@ -247,7 +241,7 @@ def test_a_refused_client_that_never_stops_sending_is_cut_off() -> None:
 
 
 def test_a_client_that_does_not_read_megabytes_is_cut_off_while_others_are_served(tmp_path: Path) -> None:
-    """I08, over real sockets."""
+    """Over real sockets."""
     with running(tmp_path, timeouts=SHORT) as server, RawConnection(server) as other:
         for _ in range(8):
             other.send(append("large", b'"' + b"x" * 1_000_000 + b'"'))
@@ -255,7 +249,7 @@ def test_a_client_that_does_not_read_megabytes_is_cut_off_while_others_are_serve
         with RawConnection(server, receive_buffer_bytes=4096) as stalled:
             stalled.send(post(b"/v0/topics/large/diff", b'{"max_batch_bytes":8000000}') * 50)
             connections = server.server._connections
-            # Served as often as it takes, without a pause.
+            # Served without a pause, as often as it takes.
             while len(connections.open) != 1:
                 other.send(get())
                 assert other.answer().status == 200
@@ -302,7 +296,7 @@ def test_an_idle_client_that_stops_sending_is_let_go() -> None:
 
 
 def wait_for_status(connection: RawConnection, request: bytes, status: int) -> None:
-    """Asks again until it is so."""
+    """Asks again until the status is this one."""
     while True:
         connection.send(request)
         if connection.answer().status == status:
@@ -310,7 +304,7 @@ def wait_for_status(connection: RawConnection, request: bytes, status: int) -> N
 
 
 def test_a_client_that_disconnects_frees_its_slot_and_what_it_wrote_stands(tmp_path: Path) -> None:
-    """Long polls and writes alike; the cap on requests of one key shows it."""
+    """Long polls and writes alike. The limit on requests of one key shows it."""
     key = b"Authorization: Bearer secret"
     look = get(b"/v0/topics/t", key)
     poll = post(b"/v0/topics/t/diff", b'{"from_seq":1,"wait_ms":30000}', key)
@@ -347,7 +341,7 @@ def test_a_stop_answers_who_waits_and_lets_go_of_who_does_not(tmp_path: Path) ->
             idle.send(get())
             idle.answer()
             waiting.send(post(b"/v0/topics/t/diff", b'{"from_seq":1,"wait_ms":30000}'))
-            # Half way through a request: it has until the grace ends.
+            # Half way through a request: it has time until the drain ends.
             late.send(get() + b"GET /v0/health HTTP/1.1\r\n")
             late.answer()
             while not server.server.app.waiting:

@@ -1,4 +1,4 @@
-"""Answers without an end, on both wires: how they begin, how they are held up, and how they end."""
+"""Answers without an end, over both protocols: how they begin, how they are held up, and how they end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.server.running import Running, running
 from topics.server.limits import Timeouts
 
 LARGE = "x" * 100_000
-# Little, but so much that a window is always worth a segment: the kernel does not slow down who reads late.
+# Small, but a window is always as large as a segment: the kernel does not slow down a late reader.
 RECEIVE_BUFFER_BYTES = 16_384
 
 
@@ -87,7 +87,7 @@ def test_a_client_that_takes_nothing_delays_no_write_and_no_other_stream(
                 event = quick.next()
                 seqs += event.seqs if event.name == "record" else []
             assert seqs == list(range(1, 41))
-        # It costs itself only: what it did not take is in the log, and comes in large frames.
+        # It delays only itself: records that it did not take are in the log, and come in large frames.
         seqs = []
         while len(seqs) < 40:
             event = stalled.next()
@@ -112,7 +112,7 @@ def test_a_client_that_takes_nothing_for_too_long_is_cut_and_its_session_stays(t
 
 
 def wait_given_up(server: Running) -> None:
-    """Until the server has had enough of a client, and only its last words are still on their way."""
+    """Waits until the server has given up a client, and only the last frame is still on its way."""
 
     async def turn() -> None:
         while not any(wire.is_closed for wire in server.server._connections.open):  # noqa: ASYNC110 - nothing is called then.
@@ -121,7 +121,7 @@ def wait_given_up(server: Running) -> None:
     server.call(turn())
 
 
-# Whoever wakes up late still finds the last words.
+# A client that reads late still gets the last frame.
 IMPATIENT = Timeouts(stalled_s=0.3, linger_s=300)
 
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1: what is a request and what is not, over real sockets as raw bytes; turns and bounds on a loop by hand."""
+"""HTTP/1.1: which bytes are a request, over real sockets; turns and limits on a manual loop."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from topics.server.limits import (
     TARGET_BYTES_MAX,
 )
 
-# The smallest request there is.
+# The smallest possible request.
 TINY = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked"
 
 
 def smuggles(topic: str) -> bytes:
-    """A write that must never be executed, behind something that may hide where it begins."""
+    """A write that must never be executed, after bytes that may hide where it begins."""
     return append(topic, b'"smuggled"')
 
 
-# Framing that has two meanings: I01.
+# Framing that has two meanings.
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,6 @@ def smuggles(topic: str) -> bytes:
 def test_framing_with_two_meanings_is_refused_and_nothing_behind_it_is_executed(
     server: Running, topic: str, framing: bytes
 ) -> None:
-    """I01"""
     head = b"POST /v0/topics/" + topic.encode() + b" HTTP/1.1\r\n" + HOST + JSON + framing + b"\r\n\r\n"
     answer = last_words(server, head + b"0\r\n\r\n" + smuggles(topic))
     assert answer.refusal == (400, "invalid_request")
@@ -114,7 +113,6 @@ def test_framing_with_two_meanings_is_refused_and_nothing_behind_it_is_executed(
 def test_a_request_line_or_line_end_that_is_not_strict_is_refused(
     server: Running, topic: str, request_text: bytes
 ) -> None:
-    """I01"""
     assert last_words(server, request_text + smuggles(topic)).refusal == (400, "invalid_request")
     assert count_of(server, topic) == 0
 
@@ -145,7 +143,7 @@ def test_a_request_line_or_line_end_that_is_not_strict_is_refused(
     ],
 )
 def test_a_chunked_body_that_is_not_strict_is_refused(server: Running, topic: str, body: bytes) -> None:
-    """I01, I02: among them a line feed in a chunk's extension."""
+    """Among them a line feed in a chunk's extension."""
     head = b"POST /v0/topics/" + topic.encode() + b" HTTP/1.1\r\n" + HOST + JSON + CHUNKED + b"\r\n\r\n"
     assert last_words(server, head + body + smuggles(topic)).refusal == (400, "invalid_request")
     assert count_of(server, topic) == 0
@@ -167,7 +165,6 @@ def test_a_chunked_body_that_is_not_strict_is_refused(server: Running, topic: st
     ],
 )
 def test_a_host_is_named_once_and_the_version_is_known(server: Running, topic: str, request_text: bytes) -> None:
-    """I03"""
     assert last_words(server, request_text + smuggles(topic)).refusal == (400, "invalid_request")
     assert count_of(server, topic) == 0
 
@@ -180,12 +177,11 @@ def test_a_refusal_comes_behind_the_answers_to_what_came_before(server: Running,
     assert count_of(server, topic) == 1
 
 
-# Methods and targets: I13.
+# Methods and targets.
 
 
 @pytest.mark.parametrize("method", [b"FOO", b"get", b"Get", b"GETT", b"\x16", b"PRI", b"CONNECT", b"DESCRIBE\x00"])
 def test_a_method_that_is_none_is_refused(server: Running, topic: str, method: bytes) -> None:
-    """I13"""
     text = method + b" /v0/health HTTP/1.1\r\n" + HOST + b"\r\n"
     if method == b"\x16":
         text = b"X" + text
@@ -195,7 +191,7 @@ def test_a_method_that_is_none_is_refused(server: Running, topic: str, method: b
 
 @pytest.mark.parametrize("method", [b"TRACE", b"PATCH", b"OPTIONS", b"PROPFIND", b"M-SEARCH", b"DELETE", b"PUT"])
 def test_a_method_that_a_path_does_not_have_is_told_which_it_has(server: Running, method: bytes) -> None:
-    """I13, I15: nothing of the request is echoed, and the connection stays."""
+    """Nothing of the request is echoed, and the connection stays."""
     with RawConnection(server) as connection:
         connection.send(method + b" /v0/health HTTP/1.1\r\n" + HOST + b"X-Secret: abc\r\n\r\n" + get())
         answer = connection.answer()
@@ -218,7 +214,7 @@ def test_a_method_that_a_path_does_not_have_is_told_which_it_has(server: Running
     ],
 )
 def test_a_target_is_a_path_and_nothing_else(server: Running, topic: str, target: bytes) -> None:
-    """I13: absolute forms are for proxies, and name a second host."""
+    """Absolute forms are for proxies, and name a second host."""
     with RawConnection(server) as connection:
         connection.send(b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n")
         assert connection.answer().status in (400, 404)
@@ -228,7 +224,7 @@ def test_a_target_is_a_path_and_nothing_else(server: Running, topic: str, target
 @pytest.mark.parametrize("target", [b"localhost:80", b"/v0/health", b"*"])
 @pytest.mark.parametrize("framing", [b"", b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n"])
 def test_no_tunnel_is_opened(server: Running, topic: str, target: bytes, framing: bytes) -> None:
-    """I13: CONNECT, whose bytes behind the head are nobody's."""
+    """CONNECT, and the bytes after its head."""
     text = b"CONNECT " + target + b" HTTP/1.1\r\n" + HOST + framing + b"\r\n"
     assert last_words(server, text + smuggles(topic)).refusal == (400, "invalid_request")
     assert count_of(server, topic) == 0
@@ -255,7 +251,7 @@ def test_an_upgrade_is_ignored_and_the_request_is_served(server: Running) -> Non
 
 
 def test_the_body_of_a_request_for_an_upgrade_is_its_body_and_not_the_next_request(server: Running, topic: str) -> None:
-    """I01: the parser stops in front of it, and would take it for a request of its own."""
+    """The parser stops before the body, and would take it for another request."""
     inner = append(f"{topic}.inner")
     length = b"Content-Length: %d" % len(inner)
     with RawConnection(server) as connection:
@@ -295,11 +291,10 @@ def test_thousands_of_upgrades_are_as_good_as_thousands_of_requests() -> None:
     assert len(wires.app.handled) == count
 
 
-# Expect: I10.
+# Expect.
 
 
 def test_a_body_that_waits_to_be_asked_for_is_asked_for(server: Running, topic: str) -> None:
-    """I10"""
     text = append(topic, b"1", b"Expect: 100-continue")
     head, _, body = text.partition(b"\r\n\r\n")
     with RawConnection(server) as connection:
@@ -312,12 +307,11 @@ def test_a_body_that_waits_to_be_asked_for_is_asked_for(server: Running, topic: 
 
 
 def test_a_body_that_came_along_is_not_asked_for(server: Running, topic: str) -> None:
-    """I10"""
     assert ask(server, append(topic, b"1", b"Expect: 100-continue")).status == 201
 
 
 def test_a_client_of_http_1_0_is_not_asked_to_go_on(server: Running, topic: str) -> None:
-    """I10: it would take 100 for the answer."""
+    """Such a client would take 100 for the answer."""
     text = append(topic, b"1", b"Expect: 100-continue").replace(b"HTTP/1.1", b"HTTP/1.0")
     head, _, body = text.partition(b"\r\n\r\n")
     with RawConnection(server) as connection:
@@ -326,13 +320,13 @@ def test_a_client_of_http_1_0_is_not_asked_to_go_on(server: Running, topic: str)
 
 
 def test_a_body_that_nobody_wants_is_not_asked_for(server: Running) -> None:
-    """I05, I10: too large."""
+    """Too large."""
     head = b"POST /v0/topics/a HTTP/1.1\r\n" + HOST + JSON + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n"
     assert last_words(server, head).refusal == (413, "payload_too_large")
 
 
 def test_a_body_of_nobody_is_not_asked_for(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """I05, I10: without a key, whatever its size and however it comes."""
+    """Without a key, for every size and framing."""
     with running(tmp_path_factory.mktemp("keys"), keys="secret") as server:
         path = b"POST /v0/topics/a HTTP/1.1\r\n" + HOST + JSON
         for rest in (b"Expect: 100-continue\r\nContent-Length: 5", b"Content-Length: 60000000"):
@@ -342,13 +336,13 @@ def test_a_body_of_nobody_is_not_asked_for(tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_pipelined_body_is_asked_for_when_everything_before_it_is_answered() -> None:
-    """I10: a 100 in front of an earlier answer would be taken for part of that."""
+    """A 100 before an earlier answer would look like a part of that answer."""
     wires = Wires()
     wires.app.holds = True
     transport = wires.connect()
     transport.receive(get() + b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
     assert transport.written == b""
-    # The body has all the time until it is asked for.
+    # The body has no deadline until it is asked for.
     wires.loop.advance(60)
     assert transport.written == b""
     wires.app.release()
@@ -358,11 +352,11 @@ def test_a_pipelined_body_is_asked_for_when_everything_before_it_is_answered() -
     assert wires.app.handled[1].body == b"abc"
 
 
-# Early refusals: I05, I06.
+# Early refusals.
 
 
 def test_a_small_body_of_a_refused_request_is_skipped_and_the_connection_goes_on() -> None:
-    """I05: up to 64 KiB, of known length or chunked."""
+    """Up to 64 KiB, of known length or chunked."""
     wires = Wires(RecordingApp(body_bytes_max=100))
     transport = wires.connect()
     body = b"x" * DRAINED_BODY_BYTES_MAX
@@ -376,7 +370,6 @@ def test_a_small_body_of_a_refused_request_is_skipped_and_the_connection_goes_on
 
 
 def test_a_larger_body_of_a_refused_request_ends_the_connection_before_it_is_read() -> None:
-    """I05"""
     wires = Wires()
     wires.app.refuses = Unauthorized("no")
     transport = wires.connect()
@@ -389,7 +382,6 @@ def test_a_larger_body_of_a_refused_request_ends_the_connection_before_it_is_rea
 
 @pytest.mark.parametrize("bytes_max", [100, 200_000])
 def test_a_chunked_body_is_refused_when_it_passes_the_bound(bytes_max: int) -> None:
-    """I06"""
     wires = Wires(RecordingApp(body_bytes_max=bytes_max))
     transport = wires.connect()
     transport.receive(b"POST / HTTP/1.1\r\nHost: a\r\n" + CHUNKED + b"\r\n\r\n")
@@ -405,7 +397,7 @@ def test_a_chunked_body_is_refused_when_it_passes_the_bound(bytes_max: int) -> N
 def test_a_body_over_the_bound_is_answered_while_its_client_still_sends(
     server: Running,
 ) -> None:
-    """I05: the answer is not lost to a reset."""
+    """The answer is not lost to a reset."""
     size = 80_000_000
     with RawConnection(server) as connection:
         head = b"POST /v0/topics/a HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: %d\r\n\r\n" % size
@@ -415,7 +407,7 @@ def test_a_body_over_the_bound_is_answered_while_its_client_still_sends(
 
 
 def test_many_small_chunks_take_no_more_memory_than_what_is_in_them() -> None:
-    """I06: a list of the pieces would take thirty times as much."""
+    """A list of the pieces would take thirty times as much."""
     wires = Wires()
     transport = wires.connect()
     transport.receive(b"POST / HTTP/1.1\r\nHost: a\r\n" + CHUNKED + b"\r\n\r\n")
@@ -426,7 +418,7 @@ def test_many_small_chunks_take_no_more_memory_than_what_is_in_them() -> None:
 
 
 def test_an_idle_connection_keeps_nothing_of_what_it_received() -> None:
-    """Thousands of them would be thousands of bodies."""
+    """Thousands of idle connections would keep thousands of bodies."""
     wires = Wires()
     transport = wires.connect()
     body = b"x" * 200_000
@@ -440,7 +432,7 @@ def test_an_idle_connection_keeps_nothing_of_what_it_received() -> None:
 
 
 def test_trailers_are_no_headers(server: Running, topic: str) -> None:
-    """I01: whatever was checked in the head stays as it was."""
+    """The checked headers stay as they were."""
     wires = Wires()
     transport = wires.connect()
     trailers = b"Host: evil\r\nAuthorization: Bearer other\r\nX-New: a\r\n"
@@ -451,11 +443,11 @@ def test_trailers_are_no_headers(server: Running, topic: str) -> None:
     assert wires.app.handled[1].path == b"/next"
 
 
-# Bounds of the head: I04.
+# Bounds of the head.
 
 
 def head_of(count: int, size_bytes: int) -> bytes:
-    """So many headers with so many bytes, Host among them."""
+    """This many headers with this many bytes, Host among them."""
     lines = [b"Host: localhost\r\n", *(b"x%06d: \r\n" % number for number in range(count - 1))]
     filler = size_bytes - sum(map(len, lines))
     lines[-1] = lines[-1][:-2] + b"y" * filler + b"\r\n"
@@ -463,7 +455,7 @@ def head_of(count: int, size_bytes: int) -> bytes:
 
 
 def test_a_head_at_its_bounds_is_taken_in_one_piece_and_in_many(server: Running) -> None:
-    """I04: one with the longest target as well."""
+    """One with the longest target as well."""
     text = head_of(HEADERS_MAX, HEADER_BYTES_MAX)
     text = text.replace(b"/v0/health ", b"/v0/health?" + b"q" * (TARGET_BYTES_MAX - 11) + b" ")
     assert ask(server, text).status == 200
@@ -490,13 +482,11 @@ def test_a_head_at_its_bounds_is_taken_in_one_piece_and_in_many(server: Running)
     ids=["101 headers", "100 000 headers", "a byte too much", "20 MB", "300 KB", "no end", "no colon", "blanks"],
 )
 def test_a_head_beyond_its_bounds_is_refused(server: Running, text: bytes) -> None:
-    """I04"""
     assert last_words(server, text).refusal == (431, "headers_too_large")
 
 
 @pytest.mark.parametrize("size", [TARGET_BYTES_MAX + 1, 10_000_000])
 def test_a_target_beyond_its_bound_is_refused(server: Running, size: int) -> None:
-    """I04"""
     assert last_words(server, get(b"/v0/health?" + b"q" * (size - 11))).refusal == (414, "uri_too_long")
 
 
@@ -512,7 +502,7 @@ def test_a_target_beyond_its_bound_is_refused(server: Running, size: int) -> Non
     ids=["a header", "a name", "a trailer", "an extension behind the body", "an extension in front of it"],
 )
 def test_what_the_parser_collects_unseen_is_bounded(beginning: bytes) -> None:
-    """I04: dripping in, one packet after the other, with no time passing."""
+    """Packet by packet, without any time passing."""
     wires = Wires()
     transport = wires.connect()
     transport.receive(beginning)
@@ -526,7 +516,6 @@ def test_what_the_parser_collects_unseen_is_bounded(beginning: bytes) -> None:
 
 
 def test_trailers_count_as_headers_do() -> None:
-    """I04"""
     wires = Wires()
     transport = wires.connect()
     transport.receive(
@@ -535,13 +524,12 @@ def test_trailers_count_as_headers_do() -> None:
     assert statuses(transport.written) == [431]
 
 
-# Order and turns: I09.
+# Order and turns.
 
 
 def test_ten_thousand_pipelined_requests_are_answered_in_order_and_others_in_between(
     server: Running, topic: str
 ) -> None:
-    """I09"""
     count = 10_000
     with RawConnection(server) as greedy, RawConnection(server) as other:
         greedy.send(append(topic, b"0"))
@@ -557,12 +545,12 @@ def test_ten_thousand_pipelined_requests_are_answered_in_order_and_others_in_bet
         assert other.answer().status == 200
         answers += greedy.answers(count // 2)
     heads = [answer.json["head_seq"] for answer in answers]
-    # Each write is seen by exactly what stands behind it.
+    # Each read sees exactly the writes before it in the connection.
     assert heads == [2 + number // 100 for number in range(count // 2)] + [heads[-1]] * (count // 2)
 
 
 def test_one_turn_starts_only_a_few_and_looks_only_a_little_ahead() -> None:
-    """I09: so that other connections have theirs, and memory stays what it is."""
+    """Other connections get their turn, and memory stays bounded."""
     wires = Wires()
     app = wires.app
     transport = wires.connect()
@@ -580,7 +568,6 @@ def test_one_turn_starts_only_a_few_and_looks_only_a_little_ahead() -> None:
 
 
 def test_a_connection_that_is_far_ahead_of_its_answers_is_not_read(server: Running) -> None:
-    """I09"""
     wires = Wires()
     wires.app.holds = True
     transport = wires.connect()
@@ -597,12 +584,11 @@ def test_a_connection_that_is_far_ahead_of_its_answers_is_not_read(server: Runni
     assert statuses(transport.written) == [200] * (PIPELINED_EXCHANGES_MAX + 1)
 
 
-# The end of a connection: I11.
+# The end of a connection.
 
 
 @pytest.mark.parametrize("option", [b"close", b"Close", b"keep-alive, close", b"x,close"])
 def test_what_follows_a_request_that_closes_is_ignored(server: Running, topic: str, option: bytes) -> None:
-    """I11"""
     with RawConnection(server) as connection:
         connection.send(append(topic, b"1", b"Connection: " + option) + append(topic) + b"\x00garbage")
         answer = connection.answer()
@@ -636,7 +622,7 @@ def test_a_client_that_says_it_sends_no_more_gets_its_answers(server: Running, t
 
 
 def test_a_client_that_sends_no_more_is_not_kept_waiting(server: Running, topic: str) -> None:
-    """It may be gone or may still listen: a long poll gives what there is."""
+    """The client may be gone or may still listen: a long poll answers early."""
     with RawConnection(server) as connection:
         connection.send(append(topic))
         connection.answer()
@@ -645,7 +631,7 @@ def test_a_client_that_sends_no_more_is_not_kept_waiting(server: Running, topic:
         connection.end()
         poll, health = connection.answers(2)
         assert (poll.json["records"], poll.json["caught_up"]) == ([], True)
-        # It did not wait as long as it was asked to.
+        # It waited for less time than it asked for.
         assert poll.json["performance"]["server_total_ms"] < 25_000
         assert health.status == 200
         assert connection.is_ended()
@@ -662,7 +648,7 @@ def test_blank_lines_between_requests_are_skipped(server: Running) -> None:
 
 @pytest.mark.parametrize("path", [b"/v0/health", b"/healthz", b"/v0/ready", b"/v0/metrics", b"/v0/topics", b"/nothing"])
 def test_head_is_get_without_the_body(server: Running, path: bytes) -> None:
-    """I15: same status and headers; the connection goes on right behind them."""
+    """Same status and headers; the next answer follows directly."""
     with RawConnection(server) as connection:
         connection.send(get(path) + b"HEAD" + get(path)[3:] + get(path))
         first = connection.answer()
@@ -674,7 +660,6 @@ def test_head_is_get_without_the_body(server: Running, path: bytes) -> None:
 
 
 def test_head_of_a_missing_topic_and_of_a_path_for_writes_has_no_body(server: Running, topic: str) -> None:
-    """I15"""
     path = b"/v0/topics/" + topic.encode()
     with RawConnection(server) as connection:
         connection.send(b"HEAD" + get(path)[3:] + b"HEAD" + get(path + b"/diff")[3:] + get())
@@ -698,7 +683,7 @@ def test_every_error_has_a_status_line() -> None:
 
 
 def test_no_answer_repeats_bytes_of_the_request_in_its_head(server: Running) -> None:
-    """Response splitting needs something to split: nothing that a client sends comes back in a head."""
+    """Nothing that a client sends comes back in a head, so no answer can be split."""
     marks = [
         get(b"/v0/topics/mark%0d%0aSet-Cookie:mark", b"Origin: http://mark", b"X: mark"),
         get(b"/mark?mark=%0d%0amark", b"Accept-Encoding: mark", b"Cookie: mark=1"),

@@ -69,7 +69,7 @@ def peer(server: Running) -> Iterator[Peer]:
 
 @contextlib.contextmanager
 def running_with(**timeouts: float) -> Iterator[Running]:
-    """A server with timeouts of its own, and without a log."""
+    """A server with these timeouts, and without a log."""
     with running("/nowhere", timeouts=Timeouts(**timeouts), recovers=False) as other:  # type: ignore[arg-type]
         yield other
 
@@ -90,7 +90,9 @@ def get(authority: bytes, path: bytes = b"/v0/health") -> Fields:
 
 
 def last_words(peer: Peer) -> GoAwayFrame:
-    """Of a connection that the server ends. Read by hand, for streams that the client's library knows nothing of."""
+    """The GOAWAY of a connection that the server ends. Read by hand, because the client's library does not know all
+    streams.
+    """
     *_, last = received_frames(peer.socket)
     assert isinstance(last, GoAwayFrame)
     return last
@@ -190,7 +192,7 @@ def test_a_key_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_many_streams_at_once_each_get_their_own_answer(peer: Peer, topic: str) -> None:
-    """I09: far more requests in one packet than are started in one turn."""
+    """Far more requests in one packet than are started in one turn."""
     streams = [peer.start("POST", f"/v0/topics/{topic}", {"records": [{"data": n}]}) for n in range(500)]
     seqs = [peer.json(stream)["first_seq"] for stream in streams]
     assert sorted(seqs) == list(range(1, 501))
@@ -209,7 +211,7 @@ def test_a_stream_beyond_the_limit_is_refused_and_can_be_tried_again(peer: Peer,
     peer.request("PUT", f"/v0/topics/{topic}", {})
     waiting = [start_long_poll(peer, topic) for _ in range(H2_STREAMS_MAX)]
     peer.flush()
-    # As a client that has not seen the limit.
+    # Like a client that has not seen the limit.
     peer.h2.remote_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2 * H2_STREAMS_MAX
     peer.h2.remote_settings.acknowledge()
     extra = [peer.start("GET", "/v0/health") for _ in range(300)]
@@ -249,7 +251,7 @@ def test_a_reset_in_the_same_packet_as_its_request_is_no_trouble(peer: Peer, ser
     before = waiting_count(server)
     for _ in range(50):
         peer.reset(start_long_poll(peer, topic))
-        # An early refusal to a stream that is gone by then.
+        # An early refusal to a stream that is reset by then.
         peer.reset(peer.begin("POST", "/v0/nowhere", [JSON, (b"expect", b"100-continue")]))
     assert_still_serves(peer)
     assert waiting_count(server) == before
@@ -306,7 +308,7 @@ def test_a_large_body_is_taken_as_windows_are_given_back(peer: Peer, topic: str)
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Takes small bodies, from those who have the key."""
+    """A server that accepts small bodies from callers with the key."""
     with running(
         tmp_path_factory.mktemp("guarded"), keys="sesame", max_body_bytes=SMALL_BODY_BYTES_MAX
     ) as running_server:
@@ -327,7 +329,7 @@ def begin_write(peer: Peer, *headers: tuple[bytes, bytes]) -> int:
 
 
 def assert_refused(peer: Peer, stream: int, status: int) -> None:
-    """Answered in full, then told to stop; the connection goes on."""
+    """The stream is answered in full, then reset; the connection stays."""
     peer.until(lambda: stream in peer.resets)
     assert stream in peer.ended
     assert peer.statuses[stream] == status
@@ -336,7 +338,6 @@ def assert_refused(peer: Peer, stream: int, status: int) -> None:
 
 
 def test_expect_is_answered_before_the_body(known: Peer) -> None:
-    """I10"""
     stream = begin_write(known, AUTHORIZED, (b"expect", b"100-continue"))
     known.until(lambda: known.informational[stream] == [100])
     known.send_body(stream, b'{"records":[{"data":1}]}')
@@ -344,20 +345,18 @@ def test_expect_is_answered_before_the_body(known: Peer) -> None:
 
 
 def test_expect_is_refused_early(known: Peer) -> None:
-    """I10: who has no key is not asked for a body."""
+    """A caller without a key is not asked for a body."""
     stream = begin_write(known, (b"expect", b"100-continue"))
     assert_refused(known, stream, 401)
     assert known.informational[stream] == []
 
 
 def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read(known: Peer) -> None:
-    """I05"""
     length = b"%d" % (SMALL_BODY_BYTES_MAX + 1)
     assert_refused(known, begin_write(known, AUTHORIZED, (b"content-length", length)), 413)
 
 
 def test_a_body_that_turns_out_too_large_is_refused_when_it_does(known: Peer) -> None:
-    """I06"""
     stream = begin_write(known, AUTHORIZED)
     known.send_body(stream, b" " * (SMALL_BODY_BYTES_MAX + 1), ends=False)
     assert_refused(known, stream, 413)
@@ -391,11 +390,10 @@ def test_all_bodies_of_a_connection_together_are_bounded(known: Peer) -> None:
         assert known.json(stream)["count"] == 1
 
 
-# J01: resets.
+# Resets.
 
 
 def test_rapid_resets_end_the_connection(peer: Peer, server: Running, topic: str) -> None:
-    """J01"""
     peer.request("PUT", f"/v0/topics/{topic}", {})
     before = waiting_count(server)
     for _ in range(H2_RESETS_MAX + 1):
@@ -406,17 +404,17 @@ def test_rapid_resets_end_the_connection(peer: Peer, server: Running, topic: str
 
 
 def test_requests_that_make_the_server_reset_count_as_well(peer: Peer) -> None:
-    """J01: the client need not send the resets itself."""
+    """The resets of the server count too."""
     bad = get(peer.authority)[:-1]
     peer.send_frames(headers_frame(1 + 2 * n, bad, "END_STREAM") for n in range(H2_RESETS_MAX + 1))
     assert last_words(peer).error_code == CALM
 
 
-# J02: header blocks.
+# Header blocks.
 
 
 def test_a_header_list_that_is_too_long_is_answered(peer: Peer) -> None:
-    """J02: beyond 64 KiB, as it counts."""
+    """Above 64 KiB by the rules of the standard."""
     stream = peer.start("GET", "/v0/health", headers=[(b"x-long", b"x" * 16 * KIB)] * 4)
     assert peer.json(stream)["error"]["code"] == "headers_too_large"
     assert peer.statuses[stream] == 431
@@ -424,7 +422,6 @@ def test_a_header_list_that_is_too_long_is_answered(peer: Peer) -> None:
 
 
 def test_too_many_headers_are_answered(peer: Peer) -> None:
-    """J02"""
     at_most = peer.start("GET", "/v0/health", headers=[(b"x-n", b"%d" % n) for n in range(100)])
     too_many = peer.start("GET", "/v0/health", headers=[(b"x-n", b"%d" % n) for n in range(101)])
     peer.until(lambda: {at_most, too_many} <= peer.ended)
@@ -433,13 +430,12 @@ def test_too_many_headers_are_answered(peer: Peer) -> None:
 
 
 def test_a_target_that_is_too_long_is_answered(peer: Peer) -> None:
-    """I04"""
     status, document = peer.request("GET", "/" + "x" * TARGET_BYTES_MAX)
     assert (status, document["error"]["code"]) == (414, "uri_too_long")
 
 
 def test_a_header_block_without_end_ends_the_connection(peer: Peer) -> None:
-    """J02: a flood of CONTINUATION frames, empty ones included."""
+    """A flood of CONTINUATION frames, empty ones included."""
     for size in (0, 1000):
         head = HeadersFrame(1, data=b"\x82")
         peer.send_frames([head, *(ContinuationFrame(1, data=b"\0\1a\1b" * (size // 5)) for _ in range(2000))])
@@ -448,7 +444,7 @@ def test_a_header_block_without_end_ends_the_connection(peer: Peer) -> None:
 
 
 def test_a_header_bomb_ends_the_connection(peer: Peer) -> None:
-    """J02: one long field in the dynamic table, named ten thousand times."""
+    """One long field in the dynamic table, named ten thousand times."""
     encoder = Encoder()
     block = encoder.encode([*get(peer.authority), (b"x-bomb", b"x" * 3000)])
     again = encoder.encode([(b"x-bomb", b"x" * 3000)])
@@ -459,14 +455,14 @@ def test_a_header_bomb_ends_the_connection(peer: Peer) -> None:
 
 
 def test_a_frame_longer_than_announced_is_refused_by_its_head(peer: Peer) -> None:
-    """J02: nobody waits for sixteen megabytes."""
+    """The server does not wait for sixteen megabytes."""
     peer.until(lambda: peer.h2.remote_settings.max_concurrent_streams == H2_STREAMS_MAX)
     peer.send(b"\xff\xff\xff\x00\x00\x00\x00\x00\x01")
     peer.until_closed()
     assert peer.goaway == ErrorCodes.FRAME_SIZE_ERROR
 
 
-# J03: frames that ask for nothing.
+# Frames that ask for nothing.
 
 
 def ping(_: int) -> Frame:
@@ -507,7 +503,6 @@ FLOODS: Final[list[Callable[[int], Frame]]] = [
 def test_a_flood_of_frames_that_ask_for_nothing_ends_the_connection(
     peer: Peer, server: Running, flood: Callable[[int], Frame]
 ) -> None:
-    """J03"""
     assert_still_serves(peer)
     peer.send_frames(flood(n) for n in range(50 * H2_IDLE_FRAMES_MAX))
     peer.until_closed()
@@ -518,7 +513,6 @@ def test_a_flood_of_frames_that_ask_for_nothing_ends_the_connection(
 
 @pytest.mark.parametrize("pad_length", [0, 10])
 def test_a_flood_of_empty_data_ends_the_connection(peer: Peer, topic: str, pad_length: int) -> None:
-    """J03"""
     stream = peer.begin("POST", f"/v0/topics/{topic}", [JSON])
     peer.flush()
     flags = ["PADDED"] if pad_length else []
@@ -528,9 +522,9 @@ def test_a_flood_of_empty_data_ends_the_connection(peer: Peer, topic: str, pad_l
 
 
 def test_a_client_that_does_not_read_gets_no_endless_answers() -> None:
-    """J03, I08: what waits for it is bounded, and it is cut."""
+    """The waiting bytes are bounded, and the connection is cut off."""
     with running_with(stalled_s=0.2) as impatient, Peer(impatient.connect()) as peer:
-        # All windows as wide as can be, so that nothing but the socket holds the answers back.
+        # All windows at their maximum, so that only the socket holds the answers back.
         peer.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
         peer.h2.increment_flow_control_window(2**31 - 1 - 65_535)
         peer.flush()
@@ -549,11 +543,11 @@ def test_decent_control_frames_are_answered(peer: Peer) -> None:
     assert_still_serves(peer)
 
 
-# J04: windows that stay shut.
+# Windows that stay shut.
 
 
 def test_answers_that_wait_for_windows_are_bounded_and_then_cut(tmp_path: Path, topic: str) -> None:
-    """J04: a thousand streams want a megabyte each and take nothing."""
+    """A thousand streams ask for a megabyte each and take nothing."""
     with running(tmp_path, timeouts=Timeouts(stalled_s=0.3)) as impatient:
         with Peer(impatient.connect()) as writer:
             write_big_records(writer, topic, 1, MIB - KIB)
@@ -568,7 +562,7 @@ def test_answers_that_wait_for_windows_are_bounded_and_then_cut(tmp_path: Path, 
 
 
 def test_an_answer_that_is_not_taken_is_reset_after_a_while_though_others_go_on() -> None:
-    """J04: time is moved by hand, and the client answers pings."""
+    """The test moves the time, and the client answers pings."""
     wires = Wires()
     transport = wires.connect_unknown()
     client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
@@ -602,7 +596,7 @@ def test_an_answer_that_is_not_taken_is_reset_after_a_while_though_others_go_on(
     assert Timeouts().stalled_s <= reset_after_s <= Timeouts().stalled_s + 2
 
 
-# J05: heads that somebody else may read differently.
+# Heads that another parser may read differently.
 
 AUTHORITY: Final = b"127.0.0.1"
 HEAD: Final = get(AUTHORITY)
@@ -643,7 +637,6 @@ MALFORMED: Final[dict[str, Fields]] = {
 
 @pytest.mark.parametrize("fields", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_malformed_head_costs_its_stream(peer: Peer, fields: Fields) -> None:
-    """J05"""
     peer.send_frames([headers_frame(1, fields, "END_STREAM"), headers_frame(3, get(peer.authority), "END_STREAM")])
     frames = received_frames(peer.socket)
     answered = [frame for frame in islice(frames, 6) if frame.stream_id]
@@ -671,7 +664,6 @@ def test_host_can_stand_for_the_authority(peer: Peer) -> None:
 
 
 def test_a_body_that_comes_too_slowly_is_answered() -> None:
-    """I07"""
     with running_with(body_s=0.1) as impatient, Peer(impatient.connect()) as peer:
         stream = peer.begin("POST", "/v0/topics/t", [JSON])
         peer.send_body(stream, b"{", ends=False)
@@ -679,7 +671,6 @@ def test_a_body_that_comes_too_slowly_is_answered() -> None:
 
 
 def test_a_header_block_that_comes_too_slowly_ends_the_connection() -> None:
-    """I07"""
     with running_with(head_s=0.1) as impatient, Peer(impatient.connect()) as peer:
         peer.send_frames([HeadersFrame(1, data=b"\x82")])
         assert last_words(peer).error_code == CALM
@@ -705,7 +696,7 @@ def test_a_client_that_answers_no_ping_is_let_go() -> None:
 
 
 def test_a_slow_client_to_which_the_ping_has_not_come_yet_is_there_as_long_as_it_takes_something() -> None:
-    """It opens its windows as it takes the answer, and gets to the ping behind that much later."""
+    """The client opens its windows while it reads the answer, and reads the ping after it much later."""
     wires = Wires()
     wires.app.holds = True
     request = headers_frame(1, get(b"here"), "END_STREAM")
@@ -747,7 +738,7 @@ def test_a_stop_lets_streams_finish_and_refuses_new_ones(tmp_path: Path) -> None
         stopped.result()
 
 
-# Anything at all.
+# Random bytes.
 
 
 def frames_of_any_kind() -> st.SearchStrategy[bytes]:

@@ -1,4 +1,4 @@
-"""Header lists by themselves. Malformed ones are tested over a socket, in `test_http2.py`."""
+"""Header lists without a connection. Malformed lists are tested over a socket, in `test_http2.py`."""
 
 import pytest
 from hpack import Decoder
@@ -55,7 +55,7 @@ def test_any_list_is_read_or_malformed(fields: Fields) -> None:
 def test_any_decoder_reads_the_blocks_of_answers(table_bytes: int, blocks: list[list[tuple[bytes, bytes]]]) -> None:
     encoder, decoder = StaticEncoder(), Decoder(max_header_list_size=2**20)
     decoder.max_allowed_table_size = table_bytes
-    # As the library does it when the client's settings come.
+    # The library does this when the client's settings come.
     encoder.header_table_size = table_bytes
     for fields in blocks:
         assert list(decoder.decode(encoder.encode(fields), raw=True)) == fields

@@ -1,4 +1,4 @@
-"""The counting of frames by itself. What the server does about it is tested over a socket, in `test_http2.py`."""
+"""The counting of frames without a connection. Its effects are tested over a socket, in `test_http2.py`."""
 
 import pytest
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, RstStreamFrame
@@ -25,7 +25,7 @@ def opened(now_s: float = 0.0) -> FrameMeter:
 
 
 def take(meter: FrameMeter, data: bytes, now_s: float = 0.0) -> None:
-    """All of it, in as many turns as it takes."""
+    """Measures all of the data, in as many turns as it takes."""
     while data:
         passed = meter.measure(data, now_s)
         assert passed > 0

@@ -1,4 +1,4 @@
-"""Which protocol a connection speaks is known from its first bytes, however they come."""
+"""The first bytes of a connection tell its protocol, in any packets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_preface_behind_a_request_is_no_new_beginning(server: Running) -> No
 
 
 def test_small_answers_leave_at_once(server: Running) -> None:
-    """No packet waits for another: TCP_NODELAY."""
+    """Packets do not wait for each other: TCP_NODELAY."""
 
     async def options() -> set[int]:
         sockets = [wire.transport.get_extra_info("socket") for wire in server.server._connections.open]
@@ -70,7 +70,7 @@ def test_small_answers_leave_at_once(server: Running) -> None:
 
 
 def client_hello() -> bytes:
-    """What a TLS client says first."""
+    """The first bytes of a TLS client."""
     outgoing = ssl.MemoryBIO()
     context = ssl.create_default_context()
     client = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
@@ -82,7 +82,6 @@ def client_hello() -> bytes:
 def test_tls_on_the_plain_port_is_closed_at_once_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """I16"""
     hello = client_hello()
     with running(tmp_path) as server, caplog.at_level(logging.WARNING):
         for data in (hello, hello[:1], hello, b"\x16\x03\x01garbage"):
@@ -106,7 +105,6 @@ def test_a_connection_that_says_nothing_is_closed_as_an_idle_one() -> None:
 
 
 def test_a_first_byte_that_stays_alone_has_the_time_of_a_head() -> None:
-    """I07"""
     wires = Wires()
     transport = wires.connect_unknown()
     transport.receive(b"P")
@@ -115,7 +113,6 @@ def test_a_first_byte_that_stays_alone_has_the_time_of_a_head() -> None:
 
 
 def test_a_head_has_no_more_time_because_its_first_byte_could_have_been_another_protocol() -> None:
-    """I07"""
     wires = Wires()
     transport = wires.connect_unknown()
     transport.receive(b"P")

@@ -1,4 +1,4 @@
-"""Patience after bad keys (L09), and host names that a web page made up (I17)."""
+"""Delays after bad keys, and the allowed host names."""
 
 import ipaddress
 
@@ -62,7 +62,7 @@ def test_peers_do_not_wait_for_each_other() -> None:
 
 
 def test_a_good_key_passes_while_its_address_is_loud() -> None:
-    """The lookup comes first, and only a failure is counted."""
+    """The key is looked up first, and only a failure is counted."""
     ring, backoff = KeyRing.parse("good"), FailureBackoff()
     for number in range(100):
         if ring.find(b"guess-%d" % number) is None:

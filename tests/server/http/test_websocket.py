@@ -1,4 +1,4 @@
-"""WebSocket connections as bytes: what is refused, what is bounded, and how they end."""
+"""WebSocket connections as bytes: refusals, limits, and ends."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ BOMB = compressobj(9, wbits=-15).compress(b"0" * 1_000_000)
 )
 def test_what_is_no_frame_or_too_large_closes_the_connection(server: Running, data: bytes, code: int) -> None:
     with RawWebSocket(server) as socket:
-        # What came before is answered, and what comes after is not looked at.
+        # Earlier messages are answered, later ones are ignored.
         socket.send(frame(TEXT, PING_COMMAND) + data + frame(TEXT, PING_COMMAND) * 100)
         assert socket.message() == PONG_REPLY
         assert socket.close_code() == code
@@ -244,7 +244,7 @@ def test_a_message_that_trickles_in_is_given_up(tmp_path: Path) -> None:
 def test_a_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
     timeouts = Timeouts(stalled_s=0.1)
     with running(tmp_path, timeouts=timeouts) as server, ws_client(server) as writer:
-        # More than the sockets between the two can hold.
+        # More than the buffers of both sockets can hold.
         for _ in range(32):
             writer.ask("publish", topic="large", records=[{"data": "x" * 1_000_000}])
         with RawWebSocket(server, receive_buffer_bytes=4096) as socket:
@@ -304,7 +304,7 @@ def test_a_stop_waits_for_writes_under_way_and_not_for_clients(tmp_path: Path) -
         idle.say(PING_COMMAND)
         assert idle.message() == PONG_REPLY
         socket.send(frame(TEXT, publish) * 5 + frame(TEXT, PING_COMMAND))
-        # The ping's reply may overtake the acks: the writes are under way then.
+        # The reply to the ping may come before the acks: the writes are under way then.
         seen = [socket.message()]
         while seen[-1]["op"] != "pong":
             seen.append(socket.message())
@@ -313,6 +313,6 @@ def test_a_stop_waits_for_writes_under_way_and_not_for_clients(tmp_path: Path) -
             seen.append(socket.message())
         assert [message["op"] for message in seen].count("ack") == 5
         assert socket.close_code() == 1001
-        # It neither answers nor leaves.
+        # The client neither answers nor leaves.
         assert idle.message()["code"] == "server_shutting_down"
         assert idle.frame()[0] == CLOSE

@@ -1,4 +1,4 @@
-"""The hub by itself: whose turn it is, what is shared, and that nobody is held up by another."""
+"""The hub without a server: turns, shared readings, and that no feed delays another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = ReadOptions(limit=2, bytes_max=1_000_000)
 
 
 class NotingFeed(Feed):
-    """Notes what it is told, as (what, topic, number); takes as many frames as it has room for."""
+    """Notes its calls as (call, topic, number). It takes as many frames as it has room for."""
 
     def __init__(self, hub: Hub, room: int = 1_000_000) -> None:
         super().__init__(hub)
@@ -64,7 +64,7 @@ class NotingFeed(Feed):
 
 
 class Delivery:
-    """A log, a hub, and feeds; the loop turns when it is told to."""
+    """A log, a hub, and feeds. The test turns the loop."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self.log = SmallLog(FakeDisk(), tail_cache_bytes=1_000_000)
@@ -102,7 +102,7 @@ def test_a_feed_gets_what_is_there_then_what_comes(delivery: Delivery) -> None:
 
 
 def test_a_feed_is_not_caught_up_before_copies_of_what_was_written_before(delivery: Delivery) -> None:
-    """31: they are on their way, because the topic's shard has not written them yet."""
+    """The copies are on their way, because the topic's shard has not written them yet."""
     engine = delivery.log.engine
     delivery.log.create("b", ttl_ms=60_000)
     engine.put_router("r", RouterSpec(source="a", dest="b"), lambda _: None)
@@ -207,7 +207,7 @@ def test_who_catches_up_on_a_topic_of_the_lowest_band_is_held_back_too(delivery:
 
 
 def test_who_is_held_back_long_enough_gets_a_share_now_and_then(delivery: Delivery) -> None:
-    """Waiting makes a topic more urgent, until it is not in the lowest band any more: nobody starves."""
+    """The priority of a topic grows while it waits, until the topic leaves the lowest band: no topic starves."""
     delivery.log.create("low", priority=-500)
     delivery.log.append("low", 100 * FRAMES_PER_TURN)
     delivery.hub.pause_lowest_band(on=True)
@@ -215,7 +215,7 @@ def test_who_is_held_back_long_enough_gets_a_share_now_and_then(delivery: Delive
     for _ in range(3):
         assert delivery.settled(feed) == []
         delivery.log.clock.advance(5000)
-        # The governor says so every 100 ms.
+        # The governor repeats it every 100 ms.
         delivery.hub.pause_lowest_band(on=True)
         assert len(delivery.settled(feed)) == FRAMES_PER_TURN
 

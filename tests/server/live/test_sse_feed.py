@@ -1,4 +1,4 @@
-"""Heartbeats by themselves: time is moved by hand."""
+"""Heartbeats without a server. The test moves the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topics.server.live.sse_feed import Heartbeat
 
 
 class NotingStream(Stream):
-    """Takes what it is sent, while it is ready."""
+    """Keeps what it is sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Silence:
         self.heartbeat = Heartbeat(self.stream, loop, interval_s, lambda: 1_790_000_009_000)
 
     def beats(self, seconds: float) -> int:
-        """How many come in this time."""
+        """How many heartbeats come in this time."""
         self.stream.sent.clear()
         self.loop.advance(seconds)
         assert set(self.stream.sent) <= {b": hb 1790000009000\n\n"}

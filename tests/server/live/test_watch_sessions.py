@@ -11,7 +11,7 @@ from topics.testing.clock import ManualClock
 
 
 class Sessions(WatchSessions):
-    """With a clock of the test."""
+    """Sessions with the clock of the test."""
 
     def __init__(self, sessions_max: int = 0) -> None:
         self.clock = ManualClock()

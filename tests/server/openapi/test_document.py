@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, valid, and true to what the server answers."""
+"""The OpenAPI document: complete, valid, and in agreement with the answers of the server."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from topics.protocol.error_codes import ERROR_CODES
 from topics.protocol.response_body import (
     Acked,
     Appended,
+    ChunkStaged,
     Claimed,
     Committed,
     Deleted,
@@ -63,7 +64,6 @@ from topics.protocol.response_body import (
     RouterDeleted,
     RouterList,
     SegmentReplaced,
-    Staged,
     TopicDeleted,
     TopicList,
     TopicSealed,
@@ -138,7 +138,7 @@ def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
     assert len(set(names)) == len(names)
 
 
-# True.
+# Correct.
 
 
 def test_examples_of_requests_are_accepted_by_the_decoders() -> None:
@@ -215,7 +215,7 @@ def test_schema_and_server_agree_about_deletes(
 ) -> None:
     schema = {"$ref": "#/components/schemas/DeleteBody", "components": document["components"]}
     assert jsonschema.Draft202012Validator(schema).is_valid(body) is is_valid
-    # The topic is looked for only once the body is fine.
+    # The topic is looked up only after the body is accepted.
     assert ask(server, "POST", "/v0/topics/nowhere/delete", body).status == (404 if is_valid else 400)
 
 
@@ -271,7 +271,7 @@ def read_strictly(shape: type[msgspec.Struct], raw: bytes) -> Any:
 
 
 async def checkpointed(server: Running) -> None:
-    """Everything is in segments."""
+    """Puts all records into segments."""
     opened = server.server.app.opened
     assert opened is not None
     done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -329,7 +329,7 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     assert expect(GroupList, 200, "GET", f"{topic}/groups").groups[0].seq == 4
     expect(GroupDeleted, 200, "DELETE", group)
     chunk = {"writer": "w", "epoch": 1, "part": 0, "attempt": 0, "chunk": 0, "records": [{"data": 1}]}
-    assert expect(Staged, 200, "POST", f"{queue}/stage", chunk).records == 1
+    assert expect(ChunkStaged, 200, "POST", f"{queue}/stage", chunk).records == 1
     epoch = {"epoch": 1, "topic": "answers-queue", "parts": [{"part": 0, "attempt": 0, "chunks": 1, "records": 1}]}
     assert expect(EpochCommitted, 200, "POST", "/v0/writers/w/commit", epoch).count == 1
     assert expect(WriterEpochs, 200, "GET", "/v0/writers/w").topics[0].epoch == 1
@@ -359,11 +359,11 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
         and shape.__module__ == response_body.__name__
         # The members of a base are seen in its subclasses.
         and not any(child.__module__ == response_body.__name__ for child in shape.__subclasses__())
-        # Needs a sealed segment, and is read in contract/test_segment_replace.py.
+        # Needs a sealed segment: contract/test_segment_replace.py reads it.
         and shape is not SegmentReplaced
     }
     members = {f"{shape.__name__}.{name}" for shape in shapes for name in shape.__struct_fields__}
-    # Needs load, a cold tier, and keys.
+    # These need load, a cold tier, and keys.
     assert members - seen == {
         "Performance.throttle_wait_ms",
         "Performance.cold_segments_read",

@@ -1,4 +1,4 @@
-"""`docs/http.md`: its examples work, and its tables are those of the server."""
+"""`docs/http.md`: its examples work, and its tables agree with the server."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ class Example(NamedTuple):
 
 
 def examples(page: str) -> Iterator[Example]:
-    """Commands of the page with what they print: a command begins with `$` and goes on behind a backslash."""
+    """The commands of the page and their output. A command begins with `$`, and a backslash continues it."""
     for block in re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             match = re.fullmatch(r"((?:[^\n]*\\\n)*[^\n]*)\n(.*)", text, re.DOTALL)

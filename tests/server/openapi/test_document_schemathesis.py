@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document, thousands of them: the server answers all of them as the document says."""
+"""Thousands of requests made from the OpenAPI document: the server answers all of them as the document says."""
 
 from pathlib import Path
 from random import SystemRandom
@@ -22,6 +22,6 @@ def test_answers_to_generated_requests_conform_to_the_document(tmp_path: Path) -
         assert ask(server, "GET", "/v0/ready").status == 200
     print(summary)
     assert not summary.failures, str(summary)
-    # Every operation was tried, and good requests and bad ones were among them.
+    # Every operation was tried, with valid and invalid requests.
     assert summary.cases.total() > 1000
     assert {200, 201, 400, 404, 405, 409, 415} <= summary.statuses.keys()

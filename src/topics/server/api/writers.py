@@ -53,7 +53,7 @@ class WritersApi:
             exchange.fail(result)
             return
         exchange.answer(
-            response_body.Staged(
+            response_body.ChunkStaged(
                 topic=exchange.name,
                 writer=body.writer,
                 epoch=body.epoch,

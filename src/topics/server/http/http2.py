@@ -675,7 +675,7 @@ class Http2Connection(Wire):
             stream.endless.stalled()
             while stream.unsent and self._send_slice(stream):
                 pass
-        self._end(ErrorCodes.ENHANCE_YOUR_CALM, "nothing was taken for too long")
+        self._end(ErrorCodes.ENHANCE_YOUR_CALM, "the client took no bytes for too long")
         return True
 
     def time_out(self, reason: str) -> None:

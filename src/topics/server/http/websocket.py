@@ -299,7 +299,7 @@ class WebSocketConnection(Wire):
 
     def say_last_words(self) -> bool:
         self.send(self._session.words_to_stalled())
-        self.fail(CloseCode.POLICY_VIOLATION, "nothing was taken for too long")
+        self.fail(CloseCode.POLICY_VIOLATION, "the client took no bytes for too long")
         return True
 
     def check_deadlines(self, now_s: float) -> None:

@@ -437,7 +437,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "stage": Operation(
         "writers",
         "Stage records",
-        {200: Reply("The server keeps the records.", response_body.Staged)},
+        {200: Reply("The server keeps the records.", response_body.ChunkStaged)},
         "Keeps the records, durably and invisible to readers, until their epoch is committed or aborted, or for a day "
         "after the last call for the epoch. A repeat with the same writer, epoch, part, attempt and chunk changes "
         "nothing. The limits of a write apply.",
