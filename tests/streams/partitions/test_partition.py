@@ -1,4 +1,4 @@
-"""A partition from outside: offsets, thresholds, rolling, polls, deleting, and what failures leave of it."""
+"""A partition from outside: offsets, thresholds, rolling, polls, deleting, and its state after failures."""
 
 import base64
 import errno
@@ -162,7 +162,7 @@ def test_a_flush_with_fsync_covers_segments_that_were_sealed_before() -> None:
 
 
 def test_sealed_segments_that_wait_for_a_sync_are_few() -> None:
-    """They keep files open; the oldest is synced when there are too many."""
+    """They keep files open, so the oldest is synced when there are too many."""
     world = World(EAGER)
     world.open(segment_size=65)
     for _ in range(UNSYNCED_SEGMENTS_MAX + 3):
@@ -243,7 +243,7 @@ def test_positions_that_do_not_fit_in_32_bits_roll_first(monkeypatch: pytest.Mon
 
 
 def test_a_roll_without_room_leaves_the_messages_and_is_made_up_for_by_the_next_append() -> None:
-    """A06: the batch that filled the segment is in it."""
+    """The batch that filled the segment is accepted."""
     world = World()
     partition = world.open(segment_size=130)
     fault = world.faults.fail("create", error=errno.ENOSPC, lasts=True)
@@ -296,7 +296,7 @@ def test_polls_of_the_first_and_the_last_messages(spread: World) -> None:
 
 
 def test_a_poll_by_time_begins_with_the_first_message_that_is_not_older(spread: World) -> None:
-    """§24 item 12: the exact time of a batch begins with its first message, not in its middle."""
+    """The exact time of a batch begins with its first message."""
     for step in range(10):
         exact = START_US + step * 10_000
         assert offsets(spread.partition.reader.poll_timestamp(exact, 3)) == list(range(step * 2, min(step * 2 + 3, 20)))
@@ -321,7 +321,7 @@ def test_an_empty_partition_answers_every_poll_with_nothing() -> None:
 
 
 def test_a_partial_cache_is_not_taken_for_the_whole_index() -> None:
-    """§24 item 8: without a cache, after a restart and an append, a poll gives what was asked for."""
+    """A poll without a cache, after a restart and an append, returns the right messages."""
     world = World(EAGER)
     world.open(cache_indexes="none")
     for number in range(6):
@@ -408,12 +408,11 @@ def test_messages_come_back_as_they_were_sent_however_they_are_stored(
         world.reopen()
 
 
-# What is bad on disk.
+# Damage on disk.
 
 
 @pytest.mark.parametrize("mode", ["all", "open_segment", "none"])
 def test_a_message_with_a_wrong_checksum_fails_its_poll_and_no_other(mode: str) -> None:
-    """M05, C06."""
     world = World(EAGER)
     partition = world.open(segment_size=300, cache_indexes=mode)
     for number in range(10):
@@ -435,7 +434,7 @@ def test_a_message_with_a_wrong_checksum_fails_its_poll_and_no_other(mode: str) 
 
 
 def test_an_index_that_points_to_another_message_fails_the_poll() -> None:
-    """C05: the offset in the message must be the one that was asked for."""
+    """The offset in the message must be the one that was polled."""
     world = World(EAGER)
     world.open(cache_indexes="none")
     for number in range(4):
@@ -462,7 +461,7 @@ def test_positions_that_fall_between_good_ones_fail_the_poll() -> None:
 
 
 def test_files_that_cannot_be_opened_or_read_now_are_an_error_of_that_poll() -> None:
-    """E02: no descriptors left is not the end."""
+    """A poll without free file descriptors fails, and a later one works."""
     world = World(EAGER)
     partition = world.open(segment_size=130)
     world.send(b"1", b"2")
@@ -482,7 +481,7 @@ def test_files_that_cannot_be_opened_or_read_now_are_an_error_of_that_poll() -> 
 
 @pytest.mark.parametrize("suffix", [".log", ".index"])
 def test_a_batch_that_cannot_be_written_is_refused_and_never_seen(suffix: str) -> None:
-    """A01, A05, M09: earlier ones stay, are readable, and are written by the next flush."""
+    """Earlier batches stay, are readable, and are written by the next flush."""
     world = World(deduplicate=(0, 0))
     partition = world.open(messages_required_to_save=3)
     world.send(b"1", ids=(1,))
@@ -518,7 +517,7 @@ def test_a_failed_write_whose_rest_cannot_be_cut_off_stops_the_partition() -> No
 
 
 def test_an_append_that_is_interrupted_leaves_nothing_behind() -> None:
-    """Ctrl-C between the two writes: what follows is shorter, and no rest of the batch comes to life behind it."""
+    """Ctrl-C between the two writes: the next batch is shorter, and no rest of the interrupted one follows it."""
     world = World(EAGER)
     world.open()
     world.send(b"1")
@@ -540,7 +539,7 @@ def test_an_append_that_is_interrupted_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("suffix", [".log", ".index"])
 def test_a_failed_sync_refuses_the_batch_and_everything_after_it_but_no_poll(suffix: str) -> None:
-    """A02: no later sync makes it good."""
+    """A later sync does not help."""
     world = World(DURABLE)
     partition = world.open()
     world.send(b"1")
@@ -693,7 +692,7 @@ def test_an_error_of_the_disk_keeps_the_segment() -> None:
 
 
 class MeddlingPool(MemoryPool):
-    """Does something right before a log is read: a poll takes a buffer when it knows where the messages are."""
+    """Calls a function right before a log is read: a poll takes a buffer when it knows where the messages are."""
 
     def __init__(self, meddle: Callable[[], object]) -> None:
         super().__init__(enabled=True, size=1 << 30, bucket_capacity=128)
@@ -707,7 +706,7 @@ class MeddlingPool(MemoryPool):
 
 
 def test_a_reader_of_a_segment_that_is_deleted_reads_on() -> None:
-    """C10: deleted between the moment it was found and the moment it is read."""
+    """The segment is deleted between the lookup and the read."""
     world = World(EAGER)
     world.pool = MeddlingPool(lambda: world.partition.delete_segment(0))
     partition = world.open(segment_size=130, cache_indexes="none")
@@ -721,7 +720,7 @@ def test_a_reader_of_a_segment_that_is_deleted_reads_on() -> None:
 
 
 def test_a_purge_drops_segments_and_journal_and_offsets_restart() -> None:
-    """§24 item 7: what was not saved yet does not survive it."""
+    """Buffered messages do not survive it."""
     world = World(PATIENT, deduplicate=(0, 0))
     partition = world.open(segment_size=130)
     world.send(b"1", b"2", ids=(1, 2))
@@ -769,7 +768,7 @@ def test_a_purge_that_fails_in_the_middle_keeps_the_end() -> None:
     assert world.all() == []
 
 
-# Compression and deduplication as far as they are the partition's.
+# Compression and deduplication.
 
 
 def test_another_codec_rolls_with_the_next_append_and_each_segment_keeps_its_own() -> None:
@@ -802,7 +801,7 @@ def test_another_codec_rolls_with_the_next_append_and_each_segment_keeps_its_own
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fsync", "rename", "sync_dir"])
 def test_a_codec_that_could_not_be_noted_is_noted_before_the_next_message(operation: Any) -> None:
-    """The file may have been written all the same; a message must not be stored in another way than it says."""
+    """The file may have been written in spite of the error, and the messages must have the codec that it names."""
     world = World(EAGER)
     partition = world.open()
     partition.set_codec(Codec.ZSTD)
@@ -816,7 +815,7 @@ def test_a_codec_that_could_not_be_noted_is_noted_before_the_next_message(operat
 
 
 def test_duplicates_are_dropped_before_offsets_are_given() -> None:
-    """§24 item 2: no gaps, no wrong entries, and a batch of nothing else is a success that appends nothing."""
+    """There are no gaps and no wrong entries. A batch of duplicates only succeeds and appends nothing."""
     world = World(EAGER, deduplicate=(100, 1_000_000))
     partition = world.open()
     assert world.send(b"a", b"b", b"b again", ids=(1, 2, 2)).count == 2
@@ -834,7 +833,6 @@ def test_duplicates_are_dropped_before_offsets_are_given() -> None:
 
 
 def test_every_partition_that_is_given_a_deduplicator_has_one_from_its_first_message_on() -> None:
-    """§24 item 3."""
     world = World(deduplicate=(100, 0))
     world.open()
     world.send(b"a", ids=(1,))
