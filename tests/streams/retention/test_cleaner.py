@@ -17,7 +17,7 @@ from topics.streams.retention.cleaner import (
     NEVER_EXPIRES,
     UNLIMITED_BYTES,
     Cleaner,
-    Segment,
+    RetainedSegment,
     expired,
     is_oversized,
     oldest,
@@ -243,7 +243,7 @@ def test_a_client_deletes_the_oldest_segments_under_the_same_protection(disk: Fa
     assert new_cleaner(keep_unconsumed=True).delete_oldest(kept, 10) == 1
     assert topic.starts() == [6, 9, 12]
 
-    def is_second(key: str, segment: Segment) -> bool:
+    def is_second(key: str, segment: RetainedSegment) -> bool:
         return key == key_of(0) and segment.start_offset == 9
 
     assert Cleaner(keep_unconsumed=False, must_stay=is_second).delete_oldest(kept, 10) == 1

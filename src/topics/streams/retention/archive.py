@@ -22,7 +22,7 @@ from topics.formats.message_index import ENTRY_BYTES, decode_entries
 from topics.formats.stream_layout import CODEC, INDEX, LOG, segment_path
 from topics.storage.fs import Buffer, Fs, read_file
 from topics.storage.stores import FolderStore, SegmentStore
-from topics.streams.retention.cleaner import RetainedPartition, Segment
+from topics.streams.retention.cleaner import RetainedPartition, RetainedSegment
 from topics.streams.settings import StreamsSettings
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Archiver:
                 break
         return ArchivePass(copied_count, left_count)
 
-    def is_archived(self, key: str, segment: Segment) -> bool:
+    def is_archived(self, key: str, segment: RetainedSegment) -> bool:
         """Whether the archive has the segment at this moment; also False if the archive does not answer."""
         if segment.size_bytes == 0:
             return True
@@ -152,7 +152,7 @@ class Archiver:
             )
             return False
 
-    def must_stay(self, key: str, segment: Segment) -> bool:
+    def must_stay(self, key: str, segment: RetainedSegment) -> bool:
         """For a cleaner that may delete archived segments only."""
         return not self.is_archived(key, segment)
 
@@ -222,7 +222,7 @@ class Archiver:
         self._store.put(log_name, files.log)
 
 
-def _identity(key: str, segment: Segment) -> _Identity:
+def _identity(key: str, segment: RetainedSegment) -> _Identity:
     return _Identity(
         key,
         segment.start_offset,
