@@ -1,9 +1,9 @@
-"""The partitioned engine on a fake disk, and what must be found of it after a crash: for sweeps.
+"""The partitioned engine on a fake disk, with a model of what must be there after a crash: for sweeps.
 
-Two things are known. Of the metadata: every state that there was since the last one that is surely durable, as a state
-log loses entries from its end only. Of each partition: what was sent, how much of that was accepted, and how much
-has to survive. An operation is noted before the engine sees it, and its outcome when it returns, so that a crash in the
-middle leaves both possible. `recover` opens the directory again and holds it against that; what it finds is what must
+The model of the metadata has every state since the last durable one, because a state log loses entries from its end
+only. The model of a partition has the messages that were sent, how many of them were accepted, and how many must
+survive. The model notes an operation before the engine does it and its outcome when it returns, so that after a crash
+in between both are possible. `recover` opens the directory again and compares it with the model; what it finds must
 stay from then on.
 """
 
@@ -41,10 +41,10 @@ EVERYTHING: Final = 1_000_000
 # Sectors this small tear a message in its middle, and a batch between any two messages.
 SECTOR_BYTES: Final = 64
 
-# These lose writes in no order, so that something may survive what came before it.
+# These lose writes in any order: a later write may survive an earlier one.
 SCATTERING: Final = frozenset({Damage.SUBSET, Damage.ZERO_FILL, Damage.GARBLE})
 
-# (stream, topic, partition) by their names and number.
+# The names of the stream and the topic, and the number of the partition.
 Place = tuple[str, str, int]
 
 
@@ -67,26 +67,26 @@ Metadata = dict[str, StreamModel]
 
 @dataclass
 class PartitionModel:
-    """One life of a partition: from its creation, or from a purge, on."""
+    """A partition since its creation or its last purge."""
 
-    # By offset: all that was sent, in the order of offsets.
+    # All messages that were sent, by offset.
     messages: dict[int, bytes] = field(default_factory=dict)
-    # One behind the last: of what was accepted, of what has to survive anything.
+    # One after the last accepted message, and one after the last message that must survive any crash.
     accepted_end: int = 0
     durable_end: int = 0
-    # Retention may have deleted what is below; it has deleted what is below the first.
+    # Retention may have deleted messages below; it has deleted all below the first.
     deleted_end: int = 0
     deletable_end: int = 0
-    # What an earlier power loss took out of the middle, of messages that nobody had synced.
+    # Messages that an earlier power loss took out of the middle; they were not synced.
     holes: set[int] = field(default_factory=set)
-    # A purge began and has not been answered.
+    # A purge has begun and has not returned.
     is_purging: bool = False
-    # Offsets of consumers (and of groups, by their names): every value that a crash may leave.
+    # The stored offsets of consumers and groups, by name: every value that a crash may leave.
     offsets: dict[str, set[int | None]] = field(default_factory=dict)
 
 
 class Broken(AssertionError):
-    """The engine is not what it must be."""
+    """The engine contradicts the model."""
 
 
 def expect(found: object, wanted: object, what: str) -> None:
@@ -99,15 +99,15 @@ class StreamsWorld:
     settings: StreamsSettings
     disk: FakeDisk
     clock: ManualClock = field(default_factory=ManualClock)
-    # What may be found of the metadata; the last one is what there is.
+    # The metadata that a start may find; the last one is the present state.
     states: list[Metadata] = field(default_factory=lambda: [{}])
     partitions: dict[Place, PartitionModel] = field(default_factory=dict)
-    # Every payload there ever was, for what outlives its topic: by the folder of the partition and the offset.
+    # Every payload that was ever sent, by the folder of the partition and the offset: files may survive their topic.
     ever_sent: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
     number: int = 0
-    # Whether a sync has failed since the machine was started: then the page cache knows more than the disk.
+    # Whether a sync has failed since the last power loss: then the page cache has more than the disk.
     sync_failed: bool = False
-    # Numbers of what was refused, in order.
+    # The status numbers of refused requests, in order.
     refusals: list[StreamStatus] = field(default_factory=list)
     # Called with the file system of each new process, to arm faults.
     arm: Callable[[FaultFs], None] | None = None
@@ -135,19 +135,19 @@ class StreamsWorld:
 
     @property
     def is_durable(self) -> bool:
-        """Whether what is acknowledged survives anything."""
+        """Whether an acknowledged message survives any crash."""
         partition = self.settings.system.partition
         return partition.enforce_fsync and partition.messages_required_to_save == 1
 
-    # Life and death.
+    # Starts and ends.
 
     def open(self) -> None:
-        """A process of its own: what the last one knew of unsynced files is forgotten."""
+        """A new process: it knows nothing of files that the last process did not sync."""
         self.faults = FaultFs(self.disk)
         self.monitor = MonitorFs(self.faults)
         fs: Fs = self.monitor
         if self.arm is not None:
-            # A directory whose sync failed waits for good, which the monitor cannot know to be nobody's fault.
+            # A directory whose sync failed is never synced again, and the monitor would report that.
             self.arm(self.faults)
             fs = self.faults
         self.opened = System.open(fs, ROOT, self.settings, clock=self.clock, root_user=ROOT_USER)
@@ -161,7 +161,7 @@ class StreamsWorld:
         expect(self.monitor.check_settled(), [], "directories that wait for a sync after a clean stop")
 
     def give_up(self, error: StreamsError) -> None:
-        """A clean stop failed: the process is gone, and not all was saved."""
+        """A clean stop failed: the process has ended, and not everything was saved."""
         self._refuse(error)
         self.opened = None
 
@@ -176,12 +176,12 @@ class StreamsWorld:
         self._lose(blow)
 
     def _lose(self, blow: Blow) -> None:
-        """What the blow allows to be gone, beyond what was in the middle of happening."""
+        """Lowers what must survive to what this kind of crash keeps."""
         if blow is None:
-            # The kernel lives: what reached a file is there, what was only buffered is not.
+            # The kernel is alive: written messages are there, buffered ones are lost.
             del self.states[:-2]
 
-    # Operations. Each notes what it may change, then asks the engine.
+    # Operations. Each one notes what it may change, and then calls the engine.
 
     @contextmanager
     def _changing(self, change: Callable[[Metadata], None], *, is_durable: bool) -> Any:
@@ -189,7 +189,7 @@ class StreamsWorld:
         try:
             change(after)
         except KeyError:
-            # What it is about was refused before.
+            # The request before it, which should have made its stream or topic, was refused.
             raise _Refused from None
         self.states.append(after)
         try:
@@ -199,7 +199,7 @@ class StreamsWorld:
             if error.number is not StreamStatus.CANNOT_SYNC_FILE:
                 del self.states[-1]
             else:
-                # Nobody knows; as far as this process is concerned it did not happen.
+                # Whether the entry is on disk is unknown; this process goes on as if it is not.
                 self.states.append(self.states[-2])
             raise _Refused from error
         if is_durable or self.settings.system.state.enforce_fsync:
@@ -319,7 +319,7 @@ class StreamsWorld:
         except StreamsError as error:
             self._refuse(error)
             if was_stopped or not self._is_stopped(stream, topic, partition):
-                # Otherwise a sync failed, and nobody knows.
+                # Otherwise a sync failed, and what the disk has is unknown.
                 model.messages = before
             return
         expect((sent.first_offset, sent.count), (end, count), "where a batch went")
@@ -369,7 +369,7 @@ class StreamsWorld:
             self.partitions[place] = PartitionModel(offsets=offsets)
 
     def _adopt_unfinished(self, stream: str, topic: str) -> None:
-        """A purge that failed has purged some, and the rest of the process goes on from there."""
+        """A purge that failed has purged some partitions; the process continues with the rest."""
         for partition, model in enumerate(self._models(stream, topic)):
             self._settle_partition((stream, topic, partition), model, None, may_rise=False)
             model.is_purging = True
@@ -385,7 +385,7 @@ class StreamsWorld:
         self._note_deletions()
 
     def wait(self, ms: int) -> None:
-        """Time goes by, and what is due is done: saved, ever_sent, deleted."""
+        """Time goes by, and the regular work is done: saving, archiving, deleting."""
         self.clock.advance(ms)
         self._expect_deletions()
         self.system.tick()
@@ -396,14 +396,14 @@ class StreamsWorld:
             model.deletable_end = max(model.deletable_end, model.accepted_end)
 
     def _note_deletions(self) -> None:
-        """The engine decides what goes; once it has answered that must stay gone."""
+        """The engine decides which segments it deletes; once it has returned, they must stay deleted."""
         for (stream, topic, partition), model in self.partitions.items():
             if not self._exists(stream, topic, partition):
                 continue
             info = self.system.metadata.resolve_topic(stream, topic)
             running = self.system._topics.find(info.stream_id, info.id).partitions[partition]
             if self.arm is None:
-                # Otherwise a deletion may have failed halfway: done as far as we see, and back after a crash.
+                # Otherwise a deletion may have failed halfway: the segment is gone now and may be back after a crash.
                 model.deleted_end = max(model.deleted_end, running.partition.segments[0].start_offset)
                 model.deletable_end = model.deleted_end
 
@@ -430,7 +430,7 @@ class StreamsWorld:
             model.offsets[consumer] = {None}
 
     def consume(self, stream: str, topic: str, group: str, count: int) -> list[bytes]:
-        """The group polls all its partitions once and commits what it got."""
+        """The group polls all its partitions once and commits the offsets."""
         got = []
         if not self._exists(stream, topic) or group not in self.states[-1][stream].topics[topic].groups:
             return []
@@ -447,10 +447,10 @@ class StreamsWorld:
             self._refuse(error)
         return got
 
-    # What is there.
+    # Comparing the engine with the model.
 
     def recover(self, blow: Blow = None) -> None:
-        """Opens, and holds it against what is known. Then what was found is what must stay."""
+        """Opens the directory and compares it with the model. What it finds must stay from then on."""
         self.open()
         self._settle_metadata()
         self.refusals.clear()
@@ -463,7 +463,7 @@ class StreamsWorld:
         found = self.found_metadata()
         if found not in self.states:
             raise Broken(f"the metadata are {found!r}, which is none of {self.states!r}")
-        # After a failed sync the disk may know less than the page cache that we have just read.
+        # After a failed sync the disk may have less than the page cache that was just read.
         self.states = [*self.states, found] if self.sync_failed else [found]
 
     def found_metadata(self) -> Metadata:
@@ -529,7 +529,7 @@ class StreamsWorld:
         if blow not in SCATTERING or self.is_durable:
             if found and first > model.deletable_end:
                 raise Broken(f"{place}: begins at {first}, though nothing behind {model.deletable_end} was deleted")
-            # Offsets of what is lost are not always given out again: a segment may stand behind them.
+            # Lost offsets are not always used again: there may be a later segment.
             last = max(found, default=end - 1)
             expect(sorted(found), sorted({*range(first, last + 1)} - model.holes), f"{place}: offsets without a gap")
 
@@ -541,20 +541,20 @@ class StreamsWorld:
             who = Consumer.group(name) if is_group else Consumer(name)
             stored = self.system.get_offset(stream, topic, who, partition_id=partition)
             value = None if stored is None else stored.stored_offset
-            # A group without entry has no offset; nobody asks. One beyond the end was lowered to it.
+            # A group that is not in the state log has no offset. An offset above the last message was lowered to it.
             allowed = values | ({max(end - 1, 0)} if any(known is not None for known in values) else set())
             if blow in SCATTERING and values != {None}:
-                # The 8 bytes have no checksum. What counts is that they point to something.
+                # The 8 bytes have no checksum. It is enough that they are the offset of a message.
                 allowed |= {None, *range(end)}
             if value not in allowed:
                 raise Broken(f"{place}: {name} has stored {value}, not one of {allowed}")
             if blow is not None:
                 values.clear()
-            # After a kill it may have come from a page cache that is not on disk yet, and an older one is.
+            # After a kill the offset may come from the page cache, and the disk may have an older one.
             values |= {None, value}
 
     def read(self, place: Place) -> tuple[dict[int, bytes], int]:
-        """Messages by offset, and the next offset. What cannot be read is left out."""
+        """The messages that can be read, by offset, and the next offset."""
         stream, topic, partition = place
         state = self.system.topic_state(stream, topic).partitions[partition]
         end = state.current_offset + 1 if state.has_messages else 0
@@ -564,7 +564,7 @@ class StreamsWorld:
             try:
                 polled = self._poll(place, offset, EVERYTHING)
             except StreamsError:
-                # Something behind is damaged: as far as it goes, one by one.
+                # A later message is damaged: the messages are read one by one.
                 offset = self._read_one(place, offset, found)
                 continue
             if not polled:
@@ -592,7 +592,7 @@ class StreamsWorld:
         return dict(messages)
 
     def check_archive(self, blow: Blow) -> None:
-        """Where there is a log in the archive it is whole, and holds what was sent."""
+        """Every log in the archive is complete and holds messages that were sent."""
         backup = f"{ROOT}/{self.settings.system.backup.path}/"
         for path, data in self.disk.files().items():
             if not path.startswith(backup) or not path.endswith(".log"):
@@ -611,7 +611,7 @@ class StreamsWorld:
                 offset, at = offset + 1, stop
 
     def check(self) -> None:
-        """What the running engine shows is what it accepted, and nothing of what it refused."""
+        """The running engine shows the messages that it accepted and none that it refused."""
         expect(self.found_metadata(), self.states[-1], "metadata")
         for place, model in self._known_partitions().items():
             found, end = self.read(place)
@@ -620,7 +620,7 @@ class StreamsWorld:
         expect(self.monitor.violations, [], "violations of the rules of files")
 
     def check_second_recovery(self) -> None:
-        """A start changes nothing about what the next one finds."""
+        """A second start finds the same."""
         before = {place: self.read(place) for place in self.partitions}
         self.crash(None)
         self.open()
@@ -628,7 +628,7 @@ class StreamsWorld:
         expect({place: self.read(place) for place in self.partitions}, before, "messages of the second recovery")
 
     def write_more(self) -> None:
-        """Whatever is there can be used: every partition takes messages, and new things can be made."""
+        """Every partition takes messages, and new streams and topics can be created."""
         for place in list(self._known_partitions()):
             self.send(*place, count=2, size=90)
             self.flush(*place)
@@ -641,7 +641,7 @@ class StreamsWorld:
 
 
 class _Refused(Exception):
-    """The engine refused it, which was noted."""
+    """Allows the engine to refuse the operation; the refusal was noted."""
 
 
 @contextmanager
@@ -658,6 +658,6 @@ def _smallest_free(taken: Any) -> int:
 
 
 def may_refuse(world: StreamsWorld, blow: Blow, error: StartRefused) -> bool:
-    """Several entries that nobody asked to be durable, lost out of order: damage before the end of a state log, which
-    no start repairs (19.2)."""
-    return blow in SCATTERING and len(world.states) > 2 and "damaged at offset" in error.message
+    """Whether several unsynced entries may be lost out of order: damage before the end of a state log, which no start
+    repairs."""
+    return blow in SCATTERING and len(world.states) > 2 and "offset" in (error.detail or {})

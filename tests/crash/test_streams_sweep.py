@@ -1,8 +1,8 @@
 """The partitioned engine under sweeps: appends, flushes, rolls, retention, offsets, state, purges, archive.
 
-Whatever happens, what was promised is there: an acknowledged message that was synced, a deletion that was answered, a
-command. What was only buffered may be gone, from the end of its partition only. Nothing is invented, nothing comes
-twice, every recovery finds what the one before found, and the rules of files hold (C01-C10, M06, M09, M12).
+After every crash the promises hold: synced messages, answered deletions and durable commands are kept. Buffered
+messages may be lost, from the end of their partition only. No message is invented or comes twice, a second recovery
+finds the same as the first, and the order of file operations is kept.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ BLOWS_AT_ONE_POINT: Final = len(BLOWS) if FULL else 2
 
 Script = Callable[[StreamsWorld], None]
 
-# Segments are sealed after a few messages, so that a short script meets everything.
+# Segments are sealed after a few messages, so that a short script has all cases.
 SMALL: Final = {"segment": {"size": 512}, "memory_pool": {"enabled": False}}
 
 
@@ -88,7 +88,7 @@ def roll(world: StreamsWorld) -> None:
 
 
 def retain(world: StreamsWorld) -> None:
-    """Segments go by age, by size and by hand, between appends."""
+    """Segments are deleted by age, by size and by request, between appends."""
     world.open()
     world.create_stream("s")
     world.create_topic("s", "aged", 1, message_expiry=1_000_000)
@@ -105,7 +105,8 @@ def retain(world: StreamsWorld) -> None:
 
 
 def offsets(world: StreamsWorld) -> None:
-    """Consumers and a group store, commit, rewind, delete; the group goes and another one gets its id."""
+    """Consumers and a group store, commit, rewind and delete offsets; the group is deleted, and another one gets its
+    id."""
     world.open()
     world.create_stream("s")
     world.create_topic("s", "t", 2)
@@ -125,7 +126,7 @@ def offsets(world: StreamsWorld) -> None:
 
 
 def state(world: StreamsWorld) -> None:
-    """Everything that comes and goes, with messages in it, and ids that are used again."""
+    """Streams, topics and groups are created and deleted, with messages in them, and ids are used again."""
     world.open()
     world.create_stream("a")
     world.create_stream("b")
@@ -149,7 +150,7 @@ def state(world: StreamsWorld) -> None:
 
 
 def purge(world: StreamsWorld) -> None:
-    """Sealed, active and buffered messages and the offsets go; another life begins, and ends the same way."""
+    """Two purges, each of sealed, active and buffered messages and of offsets."""
     world.open()
     world.create_stream("s")
     world.create_topic("s", "t", 2)
@@ -167,7 +168,7 @@ def purge(world: StreamsWorld) -> None:
 
 
 def archive(world: StreamsWorld) -> None:
-    """Sealed segments are copied, and only then deleted; a purge makes room for others with the same names."""
+    """Sealed segments are archived and then deleted; after a purge other segments get the same names."""
     world.open()
     world.create_stream("s")
     world.create_topic("s", "t", 1, message_expiry=1_000_000)
@@ -181,7 +182,7 @@ def archive(world: StreamsWorld) -> None:
 
 
 def compress(world: StreamsWorld) -> None:
-    """A topic changes its algorithm with messages on disk and in memory, and back."""
+    """A topic changes its codec, and back, with messages on disk and in memory."""
     world.open()
     world.create_stream("s")
     world.create_topic("s", "t", 1)
@@ -240,7 +241,7 @@ CASES: Final[dict[str, tuple[Script, StreamsSettings]]] = {
 
 @cache
 def _born(flavour: str) -> FakeDisk:
-    """A directory with nothing but its root user, whose password takes long to hash."""
+    """A directory with only its root user, whose password is slow to hash."""
     disk = FakeDisk(sector_bytes=SECTOR_BYTES)
     fresh = from_mapping({"system": {"flavour": flavour, "memory_pool": {"enabled": False}}})
     System.open(disk, ROOT, fresh, clock=ManualClock(), root_user=ROOT_USER).close()
@@ -254,7 +255,7 @@ def new_world(case: str) -> StreamsWorld:
 
 
 def run_until(script: Script, world: StreamsWorld, operation_index: int) -> int:
-    """Runs the script until the disk has no power at that operation; how many there were."""
+    """Runs the script until the power fails at this operation. Returns the number of operations."""
     hook = CrashAt(operation_index)
     world.disk.on_operation = hook
     try:
@@ -278,7 +279,7 @@ def test_a_crash_at_any_operation_keeps_what_was_promised_and_invents_nothing(
         run_until(script, world, operation_index)
         tally.points += 1
         for place in range(BLOWS_AT_ONE_POINT):
-            # Steps of three through eight blows meet all of them, and neighbours are not alike.
+            # Steps of three through eight kinds of crashes use all kinds, and neighbours differ.
             first = (operation_index + place * 3) % len(BLOWS)
             blow, next_blow = BLOWS[first], BLOWS[(first + 1 + operation_index) % len(BLOWS)]
             try:
@@ -292,7 +293,7 @@ def test_a_crash_at_any_operation_keeps_what_was_promised_and_invents_nothing(
 
 
 def survive(world: StreamsWorld, seed: int, blow: Blow, next_blow: Blow) -> int:
-    """How often a world recovered, each time to what it had to be."""
+    """How many recoveries agreed with the model."""
     world.crash(blow, seed)
     try:
         world.recover(blow)
@@ -324,7 +325,7 @@ def sweep_by(blow: Blow, case: str) -> None:
 def test_the_sweep_notices_entries_about_folders_that_are_not_durable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is worth something: without rule 1 of `system.py` a power loss takes topics that were answered."""
+    """Without the durable entries of `lifecycle.py` a power loss takes topics that were answered."""
     append_entry = StateLog.append
 
     def forgetful(log: StateLog, user_id: int, command: Command, **_: object) -> StateEntry:
@@ -345,7 +346,7 @@ def test_the_sweep_notices_messages_that_are_not_synced(monkeypatch: pytest.Monk
 
 
 def test_the_sweep_notices_a_torn_batch_that_is_taken_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 4 of `recovery.py`: a hole in what nobody was promised would stop every reader."""
+    """Rule 4 of `recovery.py`: a gap among messages that were not promised would block every reader."""
     walk = recovery.walk
 
     def patient(*arguments: Any, **_: object) -> recovery.Walked:
@@ -378,7 +379,7 @@ def _operations_before_first_sync_of_a_batch() -> int:
 
 # Faults.
 
-# Its folders are made and unlinked in the middle of requests: there is no telling what "anywhere" leaves of those.
+# Requests make and delete folders, so the result of a fault "anywhere" cannot be predicted.
 FAULTS: Final = {name: arm for name, arm in KINDS.items() if name not in ("EDQUOT once, anywhere", "EROFS for good")}
 STRIDE: Final = 1 if FULL else 97
 
@@ -396,7 +397,7 @@ def test_a_failed_call_fails_its_request_and_nothing_else(case: str, record_prop
 
 
 def strike(case: str, kind: str, at: int) -> bool:
-    """Runs the workload with the fault at call `at` of each process; whether it struck."""
+    """Runs the workload with the fault at call `at` of each process. Returns whether the fault happened."""
     faults: list[Fault] = []
     world = new_world(case)
     world.arm = lambda fs: faults.extend(FAULTS[kind](fs, at))
@@ -407,7 +408,7 @@ def strike(case: str, kind: str, at: int) -> bool:
         except StartRefused:
             has_started = False
         except StreamsError as error:
-            # The clean stop in the middle of a script: what could not be saved is not promised.
+            # A clean stop in the middle of a script failed: unsaved messages are not promised.
             world.give_up(error)
         world.arm = None
         world.faults.heal()
@@ -420,7 +421,7 @@ def strike(case: str, kind: str, at: int) -> bool:
 
 
 def go_on(world: StreamsWorld, kind: str) -> None:
-    """The disk is healed, the process lives: polls show what was accepted, and requests go on where they may."""
+    """The disk works again, and the process is alive: polls show accepted messages, and requests go on."""
     world.check()
     world.refusals.clear()
     world.write_more()

@@ -1,4 +1,4 @@
-"""What the property tests of state logs draw: permissions, and commands of every kind as the engine stores them."""
+"""Strategies for property tests of state logs: permissions, and commands of every kind as the engine stores them."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ u32: Final = st.sampled_from((0, 1, 2**31, 2**32 - 1)) | st.integers(0, 2**32 - 
 u8: Final = st.integers(0, 255)
 flags: Final = st.booleans()
 
-# Up to 255 bytes of UTF-8, also of several bytes a character.
+# Up to 255 bytes of UTF-8, with characters of one and of several bytes.
 str8: Final = st.text(max_size=12) | st.just("ä" * 127) | st.just("x" * 255)
 names: Final = str8.filter(len)
 identifiers: Final[st.SearchStrategy[int | str]] = u32 | names

@@ -1,4 +1,4 @@
-"""Messages by columns: what their headers say, and damage that is found and named."""
+"""Messages by columns: their headers, and damage that is found and named."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +83,7 @@ bodies = st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=6)), max_
 def test_all_columns_are_what_was_written(
     bodies: list[tuple[bytes, bytes]], order: BodyOrder, batch_records: int, with_index: bool
 ) -> None:
-    """No user headers are null, and so is a time of origin that is 0."""
+    """A message without user headers has null, and so has an origin timestamp of 0."""
     stored = make(bodies, order)
     table = locate_messages(stored.log, stored.index if with_index else None, 40)
     assert table.index_problem is None
@@ -140,7 +140,7 @@ def test_every_changed_byte_of_a_log_is_found_and_named(full: bool) -> None:
                 gaps = [row for row in rows if row["kind"] == "gap"]
                 assert len(gaps) == 1
                 assert gaps[0]["offset"] == offset
-                # Without an index a wrong length hides what follows.
+                # Without an index a wrong length hides the messages after it.
                 assert gaps[0]["gap_to"] == offset or index is None
                 assert [row for row in rows if row["kind"] == "record"] == [
                     row for row in intact if not offset <= row["offset"] <= gaps[0]["gap_to"]
@@ -195,7 +195,7 @@ def test_the_error_names_partition_offset_and_position() -> None:
 
 
 def test_a_time_of_origin_beyond_all_timestamps_is_the_last_one() -> None:
-    """A client writes what it likes there; its message is still a message."""
+    """A client may send any number as its time; the message is still valid."""
     log = message.encode_message(b"x", origin_timestamp=2**64 - 1)
     (row,) = rows_of(locate_messages(log, None, 0), ("origin_timestamp",))
     assert row["origin_timestamp"] == 2**63 - 1

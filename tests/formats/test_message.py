@@ -1,4 +1,4 @@
-"""The messages of the partitioned engine: fixed bytes, columns against a plain decoder, bodies that turn around."""
+"""The messages of the partitioned engine: fixed bytes, columns against a plain decoder, bodies that are swapped."""
 
 from typing import Final
 
@@ -42,7 +42,7 @@ orders: Final = st.sampled_from(BodyOrder)
 
 
 def packed(messages: list[bytes], gap: bytes = b"") -> tuple[bytearray, Positions, Positions]:
-    """The messages in one buffer with a gap in front of each."""
+    """The messages in one buffer with a gap before each."""
     ends = np.cumsum([len(gap) + len(message) for message in messages], dtype=np.int64)
     starts = ends - np.array([len(message) for message in messages], dtype=np.int64)
     return bytearray(b"".join(gap + message for message in messages)), starts, ends
@@ -102,7 +102,7 @@ def test_a_message_of_a_client_has_no_checksum() -> None:
     assert decode_header(encode_message(b"x", checksum=False)).checksum == 0
 
 
-# Few or many, alike or not, so that both ways of cutting and of swapping are taken.
+# Few or many, of one size or not, so that both code paths of cutting and of swapping are used.
 batches: Final = st.one_of(
     st.lists(bodies, max_size=6),
     st.builds(lambda body, count: [body] * count, bodies, st.integers(1, 80)),

@@ -1,4 +1,4 @@
-"""Encryption at rest: what comes back, what is refused, and that no nonce is used twice."""
+"""Encryption at rest: round trips, refusals, and no nonce is used twice."""
 
 import base64
 import sys

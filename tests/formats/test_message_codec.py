@@ -1,4 +1,4 @@
-"""Compression: payloads come back, and no frame makes more than it may."""
+"""Compression: round trips, and no frame expands to more than the limit."""
 
 import gzip
 import sys
@@ -115,14 +115,14 @@ def test_a_zstd_frame_that_does_not_tell_its_size_is_refused() -> None:
 def test_an_lz4_frame_that_holds_more_than_it_claims_is_refused() -> None:
     small = bytearray(lz4.frame.compress(bytes(100)))
     large = lz4.frame.compress(bytes(5_000_000), store_size=False)
-    # The descriptor of the small frame, which states 100 bytes, in front of the blocks of the large one.
+    # The descriptor of the small frame, which says 100 bytes, before the blocks of the large one.
     assert small[4] & 0x08
     refusal(Codec.LZ4, bytes(small[:15]) + large[7:], 64_000_000)
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_threads_compress_and_expand_at_once(codec: Codec) -> None:
-    """More than the interpreter's lock holds apart: the libraries let go of it for payloads of this size."""
+    """The libraries release the interpreter's lock for payloads of this size, so the threads really run at once."""
     wrong: list[int] = []
 
     def work(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The index of a segment of messages: fixed bytes, entries that come back, and where an order ends."""
+"""The index of a segment of messages: fixed bytes, round trips, and how many entries are in order."""
 
 from typing import Final
 

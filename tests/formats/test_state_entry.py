@@ -1,4 +1,4 @@
-"""Entries of both state logs: bytes, round trips, and which damage is a torn tail."""
+"""Entries of both flavours: bytes, round trips, and which damage is a torn tail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -61,7 +61,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
 
 
 def seal(key: int) -> Transform:
-    """A cipher good enough to be wrong: a tag that the key decides, and bytes that are not the plain ones."""
+    """A simple cipher: its tag depends on the key, and its bytes differ from the plain ones."""
 
     def encrypt(data: bytes) -> bytes:
         return bytes((key,)) * 28 + bytes(byte ^ key for byte in data)
@@ -91,7 +91,7 @@ with_and_without_key = pytest.mark.parametrize("key", [None, 7], ids=["plain", "
 
 
 def small_log(layout: Layout, key: int | None = None) -> tuple[bytes, list[int]]:
-    """The bytes, and where entries end, with the start in front."""
+    """The bytes; 0 and the ends of the entries."""
     encrypt = None if key is None else seal(key)
     data, ends = b"", [0]
     for index, command in enumerate(COMMANDS):
@@ -101,7 +101,7 @@ def small_log(layout: Layout, key: int | None = None) -> tuple[bytes, list[int]]
 
 
 def read(layout: Layout, data: bytes, key: int | None = None) -> tuple[list[ScannedEntry], Exception | None]:
-    """Entries up to the first trouble, and the trouble."""
+    """Entries up to the first error, and the error."""
     entries = []
     try:
         for scanned in layout.scan(data, None if key is None else unseal(key)):
@@ -169,7 +169,7 @@ def test_an_encrypted_page_entry_says_so_and_is_hashed_as_stored() -> None:
     assert len(sealed) == len(ORDERS_PAGE) + 28
     assert sealed[28:32] == b"\1\0\0\0"
     assert b"orders" not in sealed
-    # A plain entry in a log whose engine has a key is read as what it is.
+    # A plain entry is read as plain, even with a key.
     first = replace(ORDERS, index=0)
     assert [scanned.entry.command for scanned in scan_page(encode_page_entry(first), unseal(7))] == [first.command]
 
@@ -196,7 +196,7 @@ def test_every_flipped_bit_is_found_and_only_the_last_entry_is_called_torn(
 ) -> None:
     data, ends = small_log(layout, key)
     last = ends[-2]
-    # By 7, so that every byte is met, at another bit each time.
+    # Steps of 7 change every byte, each time at another bit.
     for bit in range(0, len(data) * 8, 1 if full else 7):
         position = bit // 8
         entries, trouble = read(layout, flip(data, position, 1 << bit % 8), key)
@@ -239,7 +239,7 @@ def test_an_index_that_does_not_follow_is_damage_even_at_the_end(layout: Layout)
 
 
 def test_a_command_that_nobody_knows_is_damage_even_at_the_end() -> None:
-    """Its checksum is right, so that is what was written: by a newer version, say."""
+    """Its checksum is right, so the entry was written like that, for example by a newer version."""
     data, _ends = small_log(PAGE)
     command = bytes.fromhex("92cd03e780")
     body = b"".join(
@@ -271,7 +271,7 @@ def test_a_wrong_key_never_makes_a_torn_tail(
     data, ends = small_log(layout, written_with)
     entries, trouble = read(layout, data[: ends[count]], read_with)
     if layout is PAGE and written_with is None:
-        # Entries of this layout say themselves that they are plain.
+        # Entries of this flavour have a flag of encryption.
         assert trouble is None
         assert len(entries) == count
     else:

@@ -1,4 +1,4 @@
-"""What a state log tells a reader: the same streams, topics and partitions that the engine has."""
+"""The catalog of a state log has the same streams, topics and partitions as the engine."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Permissions on the wire: what was set comes back, and a length that is not theirs is refused."""
+"""Permissions on the wire: round trips, and wrong lengths are refused."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""User headers: fixed bytes, values of every kind, and bytes that are no headers."""
+"""User headers: fixed bytes, values of every kind, and invalid bytes."""
 
 import math
 from typing import Final
@@ -176,7 +176,7 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
     except StreamsError:
         return
     assert all(1 <= len(field.data) <= FIELD_BYTES_MAX for field in headers.values())
-    # Of equal keys all but the last are lost, and nothing else.
+    # Only earlier pairs with an equal key are lost.
     again = encode_user_headers(headers)
     assert len(again) <= len(data)
     assert decode_user_headers(again) == headers

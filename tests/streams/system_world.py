@@ -1,4 +1,4 @@
-"""The whole engine on a disk in memory: what its tests share."""
+"""The whole engine on a disk in memory, for tests."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -25,14 +25,14 @@ EVERYTHING: Final = 1_000_000
 
 @cache
 def _born(flavour: str) -> FakeDisk:
-    """A directory with nothing but its root user, whose password takes long to hash."""
+    """A directory with only its root user, whose password is slow to hash."""
     disk = FakeDisk()
     System.open(disk, ROOT, from_mapping({"system": {"flavour": flavour}}), clock=ManualClock()).close()
     return disk
 
 
 class World:
-    """The disk, what is wrapped around it, and an engine that can be opened again and again."""
+    """A fake disk with faults and a monitor, and an engine that can be opened again and again."""
 
     def __init__(self, values: Mapping[str, Any] | None = None, *, flavour: str = "page") -> None:
         self.disk = _born(flavour).clone()
@@ -54,7 +54,7 @@ class World:
         return self.open(values)
 
     def restart(self, values: Mapping[str, Any] | None = None) -> System:
-        """The process dies, and another one takes over; what the kernel has is kept."""
+        """The process is killed, and another one starts; the page cache is kept."""
         self.disk.kill()
         return self.open(values)
 
@@ -63,7 +63,7 @@ class World:
         self.system.create_topic("s", "t", partitions_count=partitions_count, **options)
 
     def send(self, *payloads: bytes, topic: str = "t", partition_id: int = 0, ids: tuple[int, ...] = ()) -> int:
-        """The first offset."""
+        """Returns the first offset."""
         sent = self.system.send("s", topic, batch(*payloads, ids=ids), PartitionId(partition_id))
         assert sent.partition_id == partition_id
         return sent.first_offset
@@ -87,7 +87,7 @@ def batch(*payloads: bytes, ids: tuple[int, ...] = ()) -> IncomingBatch:
 
 
 def refusal(action: Callable[[], object]) -> int:
-    """The number that a client is told."""
+    """The status number of the error."""
     with pytest.raises(StreamsError) as refused:
         action()
     return int(refused.value.number)
@@ -98,7 +98,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def fill(world: World, segments_count: int, topic: str = "t", partition_id: int = 0) -> None:
-    """Sealed segments of three messages, and an empty one behind them."""
+    """Makes sealed segments of three messages, and an empty active one after them."""
     for _ in range(segments_count):
         world.send(*(b"x" * 120 for _ in range(3)), topic=topic, partition_id=partition_id)
 

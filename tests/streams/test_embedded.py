@@ -1,4 +1,4 @@
-"""`topics.streams.open`: the engine in a process of ours, on a real disk."""
+"""`topics.streams.open`: the engine in this process, on a real disk."""
 
 import subprocess
 import sys

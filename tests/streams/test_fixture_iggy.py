@@ -1,4 +1,4 @@
-"""A data directory that an Apache Iggy 0.8.0 server wrote: read to the byte, written to, and read again (M07)."""
+"""A data directory that an Apache Iggy 0.8.0 server wrote: read to the byte, written to, and read again."""
 
 import shutil
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def directory(shared_fixtures: Path, tmp_path: Path) -> Path:
         pytest.skip("the directory of another server is missing: no folder iggy-0.8.0 in ../shared/fixtures")
     target = tmp_path / "data"
     shutil.copytree(source, target)
-    # A copy of files that nobody may write is of no use here.
+    # The files of the fixture are read-only; the copy must be writable.
     for path in [target, *target.rglob("*")]:
         path.chmod(0o700 if path.is_dir() else 0o600)
     return target
@@ -41,7 +41,7 @@ def directory(shared_fixtures: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def system(directory: Path) -> Iterator[System]:
-    # Later than anything that the other server wrote.
+    # Later than all times that the server wrote.
     opened = open_at(directory)
     yield opened
     opened.close()
@@ -52,7 +52,7 @@ def open_at(directory: Path) -> System:
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    """What the other server knows of."""
+    """The files that an Apache Iggy server knows."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -95,7 +95,7 @@ def test_a_stored_offset_is_found_and_gone_on_from(system: System) -> None:
 
 
 def test_polled_bytes_are_the_stored_bytes(directory: Path, system: System) -> None:
-    """The flavour stores messages as they travel, so that nothing has to be changed on the way out."""
+    """The flavour stores messages in wire form, so a poll changes no byte."""
     log, _ = segment(directory, SEGMENTS[0])
     polled = system.poll(*EVENTS, Consumer(1), FIRST, 1000, partition_id=0)
     assert b"".join(message.to_bytes() for message in polled) == log
@@ -119,7 +119,7 @@ def test_the_state_log_is_encoded_again_byte_for_byte(directory: Path) -> None:
 
 @pytest.mark.parametrize("key", SEGMENTS)
 def test_segments_are_encoded_again_byte_for_byte(directory: Path, key: str) -> None:
-    """By the way of every message that comes in: as a client would have sent it, numbered with the same numbers."""
+    """Each message goes through the path of a send, with the same offsets and times."""
     log, index = segment(directory, key)
     entries = decode_entries(index)
     ends = entries["position"].astype("int64")

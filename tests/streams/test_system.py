@@ -1,4 +1,4 @@
-"""The engine as a whole: streams, topics, partitions, codecs, users, and what each call refuses."""
+"""The engine as a whole: streams, topics, partitions, codecs, users, and the errors of each call."""
 
 import errno
 from typing import Final
@@ -169,7 +169,7 @@ def test_a_kill_loses_what_was_buffered_and_nothing_else(flavour: str) -> None:
     world.system.store_offset("s", "t", Consumer(1), 2)
     world.restart()
     assert world.all() == [(0, b"a"), (1, b"b")]
-    # The consumer had come further than what is left: it is lowered, and goes on with what comes.
+    # The stored offset was above the last message: it is lowered, and the consumer gets new messages.
     assert world.system.get_offset("s", "t", Consumer(1)) == StoredOffset(0, 1, 1)
     world.send(b"c")
     assert [bytes(message.payload) for message in world.poll(NEXT)] == [b"c"]
@@ -186,7 +186,7 @@ def test_a_flush_with_fsync_survives_a_power_loss_though_nobody_synced_the_state
 
 
 def test_a_deletion_that_was_answered_survives_a_power_loss_and_the_directory_still_opens() -> None:
-    """Rule 1: the folder must not be gone while the state log still has the topic."""
+    """The folder must not be removed while the state log still has the topic."""
     world = World()
     world.make_topic(2)
     world.system.create_topic("s", "u")
@@ -231,7 +231,7 @@ def test_a_stream_is_purged_with_all_its_topics() -> None:
 
 
 def test_a_purge_drops_offsets_and_buffered_messages_and_begins_at_0() -> None:
-    """§24.7, with everything around it: after a restart there is nothing of before."""
+    """After a restart there are no old messages and offsets."""
     world = World({"system": SMALL_SEGMENTS})
     world.make_topic(2)
     fill(world, 3)
@@ -271,7 +271,7 @@ def test_partitions_are_added_and_the_highest_are_taken_away() -> None:
 
 
 def test_a_topic_without_partitions_refuses_messages_and_nothing_else_happens() -> None:
-    """§24.13: a key on such a topic is an answer, not the end of the server."""
+    """A send with a key to such a topic gets an error."""
     world = World()
     world.make_topic(0)
     assert refusal(lambda: world.system.send("s", "t", batch(b"a"), MessagesKey(b"key"))) == 3008
@@ -283,7 +283,6 @@ def test_a_topic_without_partitions_refuses_messages_and_nothing_else_happens() 
 
 
 def test_partitions_added_to_a_topic_that_had_none_are_numbered_from_0_also_after_a_restart() -> None:
-    """§24.14."""
     world = World()
     world.make_topic(0)
     world.system.create_group("s", "t", "g")

@@ -1,4 +1,4 @@
-"""`StreamsVerifier`: what is whole gets no finding, and each bad byte of messages and indexes gets one."""
+"""`StreamsVerifier`: a whole directory has no findings, and each bad byte of messages and indexes has one."""
 
 import base64
 from typing import Any
@@ -58,7 +58,6 @@ def test_a_sound_directory_has_no_findings_and_is_counted(disk: FakeDisk, flavou
 
 
 def test_every_byte_of_a_log_that_changes_is_found_in_its_message(disk: FakeDisk) -> None:
-    """M05, C15."""
     make(disk)
     log = disk.read(LOG)
     ends = [int.from_bytes(disk.read(INDEX)[at + 4 : at + 8], "little") for at in range(0, 7 * 16, 16)]
@@ -83,7 +82,7 @@ def test_every_byte_of_an_index_that_changes_is_found(disk: FakeDisk) -> None:
 
 
 def test_what_a_start_would_clear_away_is_left_alone(disk: FakeDisk) -> None:
-    """Of a server that is just about to make a segment, or of a crash: neither is ours."""
+    """A server that is creating a segment, or a crash, may have left the files."""
     make(disk)
     for name in ("00000000000000000099.index", "00000000000000000000.index.tmp"):
         disk.replace(f"{PARTITION}/{name}", bytes(16))
@@ -112,7 +111,6 @@ def test_messages_after_the_index_are_a_warning(disk: FakeDisk) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_with_the_key_messages_are_read_and_with_another_none_can_be(disk: FakeDisk, codec: str) -> None:
-    """M10."""
     make(disk, encryption={"enabled": True, "key": KEY}, compression={"default_algorithm": codec})
     assert check(disk, key=KEY) == []
     state, *messages = check(disk, key=OTHER_KEY)

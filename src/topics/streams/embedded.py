@@ -197,8 +197,8 @@ class Streams:
         count: int = POLL_COUNT_DEFAULT,
         auto_commit: bool = False,
     ) -> PolledMessages:
-        """Up to `count` messages, by default those behind the stored offset. As a member of a `group` without a
-        partition: those of its partitions, each in turn. `auto_commit` stores the offset of the last one."""
+        """Up to `count` messages, by default those after the stored offset. A member of a `group` that gives no
+        partition polls its partitions in turn. `auto_commit` stores the offset of the last message."""
         return self.system.poll(
             stream,
             topic,

@@ -1,4 +1,4 @@
-"""Consumer groups: even shares, patient handovers, fenced members; and a model that no message escapes."""
+"""Consumer groups: even shares, handovers that wait, members that lost a partition; and a model of all messages."""
 
 import itertools
 from collections import Counter
@@ -32,7 +32,7 @@ def number_of(caught: pytest.ExceptionInfo[StreamsError]) -> StreamStatus:
     return caught.value.number
 
 
-# --- who gets what ----------------------------------------------------------------------------------------------
+# --- shares -----------------------------------------------------------------------------------------------------
 
 
 def test_the_first_member_gets_all_partitions() -> None:
@@ -41,7 +41,7 @@ def test_the_first_member_gets_all_partitions() -> None:
 
 
 def test_four_partitions_and_two_members_end_two_and_two() -> None:
-    """Defect 11 of the other server: there they end three and one."""
+    """In an Apache Iggy 0.8.0 server the shares end as three and one."""
     assert partitions_of(new_group(4, ANNA, BERT)) == {ANNA: [0, 1], BERT: [2, 3]}
 
 
@@ -103,7 +103,6 @@ def test_a_changed_number_of_partitions_deals_everything_anew() -> None:
 
 
 def test_partitions_of_a_topic_that_had_none_are_given_from_zero_on() -> None:
-    """Defect 14 of the other server."""
     group = new_group(0, ANNA)
     group.set_partitions(2)
     assert partitions_of(group) == {ANNA: [0, 1]}
@@ -171,7 +170,7 @@ def test_who_is_no_member_can_neither_poll_nor_store_nor_leave(partition: int | 
 
 
 def busy_group() -> ConsumerGroup:
-    """Anna was sent messages up to 9 of partitions 2 and 3; Bert came, and both are to be his."""
+    """Anna was sent messages up to 9 of partitions 2 and 3; Bert has joined and will get both."""
     group = new_group(4, ANNA)
     group.note_sent(2, 9)
     group.note_sent(3, 9)
@@ -223,7 +222,7 @@ def test_waiting_ends_after_the_time_limit_and_not_before() -> None:
 
 
 def test_a_member_that_lost_a_partition_cannot_store_there_any_more() -> None:
-    """Fault M11: the commit of the old owner is fenced, also when it names no partition."""
+    """The commit of the old owner is refused, even if it names no partition."""
     group = busy_group()
     assert group.poll_target(ANNA, 3) == 3
     assert group.store_target(ANNA) == 3
@@ -251,19 +250,19 @@ def test_a_member_that_waits_for_a_partition_cannot_store_there_yet() -> None:
 
 
 def test_the_receiver_dies_before_it_has_received() -> None:
-    """Fault M11: the partitions stay where they are, and nothing waits any more."""
+    """The partitions stay with their owner, and none is pending."""
     group = busy_group()
     group.leave(BERT)
     assert partitions_of(group) == {ANNA: [0, 1, 2, 3]}
     assert group.pending == {}
     assert group.tick(10**12) == []
-    # What Anna was sent is still on her desk, so a second newcomer waits as well.
+    # Anna has not processed her messages yet, so a second new member waits as well.
     group.join(CARL, now_us=0)
     assert group.pending == {2: CARL, 3: CARL}
 
 
 def test_the_giver_dies_before_it_has_given() -> None:
-    """Fault M11: the receiver gets everything, and what the dead one was sent is nobody's business."""
+    """The receiver gets all partitions, and the messages that the member was sent do not matter any more."""
     group = busy_group()
     group.leave(ANNA)
     assert partitions_of(group) == {BERT: [0, 1, 2, 3]}
@@ -276,7 +275,7 @@ def test_a_third_member_gets_what_was_on_its_way_to_the_second() -> None:
     group = busy_group()
     group.join(CARL, now_us=2_000)
     assert sorted(Counter(group.pending.values()).items()) == [(BERT, 1), (CARL, 1)]
-    # Sent elsewhere it waits no longer than before.
+    # A partition with a new target waits no longer than before.
     group.tick(1_000 + TIMEOUT_US)
     assert {client: len(partitions) for client, partitions in partitions_of(group).items()} == {
         ANNA: 2,
@@ -345,10 +344,10 @@ MESSAGES_PER_POLL: Final = 3
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Clients that poll, store, die and come back; partitions that grow, appear and vanish; a clock.
+    """Clients poll, store, disconnect and come back; partitions grow, appear and disappear; time passes.
 
-    The model knows, for each partition, how many messages it has, which were delivered, and up to where the group
-    has stored. It judges each change of hands by what brought it about.
+    The model knows, for each partition, how many messages it has, which were delivered, and the group's stored offset.
+    It checks each change of owner against the step that caused it.
     """
 
     def __init__(self) -> None:
@@ -359,16 +358,17 @@ class GroupMachine(RuleBasedStateMachine):
         self.delivered: list[set[int]] = [set(), set(), set()]
         self.stored: dict[int, int] = {}
         self.dead: set[int] = set()
-        # What the present owner of a partition was sent last.
+        # The last offset that the present owner of each partition was sent.
         self.sent: dict[int, int] = {}
-        # When a partition began to wait for another owner.
+        # Since when each partition waits for another owner.
         self.waiting_since_us: dict[int, int] = {}
         self.owners: dict[int, int] = {}
 
-    # What the model makes of a change.
+    # The model after a change.
 
     def take_in(self, *, is_forced: bool) -> None:
-        """Changes of hands since the last look. Unless forced, only of what is processed or has waited long enough."""
+        """Checks the changes of owners since the last call. Unless forced, a partition is processed or has waited
+        enough."""
         owners = {partition: member.client_id for member in self.group.members for partition in member.partitions}
         for partition, owner in list(self.owners.items()):
             if owners.get(partition) == owner:
@@ -420,7 +420,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.take_in(is_forced=True)
 
     def poll(self, client: int, partition: int | None) -> int | None:
-        """Where it polled, None if nowhere. Messages behind the stored offset are delivered."""
+        """The partition of the poll, or None. Messages after the stored offset are delivered."""
         target = self.group.poll_target(client, partition)
         if target is None:
             return None
@@ -451,7 +451,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(client=CLIENTS, partition=PARTITIONS, back=st.sampled_from([0, 0, 0, 1, 2]))
     def store(self, client: int, partition: int, back: int) -> None:
-        """By the owner, of what it was sent or a little less; by anybody else it is refused."""
+        """The owner stores the last offset it was sent or a smaller one; other clients are refused."""
         if self.owners.get(partition) != client:
             with pytest.raises(StreamsError) as caught:
                 self.group.store_target(client, partition)
@@ -477,7 +477,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group.members and any(self.heads))
     @rule()
     def drain(self) -> None:
-        """Everybody who lives polls and stores until nothing is left: then every message was delivered."""
+        """All connected clients poll and store until nothing is left: then every message was delivered."""
         for member in self.group.members:
             if member.client_id in self.dead:
                 self.group.leave(member.client_id)

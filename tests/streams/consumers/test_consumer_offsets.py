@@ -1,4 +1,4 @@
-"""Stored offsets: what they promise, files of another server, crashes and failing disks."""
+"""Stored offsets: their promises, files of an Apache Iggy server, crashes and failing disks."""
 
 import errno
 import logging
@@ -131,7 +131,7 @@ def test_a_group_that_gets_a_used_id_does_not_begin_where_the_other_stopped(disk
     offsets.discard(GROUP, 3)
     offsets.discard(GROUP, 3)
     assert offsets.ids(GROUP) == [4]
-    # Of a group whose file could not be read: it is no offset, and yet a file.
+    # The file of a group whose offset was ignored, because the file is too short.
     disk.replace(GROUP_3, b"torn")
     offsets = reopened(disk)
     offsets.discard(GROUP, 3)
@@ -151,14 +151,14 @@ def test_offsets_of_groups_that_are_gone_are_dropped_at_start(disk: FakeDisk, ca
         assert view.ids(CONSUMER) == [3]
 
 
-# --- what is found at start -----------------------------------------------------------------------------------
+# --- starts ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", range(8))
 def test_a_torn_file_is_skipped_with_a_warning_and_its_neighbours_are_read(
     disk: FakeDisk, caplog: pytest.LogCaptureFixture, size: int
 ) -> None:
-    """Fault M12: the reader starts at the first message, the others where they were."""
+    """Its consumer starts at the first message, the others at their stored offsets."""
     offsets = reopened(disk)
     offsets.store(CONSUMER, 6, 60)
     offsets.store(CONSUMER, 7, 70)
@@ -195,7 +195,7 @@ def test_an_unreadable_folder_or_file_refuses_the_start(disk: FakeDisk, operatio
 
 
 def test_an_offset_beyond_the_end_is_lowered_for_good(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
-    """The partition grows past the stale number before the next start, which must not believe it again."""
+    """The partition grows past the stale offset before the next start, which must not use it again."""
     offsets = reopened(disk)
     offsets.store(CONSUMER, 7, 1000)
     offsets.store(GROUP, 3, 500)
@@ -276,7 +276,7 @@ OFFSETS = st.one_of(st.integers(0, 20), st.sampled_from([2**32, 2**63, 2**64 - 1
 
 
 class OffsetsMachine(RuleBasedStateMachine):
-    """Two dictionaries are the model. A kill loses nothing; every other step must look the same after one."""
+    """The model is two dictionaries. A kill loses nothing, so every step must look the same after one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -352,21 +352,21 @@ TestOffsetsAgainstAModel = OffsetsMachine.TestCase
 # --- crashes ----------------------------------------------------------------------------------------------------
 
 # Offsets below 256 differ in one byte. Larger ones, cut in the middle of their 8 bytes, would show whether a disk
-# writes sectors whole, which the format relies on. Garbled bytes are left out: it has no checksum to tell them by.
+# writes whole sectors, on which the format relies. Garbled bytes are left out: the format has no checksum.
 DAMAGES: Final = [damage for damage in Damage if damage is not Damage.GARBLE]
 
 Reader = tuple[ConsumerKind, int]
 
 
 class History:
-    """What each reader may be found at: any number stored since its last durable removal, 0, or nothing."""
+    """The offsets that each consumer may have: any one stored since its last durable removal, 0, or none."""
 
     def __init__(self, offsets: ConsumerOffsets) -> None:
         self.offsets = offsets
         self.possible: dict[Reader, set[int]] = {}
 
     def store(self, kind: ConsumerKind, consumer_id: int, offset: int) -> None:
-        # Noted before it happens: a crash in the middle may keep it.
+        # Noted before the store: a crash in the middle may keep the offset.
         self.possible.setdefault((kind, consumer_id), {0}).add(offset)
         self.offsets.store(kind, consumer_id, offset)
 
@@ -392,7 +392,7 @@ def life_of_offsets(history: History) -> None:
 
 
 def crash_points() -> Iterator[tuple[int, FakeDisk, History]]:
-    """Every operation of that life, and the disk as it is right before it."""
+    """Every operation of the process, and the disk right before it."""
     for operation_index in range(1000):
         disk = FakeDisk()
         disk.makedirs(PARTITION)
@@ -426,7 +426,7 @@ def test_a_crash_anywhere_sets_readers_back_and_never_ahead(
                     for consumer_id in found.ids(kind):
                         possible = history.possible.get((kind, consumer_id), set())
                         assert found.get(kind, consumer_id) in possible, where
-                # A second life on what the first one left, and the process only dies.
+                # A second process on the files of the first one; this time it is only killed.
                 found.store(CONSUMER, 7, 77)
                 found.store(GROUP, 9, 99)
                 survivor.kill()
@@ -459,7 +459,7 @@ FAULTED: Final[tuple[Operation, ...]] = ("open", "create", "pwrite", "makedirs",
 def test_a_refused_store_or_removal_changes_nothing_that_a_restart_could_show(
     operation: Operation, lasts: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory says what was acknowledged. A file may lack it, but never holds what was refused."""
+    """Memory has acknowledged offsets. A file may lack one, but never has a refused one."""
     caplog.set_level(logging.ERROR)
     fired = 0
     for at in range(1000):
@@ -483,7 +483,7 @@ def test_a_refused_store_or_removal_changes_nothing_that_a_restart_could_show(
                 if succeeds(offsets.delete_all):
                     acked.clear()
                 for kind, consumer_id in list(acked):
-                    # Some may be gone already; none may be there with another number.
+                    # Some files may be deleted already; none may hold another offset.
                     if offsets.get(kind, consumer_id) is None:
                         del acked[kind, consumer_id]
             found = reopened(disk)

@@ -1,4 +1,4 @@
-"""Folders of streams, topics and partitions: their places, and how they go without being half gone."""
+"""Folders of streams, topics and partitions: their paths, and how they are removed completely."""
 
 import pytest
 

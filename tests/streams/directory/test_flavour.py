@@ -1,4 +1,4 @@
-"""Which flavour a directory has, and that it has one."""
+"""The flavour of a directory."""
 
 import pytest
 

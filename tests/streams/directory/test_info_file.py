@@ -1,4 +1,4 @@
-"""The version file: written when it names another version, and otherwise left alone."""
+"""The version file: written if it names another version, and otherwise not changed."""
 
 import json
 import logging

@@ -28,7 +28,7 @@ NOW: Final = 1_700_000_000_000_000
 
 
 def cheap_hash(password: str) -> str:
-    """With parameters that take no time."""
+    """A hash with parameters that are fast."""
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(password)
 
 
@@ -164,7 +164,7 @@ def test_a_token_logs_its_user_in_until_it_expires() -> None:
     assert login_with_token(metadata, token, NOW + 9).name == "bob"
     assert status_of(lambda: login_with_token(metadata, token, NOW + 10)) is StreamStatus.PERSONAL_ACCESS_TOKEN_EXPIRED
     assert status_of(lambda: login_with_token(metadata, make_token(), NOW)) is StreamStatus.RESOURCE_NOT_FOUND
-    # What is stored is not what logs in.
+    # The stored hash does not log in.
     assert status_of(lambda: login_with_token(metadata, token_hash(token), NOW)) is StreamStatus.RESOURCE_NOT_FOUND
 
 

@@ -1,4 +1,4 @@
-"""Metadata: what each command needs, what it changes, and that a replay leads to the same state."""
+"""Metadata: the checks and effects of each command, and a replay that leads to the same state."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -65,7 +65,7 @@ def updated(topic_id: int | str, name: str, **options: int) -> UpdateTopic:
 
 
 class World:
-    """Metadata that commands go through as in an engine: checked, logged, applied."""
+    """Metadata with commands as in an engine: checked, logged, applied."""
 
     def __init__(self, settings: StreamsSettings = SMALL) -> None:
         self.settings = settings
@@ -93,7 +93,7 @@ class World:
 
 
 def shown(metadata: Metadata) -> Any:
-    """All there is, as it is now."""
+    """A copy of all metadata."""
     return deepcopy((metadata.streams, metadata.users))
 
 
@@ -124,7 +124,7 @@ def test_things_are_found_by_id_and_by_name() -> None:
     [
         (lambda metadata: metadata.resolve_stream(1), StreamStatus.STREAM_ID_NOT_FOUND),
         (lambda metadata: metadata.resolve_stream("Orders"), StreamStatus.STREAM_ID_NOT_FOUND),
-        # A name of digits is a name.
+        # A name may consist of digits.
         (lambda metadata: metadata.resolve_stream("0"), StreamStatus.STREAM_ID_NOT_FOUND),
         (lambda metadata: metadata.resolve_topic("nobody", "events"), StreamStatus.STREAM_ID_NOT_FOUND),
         (lambda metadata: metadata.resolve_topic("orders", "other"), StreamStatus.TOPIC_ID_NOT_FOUND),
@@ -161,7 +161,7 @@ def test_ids_are_the_smallest_free_ones() -> None:
 
 
 def test_an_id_of_the_log_need_not_be_the_smallest() -> None:
-    """Another server hands out the last one that was freed."""
+    """An Apache Iggy server gives out the id that was freed last."""
     metadata = Metadata(SMALL)
     metadata.apply(NOW, 0, CreateStream(7, "seven"))
     assert metadata.resolve_stream(7).name == "seven"
@@ -303,13 +303,13 @@ def test_defaults_of_a_topic_are_resolved_when_it_is_created_updated_and_replaye
         1,
         1,
     )
-    # Another start may have other defaults; limit 0 is never one of them.
+    # Another start may have other defaults.
     again = world.replayed(StreamsSettings()).resolve_topic(0, 0)
     assert (again.message_expiry, again.max_size) == (UNLIMITED, UNLIMITED)
 
 
 def test_a_topic_below_the_size_of_a_segment_is_still_replayed() -> None:
-    """Segments were smaller when it was made."""
+    """Segments were smaller when the topic was created."""
     world = World()
     world.do(CreateStream(0, "orders"))
     world.do(topic("orders", 0, "small", max_topic_size=2**20))
@@ -353,7 +353,7 @@ def test_purges_and_deleted_segments_change_no_metadata() -> None:
     for command in (PurgeStream("orders"), PurgeTopic(0, 0), DeleteSegments(0, 0, 0, 1)):
         world.do(command)
     assert shown(world.metadata) == before
-    # They have none in a replay either, even when what they name has gone by another name.
+    # They have no effect in a replay either, even if the name was changed since.
     assert shown(world.replayed()) == before
 
 
@@ -403,7 +403,7 @@ def test_a_user_that_is_deleted_takes_its_tokens_along() -> None:
     world.do(CreatePersonalAccessToken("deploy", "h1", 0), user_id=1)
     world.do(DeleteUser("bob"))
     assert world.metadata.token_owner("h1") is None
-    # The id is given out again, and nothing is inherited.
+    # The new user with the same id has no tokens.
     world.do(CreateUser(1, "eve", "hash", UserStatus.ACTIVE, None))
     assert world.metadata.resolve_user("eve").tokens == {}
 
@@ -481,14 +481,14 @@ Maker = Callable[[Metadata], Command]
 
 
 def or_zero(next_id: Callable[[], int]) -> int:
-    """An id for what cannot be created anyway, since its parent is not there."""
+    """An id for an entity whose parent does not exist."""
     try:
         return next_id()
     except StreamsError:
         return 0
 
 
-# Few names and ids, so that they meet; ids of new things are those that an engine would hand out.
+# Few names and ids, so that they collide; ids of new entities are those that an engine gives.
 
 
 def new_stream(name: str) -> Maker:
@@ -539,7 +539,7 @@ makers: Final[st.SearchStrategy[Maker]] = st.one_of(
 
 @given(st.lists(st.tuples(few, makers), max_size=40))
 def test_a_replay_leads_to_the_same_state(steps: list[tuple[int, Maker]]) -> None:
-    """Whatever passes its check can be applied; ids stay unique, names findable, and partitions dense."""
+    """A command that passes its check can be applied; ids stay unique, names are found, and partitions have no gaps."""
     world = World()
     for user_id, make in steps:
         command = make(world.metadata)

@@ -50,7 +50,7 @@ TABLE: Final[dict[Action, tuple[str, str, str]]] = {
 
 
 def single_flags() -> Iterator[tuple[int, str, Permissions]]:
-    """Every flag alone: its column in the table, its name, and permissions with nothing else for stream 5, topic 6."""
+    """Every flag alone: its column in the table, its name, and permissions with only this flag (stream 5, topic 6)."""
     for flag in GLOBAL_FLAGS:
         yield 0, flag, Permissions(**{flag: True})  # type: ignore[arg-type]
     for flag in STREAM_FLAGS:
@@ -65,7 +65,7 @@ def test_an_action_is_allowed_by_each_flag_of_its_row_and_by_no_other(action: Ac
     for column, flag, permissions in single_flags():
         expected = flag in TABLE[action][column].split()
         assert is_allowed(permissions, action, 5, 6) == expected, f"{flag} in column {column}"
-        # For another stream or topic only the global ones count, and those of the stream.
+        # For another stream only global flags count; for another topic also those of the stream.
         assert is_allowed(permissions, action, 4, 6) == (expected and column == 0)
         assert is_allowed(permissions, action, 5, 7) == (expected and column < 2)
         assert is_allowed(permissions, action) == (expected and column == 0)

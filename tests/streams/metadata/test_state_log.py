@@ -1,4 +1,4 @@
-"""The state log on a disk: what is appended is there after a restart, and what failed never was."""
+"""The state log on a disk: appended entries are there after a restart, failed ones are not."""
 
 import errno
 import logging
@@ -46,7 +46,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     UpdatePermissions("iggy", Permissions(streams={7: StreamPermissions(read_stream=True)})),
     DeleteTopic(0, "events"),
 )
-# With one that is longer than a sector of the disk, so that a crash can tear it.
+# One command is longer than a sector of the disk, so that a crash can tear it.
 MORE_COMMANDS: Final[tuple[Command, ...]] = (
     *COMMANDS,
     UpdatePermissions("iggy", Permissions(streams=dict.fromkeys(range(50), StreamPermissions(read_stream=True)))),
@@ -73,7 +73,7 @@ def commands_of(log: StateLog) -> list[Command]:
 
 
 def written_log(flavour: Flavour, cipher: Cipher | None = None) -> tuple[FakeDisk, list[int]]:
-    """A closed log of all commands, and where its entries end, with the start in front."""
+    """A closed log of all commands; 0 and the ends of its entries."""
     disk = FakeDisk()
     log = open_log(disk, flavour, cipher)
     ends = [0]
@@ -97,7 +97,7 @@ def test_what_is_appended_is_there_after_a_restart(flavour: Flavour, cipher: Cip
         (entry.index, entry.timestamp, entry.user_id, entry.command) for entry in appended
     ]
     assert [entry.user_id for entry in appended] == list(range(len(COMMANDS)))
-    # It goes on where it stopped.
+    # The log continues with the next index.
     assert again.append(0, COMMANDS[1]).index == len(COMMANDS)
 
 
@@ -203,7 +203,7 @@ def test_the_wrong_key_refuses_the_start_and_changes_nothing(
 
 
 def test_a_plain_page_log_goes_on_encrypted() -> None:
-    """Entries of this flavour say by themselves what they are."""
+    """Entries of this flavour have a flag of encryption."""
     disk, _ends = written_log(Flavour.PAGE)
     log = open_log(disk, Flavour.PAGE, CIPHER)
     log.append(0, CreateStream(9, "secret-name"))
@@ -263,7 +263,7 @@ def test_a_failed_write_that_cannot_be_cut_stops_the_log() -> None:
         ):
             log.append(0, COMMANDS[2])
     log.close()
-    # The half of an entry is a torn tail for the next start.
+    # Half of an entry is a torn tail for the next start.
     assert commands_of(open_log(disk, Flavour.PAGE)) == [COMMANDS[0]]
 
 
@@ -279,7 +279,7 @@ def test_a_failed_sync_stops_the_log_and_its_entry_never_was(flavour: Flavour) -
     assert caught.value.number is StreamStatus.CANNOT_SYNC_FILE
     assert fault.fired_count == 1
     assert log.stopped == "a failed sync"
-    # The disk is well again, and still nothing is taken.
+    # The disk works again, and appends are still refused.
     with pytest.raises(StreamsError) as caught:
         log.append(0, COMMANDS[2])
     assert caught.value.number is StreamStatus.CANNOT_APPEND_TO_FILE
@@ -324,7 +324,7 @@ def test_what_could_not_be_read_back_is_not_written(flavour: Flavour, command: C
 
 
 def run(fs: Fs, flavour: Flavour, cipher: Cipher | None, acked: list[Command], *, enforce_fsync: bool) -> None:
-    """Appends all commands; `acked` tells how far it came."""
+    """Appends all commands; `acked` counts the answered ones."""
     log = open_log(fs, flavour, cipher, enforce_fsync=enforce_fsync)
     for command in MORE_COMMANDS:
         log.append(0, command)
@@ -349,7 +349,7 @@ def test_no_crash_loses_a_synced_entry(flavour: Flavour, cipher: Cipher | None, 
         disk.on_operation = None
         disk.crash(damage, step)
         log = open_log(disk, flavour, cipher)
-        # The one that was under way may have made it.
+        # The entry that was being written may be there.
         assert commands_of(log) in (list(MORE_COMMANDS[: len(acked)]), list(MORE_COMMANDS[: len(acked) + 1]))
         log.append(0, CreateStream(5, "after"))
         log.close()
@@ -361,7 +361,7 @@ def test_no_crash_loses_a_synced_entry(flavour: Flavour, cipher: Cipher | None, 
 @every_flavour
 @pytest.mark.parametrize("damage", Damage)
 def test_unsynced_entries_are_lost_from_the_end_or_the_start_is_refused(flavour: Flavour, damage: Damage) -> None:
-    """A disk that keeps a later entry and loses an earlier one has damaged the log. Nothing in between is made up."""
+    """A disk that keeps a later entry and loses an earlier one has damaged the log."""
     keeps_order = damage in (Damage.DROP, Damage.KEEP, Damage.PREFIX, Damage.TORN)
     for seed in range(20):
         disk = FakeDisk()
@@ -382,7 +382,7 @@ def test_a_killed_process_loses_nothing(flavour: Flavour) -> None:
     disk.kill()
     log = open_log(disk, flavour)
     assert commands_of(log) == list(MORE_COMMANDS)
-    # Opening syncs what the dead process had left in the cache.
+    # Opening syncs the entries that the killed process left in the page cache.
     disk.crash(Damage.DROP)
     assert commands_of(open_log(disk, flavour)) == list(MORE_COMMANDS)
 

@@ -48,7 +48,7 @@ def offsets(polled: PolledMessages) -> list[int]:
 
 
 def poll_one(partition: Partition, offset: int) -> tuple[int, bytes, int] | StreamStatus | None:
-    """Offset, payload and time of what is polled at an offset; or nothing; or why it cannot be read."""
+    """Offset, payload and time of the message at an offset; None if there is none; or the status of the error."""
     try:
         polled = list(partition.reader.poll_offset(offset, 1))
     except StreamsError as error:
@@ -57,11 +57,11 @@ def poll_one(partition: Partition, offset: int) -> tuple[int, bytes, int] | Stre
 
 
 class World:
-    """The disk, what is wrapped around it, and a partition that can be opened again and again."""
+    """A fake disk with faults and a monitor, and a partition that can be opened again and again."""
 
     def __init__(self, options: PartitionOptions = PATIENT, disk: FakeDisk | None = None, **others: Any) -> None:
         self.disk = disk or FakeDisk()
-        # What is above a partition's directory is not the partition's.
+        # The partition does not make the folders above its own.
         self.disk.makedirs(ROOT.rpartition("/")[0])
         self.faults = FaultFs(self.disk)
         self.monitor = MonitorFs(self.faults)
@@ -99,13 +99,13 @@ class World:
         return self.open(**changes)
 
     def restart(self, **changes: Any) -> Partition:
-        """The process dies and another one takes over; what the kernel has is kept."""
+        """The process is killed and another one starts; the page cache is kept."""
         self.disk.kill()
         self.forget_monitor()
         return self.open(**changes)
 
     def forget_monitor(self) -> None:
-        """The next process has its own."""
+        """The next process has a new monitor."""
         self.faults.heal()
         self.monitor = MonitorFs(self.faults)
 

@@ -1,4 +1,4 @@
-"""Messages on their way in: every rule of a send and their order, what preparing and stamping make of a batch."""
+"""Messages on their way in: every rule of a send, the order of the rules, preparing and stamping."""
 
 import struct
 import uuid
@@ -35,7 +35,7 @@ ORIGIN_TIMESTAMP: Final = 1_699_999_999_000_000
 
 
 class Request:
-    """Three good messages as a client sends them, to be spoiled one field at a time."""
+    """Three good messages as a client sends them. Tests spoil one field at a time."""
 
     def __init__(self) -> None:
         sent = [encode_message(payload, checksum=False) for payload in (b"one", b"twice", b"three")]
@@ -133,7 +133,7 @@ def header_disagrees_with_its_index(request: Request) -> None:
     request.set_u32(0, PAYLOAD_LENGTH_AT, 4)
 
 
-# In the order in which they are judged.
+# In the order of the rules.
 RULES: Final[list[tuple[Callable[[Request], None], StreamStatus]]] = [
     (entry_with_offset, StreamStatus.NON_ZERO_OFFSET),
     (entry_with_timestamp, StreamStatus.NON_ZERO_TIMESTAMP),

@@ -21,7 +21,7 @@ def ids_of(numbers: Sequence[int]) -> Bytes:
 
 
 def kept(deduplicator: Deduplicator, numbers: Sequence[int], now_us: int) -> list[int]:
-    """What is left of a batch whose ids the client gave; it is appended."""
+    """Appends a batch with ids of the client. Returns the messages that are kept."""
     ids = ids_of(numbers)
     keep = deduplicator.keep_mask(ids, np.zeros(len(ids), dtype=np.bool_), now_us)
     if keep is None:
@@ -57,7 +57,7 @@ def test_ids_differ_in_any_of_their_bytes() -> None:
 
 
 def test_asking_alone_remembers_nothing() -> None:
-    """An append that fails after it was asked must not make its retry a duplicate."""
+    """A retry after a failed append is not a duplicate."""
     deduplicator = Deduplicator(10, MINUTE_US)
     for _ in range(2):
         assert deduplicator.keep_mask(ids_of([1]), np.zeros(1, dtype=np.bool_), 0) is None
@@ -131,7 +131,7 @@ def test_each_id_is_kept_once(numbers: list[int]) -> None:
 
 
 class DeduplicationMachine(RuleBasedStateMachine):
-    """Against a list of sightings that is searched from end to end."""
+    """Against a list of all ids that were seen."""
 
     @initialize(max_entries=st.integers(0, 4), expiry_us=st.sampled_from((0, 10)))
     def start(self, max_entries: int, expiry_us: int) -> None:

@@ -1,4 +1,4 @@
-"""Looking messages up among batches that are not in the files yet."""
+"""Lookups in the journal."""
 
 from hypothesis import given
 from hypothesis import strategies as st

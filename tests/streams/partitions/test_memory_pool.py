@@ -1,4 +1,4 @@
-"""The memory pool: sizes, limits, counters, and that nobody ever shares memory with a reader."""
+"""The memory pool: sizes, limits, counters, and that no two readers share memory."""
 
 import threading
 from random import Random
@@ -206,7 +206,7 @@ def test_threads_never_share_a_buffer() -> None:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Each buffer is filled with its own byte, and so must stay every view of it for as long as somebody has one."""
+    """Each buffer is filled with a byte of its own, and every view of it must keep that byte as long as it lives."""
 
     def __init__(self) -> None:
         super().__init__()

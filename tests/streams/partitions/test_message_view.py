@@ -1,4 +1,4 @@
-"""Polled messages: fields of each, in order over all chunks, and the answer as it travels."""
+"""Polled messages: fields of each, in order over all chunks, and the answer in wire form."""
 
 import struct
 from typing import Final

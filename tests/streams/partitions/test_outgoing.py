@@ -1,4 +1,4 @@
-"""Stored messages on their way out: damage is found, and readers get what was sent, in whatever form it was stored."""
+"""Stored messages on their way out: damage is found, and readers get the messages that were sent."""
 
 from itertools import groupby
 from pathlib import Path
@@ -144,7 +144,7 @@ def refusal(buffer: bytes, stored: StoredBatch, first_offset: int = 100) -> Stre
 
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_every_flipped_bit_of_a_message_is_found(count: int) -> None:
-    """Bits of the last message; with 40 alike the cutting is done another way."""
+    """Every bit of the last message. Forty messages of one size take another code path."""
     stored = stored_batch([NewMessage(b"payload", 7, b"headers")] * count, first_offset=100)
     for position in range(int(stored.starts[-1]), int(stored.ends[-1])):
         for bit in range(8):

@@ -1,10 +1,9 @@
-"""A partition from outside: offsets, thresholds, rolling, polls, deleting, and what failures leave of it."""
+"""A partition from outside: offsets, thresholds, rolling, polls, deleting, and its state after failures."""
 
 import base64
 import errno
 import threading
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,10 @@ from tests.streams.partitions.partition_world import (
     payloads,
 )
 from topics.formats.message import BodyOrder
-from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
-from topics.formats.message_index import ENTRY_BYTES, POSITION_MAX
+from topics.formats.message_index import POSITION_MAX
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.memory_pool import MemoryPool, PooledBuffer
 from topics.streams.partitions.partition import UNSYNCED_SEGMENTS_MAX, Partition, PartitionOptions
 from topics.testing.clock import ManualClock
@@ -162,7 +159,7 @@ def test_a_flush_with_fsync_covers_segments_that_were_sealed_before() -> None:
 
 
 def test_sealed_segments_that_wait_for_a_sync_are_few() -> None:
-    """They keep files open; the oldest is synced when there are too many."""
+    """They keep files open, so the oldest is synced when there are too many."""
     world = World(EAGER)
     world.open(segment_size=65)
     for _ in range(UNSYNCED_SEGMENTS_MAX + 3):
@@ -243,7 +240,7 @@ def test_positions_that_do_not_fit_in_32_bits_roll_first(monkeypatch: pytest.Mon
 
 
 def test_a_roll_without_room_leaves_the_messages_and_is_made_up_for_by_the_next_append() -> None:
-    """A06: the batch that filled the segment is in it."""
+    """The batch that filled the segment is accepted."""
     world = World()
     partition = world.open(segment_size=130)
     fault = world.faults.fail("create", error=errno.ENOSPC, lasts=True)
@@ -258,231 +255,12 @@ def test_a_roll_without_room_leaves_the_messages_and_is_made_up_for_by_the_next_
     assert payloads(partition.reader.poll_first(10)) == [b"1", b"2", b"3"]
 
 
-# Polls.
-
-
-@pytest.fixture(params=list(product(["all", "open_segment", "none"], ["fresh", "reopened"])), ids="-".join)
-def spread(request: pytest.FixtureRequest) -> World:
-    """Offsets 0 to 19 by batches of two, ten milliseconds apart: sealed segments, the active one, the journal."""
-    mode, age = request.param
-    world = World()
-    world.open(segment_size=500, cache_indexes=mode)
-    for number in range(0, 18, 2):
-        world.send(*numbered(number, 2))
-        world.clock.advance(10)
-    world.partition.flush()
-    if age == "reopened":
-        world.reopen()
-    world.send(*numbered(18, 2))
-    assert len(world.partition.segments) == 3
-    assert world.partition.unsaved_messages_count == 2
-    return world
-
-
-def test_polls_by_offset_cross_segments_and_the_journal(spread: World) -> None:
-    for offset in range(22):
-        for count in (0, 1, 2, 3, 7, 100):
-            polled = spread.partition.reader.poll_offset(offset, count)
-            expected = list(range(offset, min(offset + count, 20)))
-            assert offsets(polled) == expected
-            assert payloads(polled) == [b"message %d" % number for number in expected]
-            assert (polled.partition_id, polled.current_offset, len(polled)) == (7, 19, len(expected))
-
-
-def test_polls_of_the_first_and_the_last_messages(spread: World) -> None:
-    for count in (0, 1, 5, 19, 20, 21):
-        assert offsets(spread.partition.reader.poll_first(count)) == list(range(min(count, 20)))
-        assert offsets(spread.partition.reader.poll_last(count)) == list(range(20))[20 - min(count, 20) :]
-
-
-def test_a_poll_by_time_begins_with_the_first_message_that_is_not_older(spread: World) -> None:
-    """§24 item 12: the exact time of a batch begins with its first message, not in its middle."""
-    for step in range(10):
-        exact = START_US + step * 10_000
-        assert offsets(spread.partition.reader.poll_timestamp(exact, 3)) == list(range(step * 2, min(step * 2 + 3, 20)))
-        assert offsets(spread.partition.reader.poll_timestamp(exact - 1, 3)) == list(
-            range(step * 2, min(step * 2 + 3, 20))
-        )
-        later = list(range(step * 2 + 2, min(step * 2 + 5, 20)))
-        assert offsets(spread.partition.reader.poll_timestamp(exact + 1, 3)) == later
-    assert offsets(spread.partition.reader.poll_timestamp(0, 2)) == [0, 1]
-    assert offsets(spread.partition.reader.poll_timestamp(START_US + 90_001, 2)) == [], "nothing when all are older"
-
-
-def test_an_empty_partition_answers_every_poll_with_nothing() -> None:
-    partition = World().open()
-    for polled in (
-        partition.reader.poll_offset(0, 10),
-        partition.reader.poll_first(10),
-        partition.reader.poll_last(10),
-        partition.reader.poll_timestamp(0, 10),
-    ):
-        assert (len(polled), polled.current_offset) == (0, 0)
-
-
-def test_a_partial_cache_is_not_taken_for_the_whole_index() -> None:
-    """§24 item 8: without a cache, after a restart and an append, a poll gives what was asked for."""
-    world = World(EAGER)
-    world.open(cache_indexes="none")
-    for number in range(6):
-        world.send(b"%d" % number)
-    world.reopen()
-    world.send(b"6")
-    for offset in range(7):
-        assert world.partition.reader.poll_offset(offset, 2).count == min(2, 7 - offset)
-        assert payloads(world.partition.reader.poll_offset(offset, 1)) == [b"%d" % offset]
-
-
-def test_an_answer_stops_at_its_limit_but_has_one_message_at_least() -> None:
-    world = World()
-    partition = world.open(max_poll_bytes=200, segment_size=400, messages_required_to_save=2)
-    for _ in range(9):
-        world.send(b"x")
-    assert [offsets(partition.reader.poll_offset(offset, 100)) for offset in (0, 3, 5, 6, 7, 8)] == [
-        [0, 1, 2],
-        [3, 4, 5],
-        [5, 6, 7],
-        [6, 7, 8],
-        [7, 8],
-        [8],
-    ]
-    world.send(b"y" * 500)
-    assert offsets(partition.reader.poll_offset(8, 100)) == [8]
-    assert offsets(partition.reader.poll_offset(9, 100)) == [9]
-    partition.flush()
-    assert offsets(partition.reader.poll_offset(8, 100)) == [8]
-    assert offsets(partition.reader.poll_offset(9, 100)) == [9]
-
-
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_the_limit_of_an_answer_is_about_what_travels_not_what_is_stored(codec: Codec) -> None:
-    world = World(codec=codec)
-    partition = world.open(max_poll_bytes=250_000)
-    for _ in range(10):
-        world.send(bytes(100_000), bytes(100_000))
-    assert partition.size_bytes < 50_000
-    for flush in (False, True):
-        if flush:
-            partition.flush()
-        polled = partition.reader.poll_offset(3, 100)
-        assert offsets(polled) == [3, 4]
-        assert polled.size_bytes == 200_128
-
-
-def test_many_small_batches_of_the_journal_are_one_chunk_and_large_ones_are_not_copied() -> None:
-    world = World()
-    partition = world.open()
-    for number in range(50):
-        world.send(b"%d" % number)
-    world.send(bytes(100_000))
-    world.send(bytes(100_000))
-    polled = partition.reader.poll_first(100)
-    assert [len(chunk) for chunk in polled.chunks] == [50, 1, 1]
-    assert offsets(polled) == list(range(52))
-    assert payloads(partition.reader.poll_offset(48, 2)) == [b"48", b"49"]
-
-
-@pytest.mark.parametrize(
-    ("order", "codec", "is_encrypted"),
-    list(product(BodyOrder, [Codec.NONE, Codec.ZSTD], [False, True])),
-)
-def test_messages_come_back_as_they_were_sent_however_they_are_stored(
-    order: BodyOrder, codec: Codec, is_encrypted: bool
-) -> None:
-    world = World(order=order, codec=codec, cipher=Cipher(KEY) if is_encrypted else None)
-    partition = world.open(segment_size=600, messages_required_to_save=3)
-    for number in range(7):
-        headers = {"number": str(number)} if number % 2 else None
-        partition.append(
-            encode_send(
-                [NewMessage(b"payload %d" % number, number + 1, headers, number), NewMessage(b"", 100 + number)]
-            )
-        )
-    for _ in range(2):
-        polled = list(world.partition.reader.poll_first(100))
-        assert [message.id for message in polled[::2]] == list(range(1, 8))
-        assert [bytes(message.payload) for message in polled[::2]] == [b"payload %d" % number for number in range(7)]
-        assert [bool(message.user_headers) for message in polled[::2]] == [bool(number % 2) for number in range(7)]
-        assert [message.origin_timestamp for message in polled[::2]] == list(range(7))
-        assert all(not message.payload for message in polled[1::2])
-        world.reopen()
-
-
-# What is bad on disk.
-
-
-@pytest.mark.parametrize("mode", ["all", "open_segment", "none"])
-def test_a_message_with_a_wrong_checksum_fails_its_poll_and_no_other(mode: str) -> None:
-    """M05, C06."""
-    world = World(EAGER)
-    partition = world.open(segment_size=300, cache_indexes=mode)
-    for number in range(10):
-        world.send(b"%d" % number)
-    world.disk.poke(FIRST_LOG, 2 * 65 + 64, b"X")
-    for poll in (
-        lambda: partition.reader.poll_offset(2, 1),
-        lambda: partition.reader.poll_first(10),
-        lambda: partition.reader.poll_last(10),
-    ):
-        with pytest.raises(StreamsError) as refused:
-            poll()
-        assert refused.value.number is StreamStatus.INVALID_MESSAGE_CHECKSUM
-    with pytest.raises(StreamsError) as refused:
-        partition.reader.poll_timestamp(START_US, 5)
-    assert refused.value.number is StreamStatus.INVALID_MESSAGE_CHECKSUM
-    assert offsets(partition.reader.poll_offset(0, 2)) == [0, 1]
-    assert offsets(partition.reader.poll_offset(3, 100)) == list(range(3, 10))
-
-
-def test_an_index_that_points_to_another_message_fails_the_poll() -> None:
-    """C05: the offset in the message must be the one that was asked for."""
-    world = World(EAGER)
-    world.open(cache_indexes="none")
-    for number in range(4):
-        world.send(b"%d" % number)
-    message = world.disk.read(FIRST_LOG)[:65]
-    world.disk.poke(FIRST_LOG, 130, message)
-    with pytest.raises(StreamsError) as refused:
-        world.partition.reader.poll_offset(2, 1)
-    assert refused.value.number is StreamStatus.INVALID_OFFSET
-
-
-def test_positions_that_fall_between_good_ones_fail_the_poll() -> None:
-    world = World(EAGER)
-    world.open(cache_indexes="none")
-    world.send(*[b"x"] * 6)
-    world.disk.poke(FIRST_INDEX, 2 * ENTRY_BYTES + 4, (70).to_bytes(4, "little"))
-    with pytest.raises(StreamsError) as refused:
-        world.partition.reader.poll_first(6)
-    assert refused.value.number is StreamStatus.CANNOT_READ_INDEX_POSITION
-    assert offsets(world.partition.reader.poll_offset(0, 2)) == [0, 1]
-    assert offsets(world.partition.reader.poll_offset(4, 2)) == [4, 5]
-    world.restart()
-    assert offsets(world.partition.reader.poll_first(6)) == list(range(6))
-
-
-def test_files_that_cannot_be_opened_or_read_now_are_an_error_of_that_poll() -> None:
-    """E02: no descriptors left is not the end."""
-    world = World(EAGER)
-    partition = world.open(segment_size=130)
-    world.send(b"1", b"2")
-    world.reopen()
-    partition = world.partition
-    for operation, number in (("open", errno.EMFILE), ("pread", errno.EIO)):
-        world.faults.fail(operation, error=number)
-        with pytest.raises(StreamsError) as refused:
-            partition.reader.poll_first(1)
-        assert refused.value.number is StreamStatus.IO_ERROR
-        world.faults.heal()
-        assert payloads(partition.reader.poll_first(1)) == [b"1"]
-
-
 # Failures while writing.
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index"])
 def test_a_batch_that_cannot_be_written_is_refused_and_never_seen(suffix: str) -> None:
-    """A01, A05, M09: earlier ones stay, are readable, and are written by the next flush."""
+    """Earlier batches stay, are readable, and are written by the next flush."""
     world = World(deduplicate=(0, 0))
     partition = world.open(messages_required_to_save=3)
     world.send(b"1", ids=(1,))
@@ -518,7 +296,7 @@ def test_a_failed_write_whose_rest_cannot_be_cut_off_stops_the_partition() -> No
 
 
 def test_an_append_that_is_interrupted_leaves_nothing_behind() -> None:
-    """Ctrl-C between the two writes: what follows is shorter, and no rest of the batch comes to life behind it."""
+    """Ctrl-C between the two writes: the next batch is shorter, and no rest of the interrupted one follows it."""
     world = World(EAGER)
     world.open()
     world.send(b"1")
@@ -540,7 +318,7 @@ def test_an_append_that_is_interrupted_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("suffix", [".log", ".index"])
 def test_a_failed_sync_refuses_the_batch_and_everything_after_it_but_no_poll(suffix: str) -> None:
-    """A02: no later sync makes it good."""
+    """A later sync does not help."""
     world = World(DURABLE)
     partition = world.open()
     world.send(b"1")
@@ -693,7 +471,7 @@ def test_an_error_of_the_disk_keeps_the_segment() -> None:
 
 
 class MeddlingPool(MemoryPool):
-    """Does something right before a log is read: a poll takes a buffer when it knows where the messages are."""
+    """Calls a function right before a log is read: a poll takes a buffer when it knows where the messages are."""
 
     def __init__(self, meddle: Callable[[], object]) -> None:
         super().__init__(enabled=True, size=1 << 30, bucket_capacity=128)
@@ -707,7 +485,7 @@ class MeddlingPool(MemoryPool):
 
 
 def test_a_reader_of_a_segment_that_is_deleted_reads_on() -> None:
-    """C10: deleted between the moment it was found and the moment it is read."""
+    """The segment is deleted between the lookup and the read."""
     world = World(EAGER)
     world.pool = MeddlingPool(lambda: world.partition.delete_segment(0))
     partition = world.open(segment_size=130, cache_indexes="none")
@@ -721,7 +499,7 @@ def test_a_reader_of_a_segment_that_is_deleted_reads_on() -> None:
 
 
 def test_a_purge_drops_segments_and_journal_and_offsets_restart() -> None:
-    """§24 item 7: what was not saved yet does not survive it."""
+    """Buffered messages do not survive it."""
     world = World(PATIENT, deduplicate=(0, 0))
     partition = world.open(segment_size=130)
     world.send(b"1", b"2", ids=(1, 2))
@@ -769,7 +547,7 @@ def test_a_purge_that_fails_in_the_middle_keeps_the_end() -> None:
     assert world.all() == []
 
 
-# Compression and deduplication as far as they are the partition's.
+# Compression and deduplication.
 
 
 def test_another_codec_rolls_with_the_next_append_and_each_segment_keeps_its_own() -> None:
@@ -802,7 +580,7 @@ def test_another_codec_rolls_with_the_next_append_and_each_segment_keeps_its_own
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fsync", "rename", "sync_dir"])
 def test_a_codec_that_could_not_be_noted_is_noted_before_the_next_message(operation: Any) -> None:
-    """The file may have been written all the same; a message must not be stored in another way than it says."""
+    """The file may have been written in spite of the error, and the messages must have the codec that it names."""
     world = World(EAGER)
     partition = world.open()
     partition.set_codec(Codec.ZSTD)
@@ -816,7 +594,7 @@ def test_a_codec_that_could_not_be_noted_is_noted_before_the_next_message(operat
 
 
 def test_duplicates_are_dropped_before_offsets_are_given() -> None:
-    """§24 item 2: no gaps, no wrong entries, and a batch of nothing else is a success that appends nothing."""
+    """There are no gaps and no wrong entries. A batch of duplicates only succeeds and appends nothing."""
     world = World(EAGER, deduplicate=(100, 1_000_000))
     partition = world.open()
     assert world.send(b"a", b"b", b"b again", ids=(1, 2, 2)).count == 2
@@ -834,7 +612,6 @@ def test_duplicates_are_dropped_before_offsets_are_given() -> None:
 
 
 def test_every_partition_that_is_given_a_deduplicator_has_one_from_its_first_message_on() -> None:
-    """§24 item 3."""
     world = World(deduplicate=(100, 0))
     world.open()
     world.send(b"a", ids=(1,))

@@ -1,6 +1,6 @@
 """A partition against a list: appends, flushes, rolls, deletes, purges, polls, restarts, kills and power losses.
 
-After every step the whole of it is read by every strategy, and must be what the list says.
+After every step all messages are polled by every strategy, and must be those of the list.
 """
 
 import base64
@@ -25,7 +25,7 @@ from topics.testing.fake_disk import Damage
 KEY = base64.b64encode(b"k" * 32).decode()
 EXPIRY_US = 3000
 
-# User headers, what encryption adds to them and to a payload, and a frame around something that does not compress:
+# The size of user headers, of what encryption adds, and of a frame around a payload that does not compress:
 # a poll stops before a message whose stored form has no room in the answer.
 STORED_EXTRA_BYTES_MAX = 18 + 2 * 28 + 40
 
@@ -76,7 +76,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
         # By offset: payload and time.
         self.messages: dict[int, tuple[bytes, int]] = {}
         self.next_offset = 0
-        # All before it is durable.
+        # All messages below this offset are durable.
         self.durable_end = 0
         self.seen: dict[int, int] = {}
 
@@ -84,7 +84,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
     def now_us(self) -> int:
         return self.world.clock.now_ms() * 1000
 
-    # What changes it.
+    # Changes.
 
     @rule(new=new_messages, has_headers=st.booleans())
     def append(self, new: list[tuple[int, int]], has_headers: bool) -> None:
@@ -126,7 +126,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 2, 10)), is_back=st.booleans())
     def pass_time(self, ms: int, is_back: bool) -> None:
         if is_back:
-            # Ids would be remembered for longer than the model thinks.
+            # Otherwise the partition would remember ids for longer than the model.
             if not self.world.deduplicate:
                 self.world.clock.set(self.world.clock.now_ms() - ms)
         else:
@@ -142,7 +142,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
     def delete_segment(self, place: int) -> None:
         sealed = [info for info in self.world.partition.segments if info.is_sealed]
         deleted = self.world.partition.delete_segment(sealed[min(place, len(sealed) - 1)].start_offset)
-        # By the count: a power loss may have left it empty, and then it "ends" where it starts.
+        # By the count: a power loss may have left the segment empty, and then its end offset is its start offset.
         for offset in range(deleted.start_offset, deleted.start_offset + deleted.messages_count):
             del self.messages[offset]
 
@@ -151,10 +151,10 @@ class PartitionAgainstList(RuleBasedStateMachine):
         self.world.partition.purge()
         self.forget()
 
-    # Ends and new starts.
+    # Ends and starts.
 
     def started_again(self) -> None:
-        """What was found is durable. Ids, and times of messages that are gone, are forgotten."""
+        """The recovered messages are durable. Ids, and times of lost messages, are forgotten."""
         self.seen = {}
         self.durable_end = self.next_offset
         self.last_us = max((time for _, time in self.messages.values()), default=0)
@@ -166,7 +166,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Takes what was not flushed, and nothing else. The start makes the rest durable."""
+        """Takes unflushed messages only. The start makes the rest durable."""
         lost = self.world.partition.unsaved_messages_count
         self.world.restart()
         for offset in range(self.next_offset - lost, self.next_offset):
@@ -176,7 +176,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
 
     @rule(damage=st.sampled_from(Damage), seed=st.integers(0, 1000))
     def lose_power(self, damage: Damage, seed: int) -> None:
-        """Keeps what was durable. What was not may be gone from the end, or damaged, or there."""
+        """Keeps durable messages. The others may be lost from the end, damaged, or there."""
         self.world.disk.crash(damage, seed)
         self.world.forget_monitor()
         self.world.open()
@@ -199,11 +199,11 @@ class PartitionAgainstList(RuleBasedStateMachine):
         self.next_offset = partition.current_offset + 1 if partition.has_messages else 0
         self.started_again()
         if not is_whole:
-            # A poll of everything fails at what is damaged, as it should. Begin anew, without its times.
+            # A poll of all messages fails at the damaged one, as it should. The model begins again without its times.
             self.purge()
             self.reopen()
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def numbers_are_those_of_the_list(self) -> None:
@@ -235,7 +235,7 @@ class PartitionAgainstList(RuleBasedStateMachine):
         assert found == self.messages
 
     def expect(self, polled: Any, wanted: list[int]) -> None:
-        """The first ones of what was wanted, and all unless the answer is full."""
+        """The answer has the first of the expected messages, and all of them unless it is full."""
         found = offsets(polled)
         assert found == wanted[: len(found)]
         assert payloads(polled) == [self.messages[offset][0] for offset in found]
@@ -278,7 +278,7 @@ TestPartitionAgainstList.settings = settings(max_examples=1000 if FULL else 20, 
 
 
 def test_the_machine_can_tell_a_wrong_message() -> None:
-    """The model is not the partition's own opinion of itself."""
+    """The model finds a fault that the partition does not report."""
     machine = PartitionAgainstList()
     machine.begin(400, 1, False, "all", 1 << 26, BodyOrder.PAYLOAD_FIRST, False, False)
     machine.append([(0, 3)], False)

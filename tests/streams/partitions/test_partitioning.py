@@ -1,4 +1,4 @@
-"""Which partition a request goes to."""
+"""Which partition a send goes to."""
 
 import threading
 from collections import Counter

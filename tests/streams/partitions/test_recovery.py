@@ -1,4 +1,4 @@
-"""What a start finds in a partition's directory and makes of it: streams.md §19.3 step by step, then sweeps."""
+"""The recovery of a partition: each rule of `recovery.py`, then sweeps over crashes and failing calls."""
 
 import errno
 import logging
@@ -42,7 +42,7 @@ UNREADABLE = (
 
 @pytest.fixture(autouse=True)
 def _quiet(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Sweeps recover thousands of times; what each start warns of would bury what went wrong."""
+    """Sweeps recover thousands of times; the warnings of each start would hide the failure."""
     if "caplog" not in request.fixturenames:
         logging.disable(logging.CRITICAL)
     yield
@@ -54,7 +54,7 @@ def text(number: int) -> bytes:
 
 
 def filled(count: int = 6, **changes: Any) -> World:
-    """A partition that was closed in good order, a message a batch."""
+    """A partition that was closed cleanly, with one message per batch."""
     world = World(EAGER)
     world.open(**changes)
     for number in range(count):
@@ -68,7 +68,7 @@ SIZE = 64 + len(text(0))
 
 
 def expect_whole(world: World, count: int) -> None:
-    """All messages, by each kind of poll, and the next append goes where it should."""
+    """Polls all messages in each way, and appends the next one."""
     expected = [(number, text(number)) for number in range(count)]
     assert world.all() == expected
     partition = world.partition
@@ -85,7 +85,7 @@ def rewrite_index(world: World, change: Callable[[bytes], bytes]) -> None:
     world.disk.replace(FIRST_INDEX, change(world.disk.read(FIRST_INDEX)))
 
 
-# The steps.
+# The rules.
 
 
 @pytest.mark.parametrize("mode", ["all", "open_segment", "none"])
@@ -94,21 +94,21 @@ def rewrite_index(world: World, change: Callable[[bytes], bytes]) -> None:
     [
         pytest.param(lambda data: data[:-5], id="ends inside an entry"),
         pytest.param(lambda data: data + b"\1\2\3", id="a rest behind the last entry"),
-        pytest.param(lambda data: data[:32], id="C03 shorter than the log"),
+        pytest.param(lambda data: data[:32], id="shorter than the log"),
         pytest.param(lambda data: b"", id="empty"),
-        pytest.param(lambda data: data + data, id="C03 doubled"),
+        pytest.param(lambda data: data + data, id="doubled"),
         pytest.param(lambda data: data[:48] + data[16:], id="entries twice in the middle"),
-        pytest.param(lambda data: data + bytes(160), id="C04 zeros behind it"),
-        pytest.param(lambda data: bytes(len(data)), id="C04 nothing but zeros"),
+        pytest.param(lambda data: data + bytes(160), id="zeros at the end"),
+        pytest.param(lambda data: bytes(len(data)), id="nothing but zeros"),
         pytest.param(
-            lambda data: data + b"\6\0\0\0" + (7 * SIZE).to_bytes(4, "little") + data[-8:], id="C02 ahead of the log"
+            lambda data: data + b"\6\0\0\0" + (7 * SIZE).to_bytes(4, "little") + data[-8:], id="ahead of the log"
         ),
         pytest.param(lambda data: data[16:32] + data[:16] + data[32:], id="out of order"),
         pytest.param(lambda data: bytes(range(96)), id="garbage"),
     ],
 )
 def test_an_index_is_brought_to_what_the_log_says(change: Callable[[bytes], bytes], mode: str) -> None:
-    """M06: whatever happened to it, nothing of a healthy log is refused or lost."""
+    """Whatever happened to the index, no message of a healthy log is refused or lost."""
     world = filled(cache_indexes=mode)
     whole = world.disk.read(FIRST_INDEX)
     rewrite_index(world, change)
@@ -118,7 +118,7 @@ def test_an_index_is_brought_to_what_the_log_says(change: Callable[[bytes], byte
 
 
 def test_a_missing_index_is_made_again_exactly() -> None:
-    """C01, §24 item 1: 16 bytes an entry, the end of each message, offsets that rise."""
+    """An entry has 16 bytes with the end of its message; offsets rise."""
     world = filled()
     whole = world.disk.read(FIRST_INDEX)
     world.disk.unlink(FIRST_INDEX)
@@ -131,7 +131,7 @@ def test_a_missing_index_is_made_again_exactly() -> None:
 
 
 def test_an_index_written_by_the_rebuild_of_0_8_0_is_made_again() -> None:
-    """§24 item 1: 24 bytes an entry, the start of each message."""
+    """An Apache Iggy 0.8.0 server rebuilds entries of 24 bytes with the start of each message."""
     world = filled()
     whole = world.disk.read(FIRST_INDEX)
     wrong = b"".join(
@@ -145,7 +145,7 @@ def test_an_index_written_by_the_rebuild_of_0_8_0_is_made_again() -> None:
 
 
 def test_an_index_in_order_that_is_not_of_this_log_is_made_again() -> None:
-    """Its positions rise and lie within the log, and no message begins at any of them."""
+    """Its positions rise and are within the log, and no message begins at any of them."""
     count = WRONG_ENTRIES_MAX + 100
     world = World(EAGER)
     world.open()
@@ -162,7 +162,7 @@ def test_an_index_in_order_that_is_not_of_this_log_is_made_again() -> None:
 
 @pytest.mark.parametrize("rest", [b"\0", b"x" * 63, bytes(64), bytes(1000), b"\xff" * 1000, b"message" * 100])
 def test_what_is_behind_the_last_message_is_cut_off_the_last_segment(rest: bytes) -> None:
-    """§24 item 5: nothing is left in front of the next message."""
+    """No bytes are left before the next message."""
     world = filled()
     log = world.disk.read(FIRST_LOG)
     world.disk.replace(FIRST_LOG, log + rest)
@@ -195,7 +195,7 @@ def test_a_message_with_a_reserved_field_that_is_not_0_is_no_message() -> None:
 
 
 def test_an_index_that_outlived_its_messages_is_no_evidence_for_them() -> None:
-    """After a power loss the size of the log, and its index, may be there, and the last messages are zeros."""
+    """A power loss may keep the size of the log and its index, and leave zeros for the last messages."""
     world = filled()
     log = world.disk.read(FIRST_LOG)
     world.disk.replace(FIRST_LOG, log[: 4 * SIZE + 10] + bytes(2 * SIZE - 10))
@@ -235,7 +235,7 @@ def test_a_missing_segment_is_reported_and_polls_jump_over_it(caplog: pytest.Log
 @pytest.mark.parametrize("is_indexed", [True, False])
 @pytest.mark.parametrize("at", [0, 8, 24, 48, 52, 56, 64, SIZE - 1])
 def test_damage_in_the_middle_is_not_a_torn_tail(at: int, is_indexed: bool) -> None:
-    """C06: what follows a bad message stays, with an index or without. Only the bad one cannot be read."""
+    """Messages after a bad one stay, with an index or without. Only the bad one cannot be read."""
     world = filled()
     world.disk.poke(FIRST_LOG, 2 * SIZE + at, bytes([world.disk.read(FIRST_LOG)[2 * SIZE + at] ^ 0x41]))
     if not is_indexed:
@@ -267,7 +267,7 @@ def test_several_messages_lost_in_a_row_keep_their_offsets_when_the_index_is_los
 
 @pytest.mark.parametrize("is_indexed", [True, False])
 def test_a_message_inside_a_payload_is_not_taken_for_one_that_follows(is_indexed: bool) -> None:
-    """A torn message that carries messages: nothing of its payload comes to life."""
+    """The payload of the torn message contains messages, and none of them is served."""
     inner = encode_message(b"inner", offset=7, timestamp=5)
     outer = encode_message(inner + b"more", offset=6, timestamp=5)
     world = filled()
@@ -295,7 +295,7 @@ def test_with_validation_a_bad_message_refuses_the_start_and_names_it() -> None:
 
 
 def test_files_found_are_synced_once() -> None:
-    """What only the page cache of a dead process had is durable when it is served."""
+    """Messages in the page cache of a killed process are made durable before they are served."""
     world = World(EAGER)
     world.open(segment_size=3 * SIZE)
     for number in range(5):
@@ -310,7 +310,7 @@ def test_files_found_are_synced_once() -> None:
 
 @pytest.mark.parametrize("operation_index", range(5))
 def test_what_a_killed_process_made_and_did_not_sync_is_synced_before_it_is_relied_on(operation_index: int) -> None:
-    """A12: the directory, its name, the first pair of files."""
+    """The directory, its name, and the first pair of files."""
     world = World(EAGER)
     hook = CrashAt(operation_index)
     world.disk.on_operation = hook
@@ -327,7 +327,6 @@ def test_what_a_killed_process_made_and_did_not_sync_is_synced_before_it_is_reli
 
 
 def test_a_directory_that_cannot_be_listed_is_not_taken_for_an_empty_one() -> None:
-    """B12."""
     world = filled()
     world.faults.fail("listdir", error=errno.EACCES)
     with pytest.raises(PermissionError):
@@ -335,7 +334,6 @@ def test_a_directory_that_cannot_be_listed_is_not_taken_for_an_empty_one() -> No
 
 
 def test_recovery_changes_nothing_the_second_time() -> None:
-    """B14."""
     world = filled(8, segment_size=3 * SIZE)
     rewrite_index(world, lambda data: data[:-4])
     last = f"{ROOT}/{6:020d}.log"
@@ -379,7 +377,7 @@ def test_an_index_cut_at_any_byte_loses_nothing() -> None:
 
 
 def test_a_flipped_bit_anywhere_in_an_index_changes_nothing_or_is_an_error() -> None:
-    """The index is checked and made again, or a poll says that a message cannot be read. Never wrong data."""
+    """The index is rebuilt, or a poll fails. It never returns wrong data."""
     world = filled(4)
     for bit in range(0, 4 * ENTRY_BYTES * 8, 1 if FULL else 3):
         other = World(EAGER, world.disk.clone())
@@ -405,7 +403,7 @@ def test_a_flipped_bit_anywhere_in_a_log_spoils_one_message_at_most() -> None:
 
 
 def expect_no_wrong_data(world: World, count: int, *, may_be_bad: int) -> set[int]:
-    """Each message as it was written, or an error, or gone from the end. Which ones are not readable."""
+    """Each message is as it was written, or an error, or lost from the end. Returns the unreadable ones."""
     bad = set()
     for offset in range(count):
         found = poll_one(world.partition, offset)
@@ -425,14 +423,14 @@ def expect_no_wrong_data(world: World, count: int, *, may_be_bad: int) -> set[in
 
 
 class Written:
-    """What was asked for, and what of it must be there after a crash."""
+    """The operations that were done, and the messages that must be there after a crash."""
 
     def __init__(self) -> None:
-        # By offset, since the last purge; a message that is not acknowledged yet may be there or not.
+        # By offset, since the last purge. A message that is not acknowledged yet may be there or not.
         self.messages: dict[int, bytes] = {}
         self.durable_end = 0
         self.deleted: set[int] = set()
-        # While a purge is under way anything may be gone, or all still there.
+        # During a purge any message may be deleted or still be there.
         self.purging = False
 
 
@@ -479,7 +477,7 @@ def run(world: World, written: Written) -> None:
 
 
 def check(world: World, written: Written, *, purged: bool) -> None:
-    """Every message that can be read is one that was written, in its place; what was durable can be read."""
+    """Every readable message was written with this offset, and every durable message is readable."""
     partition = world.partition
     there: set[int] = set()
     for info in partition.segments:
@@ -510,11 +508,11 @@ CASES = {
 def test_a_crash_at_any_operation_loses_nothing_durable_and_invents_nothing(
     case: str, damage: Damage | None, record_property: Callable[[str, object], None]
 ) -> None:
-    """Crash, recover, recover again, write, crash, recover: B02, B13, B14, C07."""
+    """Crash, recover, recover again, write, crash, recover."""
     options = CASES[case]
     operation_index = 0
     points = 0
-    # Seven and the number of operations of a step have nothing in common.
+    # Seven does not divide the number of operations of a step, so all kinds of operations are hit.
     step = 1 if FULL else 7
     while True:
         world = World(options)
@@ -569,7 +567,7 @@ def blow(world: World, damage: Damage | None, seed: int) -> None:
 
 @pytest.mark.parametrize("damage", list(Damage))
 def test_a_crash_while_recovering_is_recovered_from(damage: Damage) -> None:
-    """B13: indexes and tails are bad, and each operation of the start is its last, five times in a row."""
+    """Indexes and tails are bad, and the start crashes at each operation, five times in a row."""
     operation_index = 0
     while True:
         world = filled(8, segment_size=3 * SIZE)
@@ -609,7 +607,7 @@ def test_a_crash_while_recovering_is_recovered_from(damage: Damage) -> None:
 def test_a_call_that_fails_refuses_a_request_and_spoils_no_other(
     case: str, operation: Any, number: int, lasts: bool
 ) -> None:
-    """What was refused is never seen, what was accepted is there, in the same process and in the next one."""
+    """Refused messages are never seen, and accepted ones are there, in the same process and in the next one."""
     at = 0
     while True:
         options = CASES[case]
@@ -646,7 +644,7 @@ def test_a_call_that_fails_refuses_a_request_and_spoils_no_other(
         saved = {offset: payload for offset, payload in accepted.items() if offset < saved_end}
         found = dict(world.all())
         if not is_stopped:
-            # A file that the disk refused to delete comes back with its segment.
+            # If the disk refused to delete a file, its segment comes back.
             assert {offset: found.get(offset) for offset in saved} == saved
         assert all(found[offset] == payload for offset, payload in accepted.items() if offset in found)
         assert set(found) <= set(range(max(accepted, default=-1) + 1))
@@ -655,11 +653,10 @@ def test_a_call_that_fails_refuses_a_request_and_spoils_no_other(
         at += 1 if FULL else 2
 
 
-# Directories that a real server wrote.
+# Directories that an Apache Iggy server wrote.
 
 
 def test_segments_of_a_real_server_are_opened_as_they_are_and_written_on(shared_fixtures: Path, tmp_path: Path) -> None:
-    """M07."""
     source = shared_fixtures / "iggy-0.8.0" / "streams"
     logs = sorted(source.rglob("*.log"))
     assert logs
@@ -687,7 +684,7 @@ def test_segments_of_a_real_server_are_opened_as_they_are_and_written_on(shared_
 
 
 def test_segments_that_overlap_are_read_once_and_appends_go_on_behind_them() -> None:
-    """Somebody copied files together: an earlier segment goes further than the last one."""
+    """Files of two partitions were mixed: an earlier segment has higher offsets than the last one."""
     world = filled(6)
     for suffix in (".log", ".index"):
         world.disk.replace(f"{ROOT}/{4:020d}{suffix}", b"")

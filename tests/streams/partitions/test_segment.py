@@ -1,4 +1,4 @@
-"""One segment: writing at its end, taking back what failed, reading pieces of it."""
+"""One segment: writing at its end, cutting off a failed write, reading slices of it."""
 
 import errno
 
@@ -92,7 +92,7 @@ def test_with_fsync_the_log_is_durable_before_the_index_is_written() -> None:
 
 
 def test_what_a_failed_write_left_is_cut_off_durably() -> None:
-    """A05: half a batch, then no room. Later batches take its place."""
+    """Half a batch is written, and then the disk is full. Later batches take its place."""
     disk = FakeDisk()
     faults = FaultFs(disk)
     segment = segment_on(faults)
@@ -120,30 +120,30 @@ def test_a_failed_sync_says_so_and_leaves_the_segment_unsynced(suffix: str) -> N
     assert not segment.is_synced
 
 
-def test_a_piece_takes_as_many_messages_as_fit_and_one_if_it_must() -> None:
+def test_a_found_takes_as_many_messages_as_fit_and_one_if_it_must() -> None:
     segment = segment_on(FakeDisk())
     put(segment, stored(40, *[b"x" * 36] * 10))
-    piece = segment.slice(2, 5)
-    assert piece.first_offset == 42
-    assert piece.spans(1000, at_least_one=False).starts.tolist() == [200, 300, 400, 500, 600]
-    assert piece.spans(300, at_least_one=False).ends.tolist() == [300, 400, 500]
-    assert piece.spans(299, at_least_one=False).ends.tolist() == [300, 400]
-    assert piece.spans(99, at_least_one=False).ends.tolist() == []
-    assert piece.spans(99, at_least_one=True).ends.tolist() == [300]
-    piece.close()
+    found = segment.slice(2, 5)
+    assert found.first_offset == 42
+    assert found.spans(1000, at_least_one=False).starts.tolist() == [200, 300, 400, 500, 600]
+    assert found.spans(300, at_least_one=False).ends.tolist() == [300, 400, 500]
+    assert found.spans(299, at_least_one=False).ends.tolist() == [300, 400]
+    assert found.spans(99, at_least_one=False).ends.tolist() == []
+    assert found.spans(99, at_least_one=True).ends.tolist() == [300]
+    found.close()
 
 
 def test_a_log_that_was_cut_under_a_reader_is_an_error_of_that_read() -> None:
-    """C12: no map, no signal."""
+    """The log is not mapped, so there is no signal."""
     disk = FakeDisk()
     segment = segment_on(disk)
     put(segment, stored(40, b"a", b"b"))
     disk.replace(LOG, disk.read(LOG)[:100])
-    piece = segment.slice(0, 2)
+    found = segment.slice(0, 2)
     with pytest.raises(StreamsError) as refused:
-        piece.read_into(memoryview(bytearray(130)), 0)
+        found.read_into(memoryview(bytearray(130)), 0)
     assert refused.value.number is StreamStatus.CANNOT_READ_MESSAGE
-    piece.close()
+    found.close()
 
 
 @pytest.mark.parametrize(("place", "position"), [(3, 100), (3, 1 << 31), (3, 0), (0, 0)])
@@ -154,8 +154,8 @@ def test_a_position_that_cannot_be_is_an_error_before_any_memory_is_taken(place:
     entries = decode_entries(bytearray(disk.read(INDEX)))
     entries["position"][place] = np.uint32(position)
     disk.replace(INDEX, entries.tobytes())
-    piece = segment.slice(place, 1)
+    found = segment.slice(place, 1)
     with pytest.raises(StreamsError) as refused:
-        piece.spans(10_000, at_least_one=True)
+        found.spans(10_000, at_least_one=True)
     assert refused.value.number is StreamStatus.CANNOT_READ_INDEX_POSITION
-    piece.close()
+    found.close()

@@ -1,4 +1,4 @@
-"""Files of segments: their names, their handles, and what a crash may leave of them."""
+"""Files of segments: their names, their handles, and what a crash may leave."""
 
 import logging
 
@@ -130,7 +130,7 @@ def test_side_files_without_a_log_and_temporary_files_are_removed(
 
 @pytest.mark.parametrize("damage", list(Damage))
 def test_no_crash_leaves_messages_whose_algorithm_is_forgotten(damage: Damage) -> None:
-    """Creating, changing and deleting, cut at each operation: a log with a byte in it has the codec it had then."""
+    """A crash at each operation of creating, changing and deleting: a log with messages keeps its codec."""
     operation_index = 0
     while True:
         disk = FakeDisk()

@@ -1,4 +1,4 @@
-"""Lookups in a segment's index, cached or not, and how much of an index can be believed."""
+"""Lookups in a segment's index, cached or not, and how many entries of an index are good."""
 
 import numpy as np
 import pytest

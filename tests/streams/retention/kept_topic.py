@@ -1,4 +1,4 @@
-"""A topic of real partitions with small segments: what the tests of retention, archive and restore share."""
+"""A topic of real partitions with small segments, for the tests of retention, archive and restore."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from topics.testing.clock import ManualClock
 
 DATA: Final = "/data"
 
-# Every batch of `fill` is a segment, and durable.
+# Every batch of `fill` is one durable segment.
 ONE_BATCH_PER_SEGMENT: Final = PartitionOptions(segment_size=512, messages_required_to_save=1, enforce_fsync=True)
 BATCH_MESSAGES: Final = 3
 PAYLOAD_BYTES: Final = 200
@@ -24,7 +24,7 @@ def key_of(partition_id: int) -> str:
 
 
 class KeptTopic:
-    """Partitions below a data directory. The next batch always comes a second later."""
+    """Partitions below a data directory. Each batch comes a second after the previous one."""
 
     def __init__(self, fs: Fs, root: str = DATA, *, partitions_count: int = 1, codec: Codec = Codec.NONE) -> None:
         self.fs = fs
@@ -56,7 +56,7 @@ class KeptTopic:
         return partition
 
     def fill(self, *partition_ids: int) -> None:
-        """A sealed segment more for each of these."""
+        """Adds one sealed segment to each of these partitions."""
         for partition_id in partition_ids or (0,):
             self.batches_count += 1
             self.clock.advance(1000)

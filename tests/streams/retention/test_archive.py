@@ -1,4 +1,4 @@
-"""Archiving: every sealed segment once, whole or not at all, on folders and failing disks."""
+"""Archiving: every sealed segment is copied once and completely, to folders and failing disks."""
 
 import errno
 import logging
@@ -30,7 +30,7 @@ def disk() -> FakeDisk:
 
 
 def new_archiver(disk: FakeDisk) -> Archiver:
-    """As a new process has it."""
+    """The archiver of a new process."""
     return Archiver(disk, DATA, FolderStore(disk, BACKUP))
 
 
@@ -39,7 +39,7 @@ def name_of(start_offset: int, suffix: str, partition_id: int = 0) -> str:
 
 
 def local_files(disk: FakeDisk) -> dict[str, bytes]:
-    """Files of segments by the names that they have in an archive."""
+    """Files of segments by their names in the archive."""
     found = {}
     for path, content in disk.files().items():
         if path.startswith(f"{DATA}/streams/") and "/offsets/" not in path:
@@ -65,13 +65,13 @@ def sealed_files(disk: FakeDisk, topic: KeptTopic) -> dict[str, bytes]:
     return {name: content for name, content in local_files(disk).items() if name.rpartition(".")[0] in stems}
 
 
-# --- what is copied ---------------------------------------------------------------------------------------------
+# --- copies -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_sealed_segments_are_copied_under_their_names_and_the_active_one_is_not(disk: FakeDisk, codec: Codec) -> None:
     topic = KeptTopic(disk, partitions_count=2, codec=codec)
-    # What compresses well needs several batches for a segment.
+    # A payload that compresses well needs several batches for one segment.
     while len(topic.starts(0)) < 3:
         topic.fill(0, 1)
     topic.fill(1)
@@ -149,7 +149,7 @@ def test_another_segment_with_its_name_is_replaced(
 
 
 def test_a_segment_that_is_gone_is_forgotten(disk: FakeDisk) -> None:
-    """Its copy stays. What is remembered does not grow with all that ever was."""
+    """Its copy stays, and the archiver forgets it, so that its memory does not grow for ever."""
     topic = KeptTopic(disk)
     topic.fill(0, 0)
     archiver = new_archiver(disk)
@@ -164,7 +164,7 @@ def test_a_segment_that_is_gone_is_forgotten(disk: FakeDisk) -> None:
 
 
 def test_a_partition_that_began_anew_replaces_what_has_its_names(disk: FakeDisk) -> None:
-    """After a purge offsets restart at 0, and with them the names. The old copies are not taken for the new ones."""
+    """After a purge offsets and names start at 0 again. The old copies are not taken for copies of the new segments."""
     topic = KeptTopic(disk)
     topic.fill()
     archiver = new_archiver(disk)
@@ -189,7 +189,7 @@ def test_a_segment_that_was_deleted_meanwhile_is_not_missed(disk: FakeDisk) -> N
     segments = topic.partition().segments
 
     class Before:
-        """The partition as it was when the pass began."""
+        """The partition at the moment when the pass began."""
 
         size_bytes = 0
 
@@ -219,7 +219,7 @@ def test_a_segment_that_was_deleted_meanwhile_is_not_missed(disk: FakeDisk) -> N
 def test_files_that_are_not_what_the_partition_says_are_not_archived(
     disk: FakeDisk, caplog: pytest.LogCaptureFixture, suffix: str, change: Callable[[bytes], bytes]
 ) -> None:
-    """Such as those of a partition that was purged, and filled again, since the pass began."""
+    """For example, the partition was purged and filled again since the pass began."""
     topic = KeptTopic(disk)
     topic.fill()
     path = f"{DATA}/{name_of(0, suffix)}"
@@ -229,7 +229,7 @@ def test_files_that_are_not_what_the_partition_says_are_not_archived(
     assert archived_files(disk) == {}
 
 
-# --- what retention is told -------------------------------------------------------------------------------------
+# --- answers to retention ---------------------------------------------------------------------------------------
 
 
 def test_only_what_is_archived_may_go(disk: FakeDisk) -> None:
@@ -272,7 +272,7 @@ def test_a_copy_that_is_not_there_any_more_protects_its_segment(disk: FakeDisk, 
     assert archiver.must_stay(key_of(0), segment)
 
 
-# --- trouble ----------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------
 
 STORE_CALLS: Final[tuple[Operation, ...]] = (
     *("exists", "makedirs", "create", "pwrite", "fsync", "rename", "sync_dir", "unlink", "size", "open", "pread"),
@@ -280,7 +280,7 @@ STORE_CALLS: Final[tuple[Operation, ...]] = (
 
 
 def check_complete_copies(disk: FakeDisk, *lives: dict[str, bytes]) -> None:
-    """Where there is a `.log`, it and its neighbours are those of one life of the partition."""
+    """A `.log` and the files beside it are from the same side of a purge."""
     archived = archived_files(disk)
     for name in archived:
         stem, _, suffix = name.rpartition(".")
@@ -413,7 +413,7 @@ def test_a_crash_anywhere_leaves_each_segment_whole_in_one_place_at_least(
     caplog: pytest.LogCaptureFixture,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Fault N01. The next process completes the archive, whatever the last one left."""
+    """The next process completes the archive."""
     caplog.set_level(logging.ERROR)
     prepared = FakeDisk()
     topic = first_life_of(prepared, codec)
@@ -449,7 +449,7 @@ def test_a_crash_anywhere_leaves_each_segment_whole_in_one_place_at_least(
     assert points > 10
 
 
-# --- where it goes ----------------------------------------------------------------------------------------------
+# --- the place of the archive -----------------------------------------------------------------------------------
 
 
 def settings_of(**archiver: object) -> StreamsSettings:

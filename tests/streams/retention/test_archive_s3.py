@@ -1,4 +1,4 @@
-"""Archiving to S3: a real server, and one in front of it that fails."""
+"""Archiving to S3: a real server, and a proxy that fails."""
 
 import http.server
 import itertools
@@ -27,7 +27,7 @@ from topics.streams.retention.restore import RestoreReport, restore
 from topics.streams.settings import from_mapping
 from topics.testing.fake_disk import FakeDisk
 
-# Deprecations inside the S3 server are not ours, and as errors they would become its answers.
+# Deprecation warnings inside the S3 server would become errors in its answers.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SECRET: Final = "a-secret-that-nobody-may-see"
@@ -43,7 +43,7 @@ def moto_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Empty, and of this test only. The environment knows another server and another account, of no use here."""
+    """An empty bucket of this test only. The environment names another server and account, which must not be used."""
     set_aws_environment(monkeypatch, "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another-account")
     name = f"archive-{next(_bucket_numbers)}"
@@ -53,7 +53,7 @@ def bucket(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @contextmanager
 def front_of(endpoint: str) -> Iterator[Front]:
-    """A server with faults in front of the real one, which also shows what it was asked."""
+    """A proxy with faults that records the requests."""
 
     class Handler(FrontHandler):
         pass
@@ -98,7 +98,7 @@ def test_a_bucket_holds_each_sealed_segment_once_and_gives_it_back(
     assert Archiver(disk, DATA, store).run(topic.partitions) == ArchivePass(4, 0)
     expected = sealed_files(disk, topic)
     assert objects(store) == expected
-    # Another process knows what is there.
+    # Another process recognises the copies.
     with front_of(moto_endpoint) as front:
         assert Archiver(disk, DATA, open_bucket(front.endpoint, bucket)).run(topic.partitions) == ArchivePass(0, 0)
         assert set(front.methods()) == {"HEAD", "GET"}
@@ -125,7 +125,7 @@ def test_a_partition_that_began_anew_replaces_its_objects(moto_endpoint: str, bu
 
 
 def test_a_large_segment_is_one_object(moto_endpoint: str, bucket: str) -> None:
-    """More than is sent at once elsewhere: no upload in parts, which could stay behind half done."""
+    """A large segment is sent in one request: a multipart upload could be left unfinished."""
     disk = FakeDisk()
     topic = KeptTopic(disk)
     topic.partition().append(batch(*(bytes([number]) * 1_000_000 for number in range(7))))
@@ -150,7 +150,7 @@ def test_a_passing_failure_is_not_noticed(moto_endpoint: str, bucket: str, fault
 def test_an_outage_ends_the_pass_and_the_next_one_goes_on(
     moto_endpoint: str, bucket: str, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Faults N02, N04, N05: appends and reads go on, nothing may be deleted, nothing says the secret."""
+    """Appends and reads go on, nothing may be deleted, and no message shows the secret."""
     caplog.set_level(logging.DEBUG)
     disk = FakeDisk()
     topic = filled_topic(disk)
@@ -162,7 +162,7 @@ def test_an_outage_ends_the_pass_and_the_next_one_goes_on(
         assert archiver.run(topic.partitions) == ArchivePass(0, 2)
         assert "2 segments are not archived; the next pass tries again" in caplog.text
         assert SECRET not in caplog.text
-        # Not even what was archived before: it cannot be asked for now.
+        # Not even segments that were archived before: the archive cannot confirm them now.
         for segment in topic.partition(0).segments[:3]:
             assert archiver.must_stay(key_of(0), segment)
         assert len(topic.messages(0)) == 9

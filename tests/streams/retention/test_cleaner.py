@@ -1,4 +1,4 @@
-"""What retention lets go: decisions over values, then the cleaner on real partitions."""
+"""Retention: decisions over values, then the cleaner on real partitions."""
 
 import errno
 import threading
@@ -17,7 +17,7 @@ from topics.streams.retention.cleaner import (
     NEVER_EXPIRES,
     UNLIMITED_BYTES,
     Cleaner,
-    Segment,
+    RetainedSegment,
     expired,
     is_oversized,
     oldest,
@@ -32,7 +32,7 @@ SECOND_US: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Part:
-    """A segment of a partition that exists on paper only."""
+    """A segment without files."""
 
     start_offset: int
     end_offset: int
@@ -43,7 +43,7 @@ class Part:
 
 
 def parts(*times: int, size_bytes: int = 100) -> list[Part]:
-    """Ten messages each, sealed but for the last; the times are those of their ends."""
+    """Segments of ten messages, all sealed except the last; the times are those of their last messages."""
     return [
         Part(place * 10, place * 10 + 9, time - 1, time, size_bytes, place < len(times) - 1)
         for place, time in enumerate(times)
@@ -104,7 +104,7 @@ def test_a_protected_first_segment_protects_its_whole_partition() -> None:
 
 
 def test_a_limit_that_nobody_resolved_is_our_own_bug() -> None:
-    """Defect 6 of the other server: a limit of 0 deleted everything."""
+    """In an Apache Iggy 0.8.0 server a limit of 0 deletes everything."""
     with pytest.raises(AssertionError):
         oversized({"left": parts(1, 2)}, 200, 0)
     with pytest.raises(AssertionError):
@@ -184,7 +184,7 @@ def test_what_is_too_much_goes_from_all_partitions_by_age(disk: FakeDisk) -> Non
     topic.fill(0, 1, 1, 0, 0, 1)
     segment_bytes = topic.partition().segments[0].size_bytes
     new_cleaner().run(topic.retained(max_bytes=segment_bytes * 4), topic.now_us())
-    # Nine tenths of four segments are exceeded by four, so three are left.
+    # Four segments exceed nine tenths of the limit, which is four segments, so three are left.
     assert (topic.starts(0), topic.starts(1)) == ([3, 6, 9], [6, 9])
 
 
@@ -221,7 +221,7 @@ def test_a_partition_that_cannot_delete_does_not_keep_others_from_it(
     faults = FaultFs(disk)
     topic = KeptTopic(faults, partitions_count=2)
     topic.fill(0, 0, 1, 1)
-    # Only the first segment resists. The second must not go from under it.
+    # Only the first segment cannot be deleted. The second must not be deleted before it.
     faults.fail("unlink", error=errno.EIO, path=lambda path: path.endswith(f"{key_of(0)}/{0:020d}.log"))
     cleaner = new_cleaner()
     cleaner.run(topic.retained(**limits), topic.now_us() + 1)
@@ -243,7 +243,7 @@ def test_a_client_deletes_the_oldest_segments_under_the_same_protection(disk: Fa
     assert new_cleaner(keep_unconsumed=True).delete_oldest(kept, 10) == 1
     assert topic.starts() == [6, 9, 12]
 
-    def is_second(key: str, segment: Segment) -> bool:
+    def is_second(key: str, segment: RetainedSegment) -> bool:
         return key == key_of(0) and segment.start_offset == 9
 
     assert Cleaner(keep_unconsumed=False, must_stay=is_second).delete_oldest(kept, 10) == 1
@@ -263,7 +263,7 @@ def test_what_follows_a_segment_that_must_stay_waits_for_it(disk: FakeDisk) -> N
 
 
 def test_readers_and_retention_meet_without_harm(tmp_path: Path) -> None:
-    """Fault C10: polls run while the segments that they read are deleted, and a restart works."""
+    """Polls run while the segments that they read are deleted, and a restart works."""
     topic = KeptTopic(RealFs(), str(tmp_path))
     problems: list[object] = []
     is_over = threading.Event()
@@ -271,7 +271,7 @@ def test_readers_and_retention_meet_without_harm(tmp_path: Path) -> None:
     def read() -> None:
         while not is_over.is_set():
             found = topic.messages()
-            # What was deleted in the middle of a poll may be missing from it, by whole segments.
+            # A poll may miss whole segments that were deleted while it ran.
             starts = [offset for offset in found if offset % BATCH_MESSAGES == 0]
             whole = [start + place for start in sorted(starts) for place in range(BATCH_MESSAGES)]
             if list(found) != whole or any(found[start].split()[2] != b"0" for start in starts):

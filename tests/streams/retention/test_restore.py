@@ -1,4 +1,4 @@
-"""Bringing archived segments back: all of them, only where they fit, and again after whatever stopped it."""
+"""Restoring archived segments: all of them, only where they fit, and again after an interruption."""
 
 import logging
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Archived:
         self.store = FolderStore(self.share, BACKUP)
         Archiver(self.disk, DATA, self.store).run(self.topic.partitions)
         self.files = archived_files(self.share)
-        # Of the sealed segments, which is all there is.
+        # The files of the sealed segments; there are no others.
         self.messages = [self.topic.messages(partition_id) for partition_id in range(2)]
 
     def reopened(self, disk: FakeDisk) -> KeptTopic:
@@ -157,17 +157,17 @@ def test_a_segment_of_the_same_name_that_differs_refuses(suffix: str, change: Ca
     refuse_restore(archived, archived.disk, "differs from")
 
 
-def test_messages_of_another_life_of_the_partition_refuse() -> None:
-    """After a purge the partition counts from 0 again: what was archived before would lie behind its messages."""
+def test_segments_from_before_a_purge_refuse() -> None:
+    """After a purge offsets start at 0 again: archived segments would have higher offsets than new messages."""
     archived = Archived()
     disk = FakeDisk()
     topic = archived.reopened(disk)
     topic.fill(0)
     topic.close()
-    # Its first segment is not in the archive, so no name is there twice.
+    # Its first segment is not in the archive, so no file exists in both.
     for suffix in (".log", ".index"):
         archived.share.unlink(f"{BACKUP}/{name_of(0, suffix, 0)}")
-    refuse_restore(archived, disk, "has messages of its own from offset 0 on")
+    refuse_restore(archived, disk, "has messages from offset 0 on that are not archived")
 
 
 def test_a_log_without_an_index_refuses() -> None:
@@ -202,7 +202,7 @@ def test_names_that_are_none_of_ours_are_left_out(name: str) -> None:
     assert local_files(disk) == archived.files
 
 
-# --- trouble ----------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------
 
 
 def test_an_archive_that_stops_answering_stops_it_and_the_next_try_goes_on() -> None:
@@ -256,7 +256,7 @@ def test_a_segment_that_is_larger_than_a_chunk_comes_back_whole() -> None:
 def test_after_a_crash_anywhere_a_second_run_completes_it(
     codec: Codec, caplog: pytest.LogCaptureFixture, record_property: Callable[[str, object], None]
 ) -> None:
-    """Fault N08: never half. Whatever was restored before the crash is what was archived."""
+    """A segment is never restored in part: its files are those of the archive."""
     caplog.set_level(logging.ERROR)
     archived = Archived(codec)
     points = recoveries = 0
@@ -277,7 +277,7 @@ def test_after_a_crash_anywhere_a_second_run_completes_it(
             found = {name: data for name, data in local_files(survivor).items() if not name.endswith(".tmp")}
             assert found.items() <= archived.files.items()
             for name in archived.files:
-                # A log never comes before what lies beside it.
+                # A log never comes before the files beside it.
                 assert name in found or f"{name.rpartition('.')[0]}.log" not in found
             restore(archived.store, survivor, DATA)
             survivor.crash(Damage.DROP)

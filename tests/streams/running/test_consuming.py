@@ -81,7 +81,6 @@ def test_stored_offsets_are_checked_rewound_and_deleted() -> None:
 
 
 def test_a_damaged_message_is_refused_and_its_neighbours_are_served() -> None:
-    """M05, C06."""
     world = World({"system": SMALL_SEGMENTS})
     world.make_topic()
     fill(world, 2)
@@ -94,7 +93,7 @@ def test_a_damaged_message_is_refused_and_its_neighbours_are_served() -> None:
 
 
 def test_a_poll_in_the_middle_of_a_deletion_is_answered_or_refused_and_never_wrong() -> None:
-    """C10: topics come and go while others read and write them."""
+    """Topics are created and deleted while other threads read and write them."""
     world = World({"system": SMALL_SEGMENTS})
     world.system.create_stream("s")
     problems: list[BaseException] = []
@@ -126,7 +125,7 @@ def test_a_poll_in_the_middle_of_a_deletion_is_answered_or_refused_and_never_wro
 
 
 def test_an_offset_that_is_committed_while_its_topic_is_purged_does_not_come_back() -> None:
-    """It would skip the messages that come afterwards."""
+    """The offset would skip messages that are sent afterwards."""
     world = World({"system": {"partition": {"messages_required_to_save": 1}}})
     world.make_topic()
     world.system.create_group("s", "t", "g")
@@ -152,7 +151,7 @@ def test_an_offset_that_is_committed_while_its_topic_is_purged_does_not_come_bac
 
 
 def test_an_offset_that_was_lowered_to_the_end_stays_lowered_after_the_next_power_loss() -> None:
-    """By then the partition has grown past it, and the old number would skip a message."""
+    """The partition has grown past the old offset by then, and the offset would skip a message."""
     world = World()
     world.make_topic()
     world.send(*numbered(4))
@@ -191,11 +190,12 @@ def test_members_of_a_group_share_the_partitions_and_commit_as_they_poll() -> No
     world.reopen()
     assert world.system.get_offset("s", "t", group, partition_id=1) == StoredOffset(1, 2, 2)
     world.system.join_group("s", "t", "g", 3)
-    assert len(world.poll(NEXT, consumer=group, client_id=3)) == 0, "a restart goes on behind what was committed"
+    assert len(world.poll(NEXT, consumer=group, client_id=3)) == 0, (
+        "after a restart the group continues after its stored offset"
+    )
 
 
 def test_four_partitions_and_two_members_are_shared_two_and_two() -> None:
-    """§24.11."""
     world = World()
     world.make_topic(4)
     world.system.create_group("s", "t", "g")
@@ -205,7 +205,7 @@ def test_four_partitions_and_two_members_are_shared_two_and_two() -> None:
 
 
 def test_a_member_that_lost_a_partition_can_neither_store_nor_commit_in_it() -> None:
-    """M11: 3022, after a join that took it over at the time limit; the wall clock does not matter."""
+    """The status is 3022 after a join that took the partition at the time limit; the wall clock does not matter."""
     world = World()
     world.make_topic(2)
     for partition_id in range(2):
@@ -283,7 +283,7 @@ def test_a_connection_that_is_gone_leaves_all_its_groups() -> None:
 
 @pytest.mark.parametrize("when", ["at once", "by create_partitions", "after a restart", "after a purge"])
 def test_every_partition_drops_duplicates_whenever_it_was_made(when: str) -> None:
-    """§24.2, §24.3: offsets stay dense, and the request succeeds."""
+    """Offsets have no gap, and the request succeeds."""
     world = World({"system": {"message_deduplication": {"enabled": True}}})
     world.make_topic(2 if when != "by create_partitions" else 1)
     if when == "by create_partitions":
@@ -303,7 +303,6 @@ def test_every_partition_drops_duplicates_whenever_it_was_made(when: str) -> Non
 
 
 def test_a_message_whose_append_failed_is_no_duplicate_when_it_comes_again() -> None:
-    """M09."""
     deduplicating = {"message_deduplication": {"enabled": True}, "partition": {"messages_required_to_save": 1}}
     world = World({"system": deduplicating})
     world.make_topic()

@@ -1,4 +1,4 @@
-"""The engine as a whole: starts, what they refuse and repair, encryption, folders, and the stop."""
+"""Starts of the engine: what they refuse and repair, encryption, folders; and the stop."""
 
 import base64
 import errno
@@ -125,7 +125,6 @@ def test_a_full_disk_keeps_nobody_from_starting_and_reading() -> None:
 
 
 def test_a_damaged_state_log_stops_the_start_and_a_torn_one_does_not() -> None:
-    """M08, §24.5."""
     world = World()
     world.make_topic()
     world.system.close()
@@ -142,7 +141,7 @@ def test_a_damaged_state_log_stops_the_start_and_a_torn_one_does_not() -> None:
 
 @pytest.mark.parametrize("torn", [".log", ".index"])
 def test_a_torn_tail_of_a_segment_is_repaired_and_what_follows_can_be_read(torn: str) -> None:
-    """§24.5, M06: no garbage in front of the next message, no empty polls one append later."""
+    """No bytes are left before the next message, and polls after one append are not empty."""
     world = World()
     world.make_topic()
     world.send(*numbered(3))
@@ -158,7 +157,7 @@ def test_a_torn_tail_of_a_segment_is_repaired_and_what_follows_can_be_read(torn:
 
 
 def test_a_batch_of_which_a_power_loss_kept_the_end_alone_is_gone_as_a_whole_and_stops_no_reader() -> None:
-    """Nobody was promised it. Its second message, with a hole in front, would have made every poll fail."""
+    """The batch was not promised. Its second message without the first would have made every poll fail."""
     world = World({"system": {"partition": {"enforce_fsync": True, "messages_required_to_save": 1}}})
     world.make_topic()
     world.send(b"a")
@@ -181,7 +180,7 @@ def test_a_batch_of_which_a_power_loss_kept_the_end_alone_is_gone_as_a_whole_and
 @pytest.mark.parametrize("cache_indexes", ["all", "open_segment", "none"])
 @pytest.mark.parametrize("damage", ["missing", "longer", "shorter", "doubled", "zeros"])
 def test_an_index_that_does_not_fit_is_made_again(damage: str, cache_indexes: str) -> None:
-    """§24.1, §24.8, C01-C03, M06: polls are as before, and entries byte for byte."""
+    """Polls return the same, and the entries are the same bytes."""
     world = World({"system": {"segment": {"size": 512, "cache_indexes": cache_indexes}}})
     world.make_topic()
     fill(world, 2)
@@ -210,7 +209,6 @@ def test_an_index_that_does_not_fit_is_made_again(damage: str, cache_indexes: st
 
 
 def test_a_version_file_that_is_longer_than_ours_is_replaced_as_a_whole() -> None:
-    """§24.9."""
     world = World(flavour="iggy")
     world.system.close()
     path = f"{ROOT}/state/info"
@@ -256,7 +254,6 @@ def test_with_encryption_nothing_is_on_disk_in_clear(flavour: str) -> None:
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("key", [OTHER_KEY, None])
 def test_a_wrong_or_missing_key_refuses_the_start_and_changes_nothing(flavour: str, key: str | None) -> None:
-    """M10."""
     disk = FakeDisk()
     System.open(
         disk, ROOT, from_mapping({"system": {**ENCRYPTED["system"], "flavour": flavour}}), clock=ManualClock()
@@ -271,7 +268,7 @@ def test_a_wrong_or_missing_key_refuses_the_start_and_changes_nothing(flavour: s
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_encryption_that_is_turned_on_later_makes_old_messages_unreadable_and_says_so(flavour: str) -> None:
-    """M10, §15. Entries of a `page` state log tell whether they are encrypted; nothing in an `iggy` one does."""
+    """Entries of a `page` state log have a flag of encryption; those of an `iggy` one have none."""
     world = World(flavour=flavour)
     world.make_topic()
     world.send(b"in clear")
@@ -288,7 +285,7 @@ def test_encryption_that_is_turned_on_later_makes_old_messages_unreadable_and_sa
 
 
 def test_a_flipped_bit_of_an_encrypted_message_is_never_served() -> None:
-    """M10: also when somebody made the checksum fit."""
+    """Even if the checksum was made to fit."""
     disk = FakeDisk()
     settings = from_mapping({"system": {**ENCRYPTED["system"], "partition": {"messages_required_to_save": 1}}})
     system = System.open(disk, ROOT, settings, clock=ManualClock())
@@ -303,7 +300,6 @@ def test_a_flipped_bit_of_an_encrypted_message_is_never_served() -> None:
 
 
 def test_no_nonce_is_used_twice_over_restarts() -> None:
-    """M10."""
     disk = FakeDisk()
     settings = from_mapping({"system": {**ENCRYPTED["system"], "partition": {"messages_required_to_save": 1}}})
     for run in range(4):
@@ -340,7 +336,7 @@ def test_a_state_log_that_fails_leaves_no_half_topic(fault: str, caplog: pytest.
         assert world.names(f"{ROOT}/streams/0/topics/0/partitions") == ["0"]
         assert world.system.create_topic("s", "u").id == 1
     else:
-        # Nobody knows what is in the log, so the folders stay for whoever finds the entry.
+        # What the log holds is unknown, so the folders stay for a start that finds the entry.
         assert world.names(f"{ROOT}/streams/0/topics") == ["0", "1"]
         assert refusal(lambda: world.system.create_topic("s", "u")) == 10005, "until a restart"
         assert world.send(b"a") == 0
@@ -368,7 +364,7 @@ def test_a_delete_that_cannot_be_logged_deletes_nothing() -> None:
 
 
 def test_entries_that_waited_for_a_sync_that_failed_are_still_there_for_the_next_process_and_stay() -> None:
-    """The kernel shows them to a restarted process although no sync would ever bring them to the disk."""
+    """The kernel shows the entries to a restarted process although no sync would bring them to the disk."""
     world = World()
     world.system.create_stream("a")
     world.system.create_stream("b")

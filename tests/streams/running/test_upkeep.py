@@ -1,4 +1,4 @@
-"""The engine as a whole: what is done now and then. Saving, retention, archiving."""
+"""The regular work of the engine: saving, retention, archiving."""
 
 from typing import Final
 
@@ -12,11 +12,8 @@ FLAVOURS: Final = ("page", "iggy")
 SMALL_SEGMENTS: Final = {"segment": {"size": 512}}
 
 
-# What is done now and then.
-
-
 def test_the_saver_flushes_and_syncs_every_partition_at_its_interval() -> None:
-    """§24.4: `message_saver.enforce_fsync` works."""
+    """`message_saver.enforce_fsync` syncs."""
     world = World()
     world.make_topic(2)
     world.send(b"a")
@@ -48,7 +45,7 @@ def test_the_saver_without_fsync_only_flushes_and_one_that_is_off_does_nothing()
 
 
 def test_a_failed_sync_of_the_saver_is_told_and_stops_the_partition() -> None:
-    """§24.4: errors of fsync are not swallowed."""
+    """Errors of fsync are reported."""
     world = World()
     world.make_topic()
     world.send(b"a")
@@ -61,7 +58,6 @@ def test_a_failed_sync_of_the_saver_is_told_and_stops_the_partition() -> None:
 
 
 def test_a_sync_that_fails_fails_its_request() -> None:
-    """§24.4."""
     world = World({"system": {"partition": {"enforce_fsync": True, "messages_required_to_save": 1}}})
     world.make_topic()
     world.faults.fail("fdatasync")
@@ -100,13 +96,13 @@ def test_the_cleaner_keeps_a_topic_below_its_size() -> None:
     assert world.system.topic_state("s", "t").size_bytes == 6 * 3 * 184
     world.clock.advance(60_000)
     world.system.tick()
-    # 90 % of 3000: as long as there are 2700 bytes or more the oldest segment goes, whosever it is.
+    # 90 % of 3000 is 2700: while there are 2700 bytes or more, the oldest segment of all partitions is deleted.
     assert (start_offsets(world), start_offsets(world, partition_id=1)) == ([3, 6, 9], [3, 6, 9])
     assert world.system.topic_state("s", "t").size_bytes == 4 * 3 * 184
 
 
 def test_a_topic_with_the_default_size_has_it_after_a_restart_too() -> None:
-    """§24.6: 0 is not a limit of 0."""
+    """0 is the default of the settings."""
     world = World(CLEANED)
     world.make_topic()
     fill(world, 3)
@@ -135,7 +131,7 @@ def test_unconsumed_segments_stay_when_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_deleted_segments_are_in_the_state_log_and_stay_deleted(flavour: str) -> None:
-    """§24.12: whoever asks, the command is logged."""
+    """The command is in the state log."""
     world = World({"system": SMALL_SEGMENTS}, flavour=flavour)
     world.make_topic()
     fill(world, 4)

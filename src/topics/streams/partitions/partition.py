@@ -471,7 +471,8 @@ def _load_contents(
     next_offset = max((found.next_offset for found in recovered), default=0)
     segments = []
     for found in recovered:
-        # The last segment stays active, unless an earlier one has higher offsets because somebody mixed files.
+        # The last segment stays active, unless an earlier one has higher offsets: then files of two partitions were
+        # mixed.
         is_active = found is recovered[-1] and found.next_offset == next_offset
         segments.append(_load_segment(fs, directory, found, is_active=is_active, cache_indexes=options.cache_indexes))
     return PartitionContents(segments, next_offset=next_offset)

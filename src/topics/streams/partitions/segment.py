@@ -126,7 +126,7 @@ class Segment:
         Raises `OSError` when a write fails and `SyncFailed` when a sync fails.
         """
         files = self._open_for_writing()
-        # All memory is allocated before the first byte is written, so that running out of memory leaves nothing behind.
+        # All memory is allocated before the first byte is written, so that a lack of memory leaves no partial write.
         entries = self._entries(batches)
         entry_bytes = entries.tobytes()
         self.index.reserve(len(entries))

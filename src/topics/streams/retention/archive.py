@@ -137,7 +137,7 @@ class Archiver:
                 break
         return ArchivePass(copied_count, left_count)
 
-    def is_archived(self, key: str, segment: Segment) -> bool:
+    def is_archived(self, key: str, segment: RetainedSegment) -> bool:
         """Whether the archive has the segment at this moment; also False if the archive does not answer."""
         if segment.size_bytes == 0:
             return True
@@ -153,7 +153,7 @@ class Archiver:
             )
             return False
 
-    def must_stay(self, key: str, segment: Segment) -> bool:
+    def must_stay(self, key: str, segment: RetainedSegment) -> bool:
         """For a cleaner that may delete archived segments only."""
         return not self.is_archived(key, segment)
 
@@ -223,7 +223,7 @@ class Archiver:
         self._store.put(log_name, files.log)
 
 
-def _identity(key: str, segment: Segment) -> _Identity:
+def _identity(key: str, segment: RetainedSegment) -> _Identity:
     return _Identity(
         key,
         segment.start_offset,

@@ -26,7 +26,7 @@ FULL_NUMERATOR: Final = 9
 FULL_DENOMINATOR: Final = 10
 
 
-class Segment(Protocol):
+class RetainedSegment(Protocol):
     """A segment, as retention sees it. Both offsets are those of messages in the segment."""
 
     @property
@@ -43,9 +43,9 @@ class Segment(Protocol):
     def is_sealed(self) -> bool: ...
 
 
-class Partition(Protocol):
+class SegmentOwner(Protocol):
     @property
-    def segments(self) -> Sequence[Segment]:
+    def segments(self) -> Sequence[RetainedSegment]:
         """Oldest first, the active one last."""
         ...
 
@@ -64,7 +64,7 @@ class RetainedPartition:
     """`key` is the path of its directory below the data directory, such as `streams/0/topics/0/partitions/0`."""
 
     key: str
-    partition: Partition
+    partition: SegmentOwner
     offsets: ConsumerOffsets
 
 
@@ -77,12 +77,12 @@ class RetainedTopic:
     partitions: Sequence[RetainedPartition]
 
 
-S = TypeVar("S", bound=Segment)
-Protection = Callable[[str, Segment], bool]
+S = TypeVar("S", bound=RetainedSegment)
+Protection = Callable[[str, RetainedSegment], bool]
 """Whether the segment of the partition with this key must be kept."""
 
 
-def is_unconsumed(segment: Segment, barrier: int | None) -> bool:
+def is_unconsumed(segment: RetainedSegment, barrier: int | None) -> bool:
     """Whether a consumer has not read the whole segment. `barrier` is the smallest stored offset, None without any."""
     return barrier is not None and barrier < segment.end_offset
 
@@ -201,10 +201,10 @@ class Cleaner:
     def _barrier(self, partition: RetainedPartition) -> int | None:
         return partition.offsets.minimum() if self._keep_unconsumed else None
 
-    def _is_held_back(self, key: str, segment: Segment) -> bool:
+    def _is_held_back(self, key: str, segment: RetainedSegment) -> bool:
         return self._must_stay is not None and self._must_stay(key, segment)
 
-    def _try_to_delete(self, partition: RetainedPartition, segment: Segment) -> bool:
+    def _try_to_delete(self, partition: RetainedPartition, segment: RetainedSegment) -> bool:
         try:
             partition.partition.delete_segment(segment.start_offset)
         except (OSError, TopicsError) as error:
@@ -213,6 +213,6 @@ class Cleaner:
         self._count(segment)
         return True
 
-    def _count(self, segment: Segment) -> None:
+    def _count(self, segment: RetainedSegment) -> None:
         self.deleted_segments_total += 1
         self.deleted_bytes_total += segment.size_bytes

@@ -10,7 +10,7 @@ from topics.streams.settings import StreamsSettings
 from topics.streams.times import now_us
 
 
-class _Every:
+class _Interval:
     """Tells when regular work is due: first after one interval. An interval of 0 is never due."""
 
     def __init__(self, interval_us: int, now_ms: int) -> None:
@@ -48,12 +48,12 @@ class Upkeep:
         )
         now_ms = clock.monotonic_ms()
         saver = settings.message_saver
-        self._saving = _Every(saver.interval_us if saver.enabled else 0, now_ms)
+        self._saving = _Interval(saver.interval_us if saver.enabled else 0, now_ms)
         is_maintained = messages.cleaner_enabled or archiver is not None
-        self._maintenance = _Every(messages.interval_us if is_maintained else 0, now_ms)
-        self._rebalancing = _Every(settings.consumer_group.rebalancing_check_interval_us, now_ms)
+        self._maintenance = _Interval(messages.interval_us if is_maintained else 0, now_ms)
+        self._rebalancing = _Interval(settings.consumer_group.rebalancing_check_interval_us, now_ms)
         cleaner = settings.personal_access_token.cleaner
-        self._token_cleaning = _Every(cleaner.interval_us if cleaner.enabled else 0, now_ms)
+        self._token_cleaning = _Interval(cleaner.interval_us if cleaner.enabled else 0, now_ms)
 
     def tick(self) -> None:
         """Does the work that is due."""

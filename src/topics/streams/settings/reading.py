@@ -127,7 +127,7 @@ def _toml_value(value: Any, hint: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Member(NamedTuple):
+class SectionMember(NamedTuple):
     """A member of a section: its attribute, and either its own section or the parser of its value."""
 
     attribute: str
@@ -136,11 +136,11 @@ class Member(NamedTuple):
     is_secret: bool
 
 
-def members_of(kind: type[Any]) -> dict[str, Member]:
+def members_of(kind: type[Any]) -> dict[str, SectionMember]:
     """The members of a section by the names that people write: times have no unit there."""
     hints = get_type_hints(kind, include_extras=True)
     return {
-        member.name.removesuffix("_us"): Member(
+        member.name.removesuffix("_us"): SectionMember(
             member.name,
             hint if isinstance(hint, type) and is_dataclass(hint) else None,
             _PARSERS.get(hint),
