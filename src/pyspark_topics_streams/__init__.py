@@ -1,6 +1,6 @@
 """Lets Spark find the format `topics_streams` by itself: it imports every `pyspark_*` and takes its `DefaultSource`.
 
-An error in such an import would take the formats of all other packages with it, so it is only told.
+An error in this import would disable the formats of all other packages. So it is only a warning.
 """
 
 import logging
@@ -9,6 +9,6 @@ try:
     from topics.spark.data_sources import StreamsDataSource as DefaultSource
 
     __all__ = ["DefaultSource"]
-except Exception:  # An edge: see above.
+except Exception:  # Any error: see above.
     logging.getLogger(__name__).warning("format `topics_streams` is not available", exc_info=True)
     __all__ = []

@@ -1,7 +1,7 @@
 """Topics on Spark: reads, writes and jobs on two cores, of records with 100 bytes of JSON.
 
-One server process has the topics, Spark runs in this one's JVM and its Python workers. Before anything is measured the
-session has run a query; the best of some runs counts, as the machine is shared.
+One server process has the topics. Spark runs in a JVM of this process and its Python workers. A first query warms the
+session up. The best of several runs counts, because the machine is shared.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ class SparkResult:
 
 
 def missing() -> str | None:
-    """Why nothing can be measured here, or None."""
+    """Why Spark cannot be measured here, or None."""
     from topics.spark.session import SparkUnavailable, require_java, require_packages
 
     try:
@@ -70,7 +70,7 @@ def measure(directory: str, *, records: int) -> SparkResult:
     fill(directory, records)
     with running_server(directory) as (port, _), _session(directory) as spark:
         endpoint = f"http://127.0.0.1:{port}"
-        # Modules are looked for, workers are started.
+        # Imports modules and starts workers.
         _total(spark, endpoint, verify=True)
         trigger_one_s, trigger_all_s = _triggers(spark, endpoint, directory)
         return SparkResult(
@@ -123,7 +123,7 @@ def fill(directory: str, records: int) -> None:
 
 
 def decode_rates(endpoint: str) -> DecodeResult:
-    """What tasks do with the topic, one after the other in this process."""
+    """The work of tasks on the topic, one after the other in this process."""
     return DecodeResult(
         verified=_best(lambda: _decode(endpoint)),
         seq_and_ts=_best(lambda: _decode(endpoint, columns="seq,ts", verify="false")),
@@ -198,7 +198,7 @@ def _verify(spark: "SparkSession", endpoint: str) -> float:
 
 
 def _rows(spark: "SparkSession", records: int) -> "DataFrame":
-    """Made by the JVM, in two parts."""
+    """Rows that the JVM makes, in two partitions."""
     pad = "x" * 76
     return spark.range(10_000_000, 10_000_000 + records, numPartitions=2).selectExpr(
         f"""concat('{{"id":', id, ',"pad":"{pad}"}}') AS data"""
@@ -206,7 +206,7 @@ def _rows(spark: "SparkSession", records: int) -> "DataFrame":
 
 
 def _null_write(spark: "SparkSession", records: int) -> float:
-    """The same rows to a Python sink that drops them: what Spark leaves of the two cores."""
+    """The same rows into a Python sink that drops them: the limit that Spark sets."""
     from topics.bench.spark_null_sink import NullDataSource
 
     spark.dataSource.register(NullDataSource)
@@ -238,7 +238,7 @@ def _staged_write(spark: "SparkSession", endpoint: str, records: int) -> float:
 
 
 def _triggers(spark: "SparkSession", endpoint: str, directory: str) -> tuple[float, float]:
-    """Seconds of a trigger that reads news of one of many topics, and of all of them; medians."""
+    """Median seconds of a trigger with new records in one of many topics, and in all of them."""
     from topics.client import Client
 
     def append(numbers: Iterable[int]) -> None:
@@ -253,23 +253,23 @@ def _triggers(spark: "SparkSession", endpoint: str, directory: str) -> tuple[flo
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", f"{directory}/checkpoint")
-            # Long enough to write to all of them between two triggers.
+            # Long enough to write to all topics between two triggers.
             .trigger(processingTime="1 second")
             .start()
         )
         try:
-            # Else "latest" may come to be behind the first of them.
+            # Otherwise the query may begin after the first records.
             query.processAllAvailable()
             one = [_trigger_s(query, partial(append, [number])) for number in range(TRIGGERS)]
             all_of_them = [_trigger_s(query, partial(append, range(TOPICS_WATCHED))) for _ in range(TRIGGERS)]
         finally:
             query.stop()
-    # The first ones of each kind warm up.
+    # The first triggers of each kind are a warm-up.
     return median(one[1:]), median(all_of_them[1:])
 
 
 def _trigger_s(query: "StreamingQuery", append: Callable[[], None]) -> float:
-    """How long the longest trigger took that read what is appended."""
+    """The seconds of the longest trigger that read the appended records."""
     known = len(_batches_ms(query))
     append()
     query.processAllAvailable()

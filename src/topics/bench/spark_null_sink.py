@@ -1,4 +1,4 @@
-"""A sink on Spark that drops its rows. In a module of its own, as the workers import it by name."""
+"""A sink on Spark that drops its rows. Workers import this module by name."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

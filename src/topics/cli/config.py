@@ -1,4 +1,4 @@
-"""`topics config`: what the settings are, where each comes from, whether a server would start with them."""
+"""`topics config`: shows the settings and where each comes from, and checks whether a server would start."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -87,7 +87,7 @@ def check(config: ConfigPath = None, **flags: Any) -> None:
 
 @app.command()
 def reference() -> None:
-    """Print every setting as Markdown tables, as they stand in docs/configuration.md.
+    """Print every setting as Markdown tables, as in docs/configuration.md.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """The command `topics`.
 
-Exit codes: 0 all is well, 2 damage was found, 1 anything else that went wrong. Whatever a command needs is imported
-inside it, so that `--help` and completion come at once.
+Exit codes: 0 no error, 2 damage was found, 1 any other error. A command imports its modules when it runs, so that
+`--help` and completion are fast.
 """
 
 import os
@@ -43,7 +43,7 @@ Examples:
 
 
 class _Group(TyperGroup):
-    """Errors are one sentence on stderr and exit code 1: 2 means damage here, not wrong usage."""
+    """An error is one sentence on stderr and exit code 1. Exit code 2 means damage, not wrong usage."""
 
     def main(
         self,
@@ -68,7 +68,7 @@ class _Group(TyperGroup):
         except typer.Abort:
             fail("stopped; nothing more was done")
         except Exception as error:
-            # The library's own errors, whichever copy of click it brings along.
+            # Errors of click. Typer may bring its own copy of click, so that the class is not known.
             describe = getattr(error, "format_message", None)
             if describe is None:
                 raise
@@ -329,7 +329,7 @@ def _print_plan(output: Output, plan: "RepairPlan", *, is_repair: bool) -> None:
 
 
 def _check_again(output: Output, root: str, cold: "SegmentStore | None") -> int:
-    """Exit code after a repair: is damage left?"""
+    """The exit code after a repair: 2 when damage is left."""
     from topics.storage.fs import RealFs
     from topics.storage.inspect.verify import Verifier
 

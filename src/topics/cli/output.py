@@ -1,7 +1,7 @@
-"""What the command line prints: data on stdout, messages on stderr, nothing that a terminal would obey.
+"""What the command line prints: data on stdout, messages on stderr, and no control characters.
 
-Control characters (a hostile topic name, tag or payload may carry them) are written as escapes. In JSON they can
-only stand inside strings, so that the escaped text means the same.
+A hostile topic name, tag or payload may have control characters for the terminal. They are written as escapes. In JSON
+control characters are only inside strings, so that the escaped text has the same meaning.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Final, NoReturn
 
-# C0 but for tab, DEL, C1, and what turns the direction of text around.
+# C0 except tab, DEL, C1, and characters that change the direction of text.
 _CONTROL: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -18,7 +18,7 @@ def escaped(text: str) -> str:
 
 
 class Output:
-    """Lines on stdout. A reader that went away (`| head`) is not an error: the rest is not printed."""
+    """Lines on stdout. A closed pipe (`| head`) is no error: the rest is not printed."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -44,7 +44,7 @@ class Output:
             self._close()
 
     def _close(self) -> None:
-        """Python flushes stdout once more at its end: into nowhere then."""
+        """Python flushes stdout once more at its end, so that stdout becomes the null device."""
         self.is_closed = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

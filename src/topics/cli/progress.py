@@ -1,4 +1,4 @@
-"""A progress bar on stderr, only where somebody can see it."""
+"""A progress bar on stderr, only on a terminal."""
 
 import sys
 from types import TracebackType
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """`bar(done, total)` in bytes, or in items; `pause()` before anything else is printed to the same terminal."""
+    """`bar(done, total)` in bytes or items. Call `pause()` before other text is printed."""
 
     def __init__(self, title: str, *, unit: Literal["bytes", "items"] = "bytes") -> None:
         self._title = title
@@ -57,6 +57,6 @@ class Bar:
             self._progress.update(self._task, completed=done, total=total)
 
     def pause(self) -> None:
-        """Wipes the bar; the next call draws it again."""
+        """Removes the bar. The next call draws it again."""
         if self._progress is not None:
             self._progress.stop()

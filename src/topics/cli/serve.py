@@ -52,7 +52,7 @@ def _warn_of_open_directory(data_dir: str) -> None:
     try:
         mode = stat.S_IMODE(os.stat(data_dir).st_mode)
     except OSError:
-        # A new one is made for its owner alone; whatever else is wrong with it, the start will say.
+        # A new directory is made for its owner only. The start reports any other problem.
         return
     if mode & 0o077:
         logger.warning(
@@ -62,7 +62,7 @@ def _warn_of_open_directory(data_dir: str) -> None:
 
 
 def _note_bound(settings: "ServerSettings", host: str, port: int) -> None:
-    """Says where the server is, to the program that waits for its port file."""
+    """Writes the port file, for a program that waits for the server."""
     if settings.port_file is not None:
         _write_port_file(settings.port_file, _address(host, port))
 
@@ -72,7 +72,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _announce(settings: "ServerSettings", host: str, port: int) -> None:
-    """Says where the server is, to people."""
+    """Prints where the server is."""
     address = _address(host, port)
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{_reachable(address)}"
@@ -89,12 +89,12 @@ def _announce(settings: "ServerSettings", host: str, port: int) -> None:
 
 
 def _reachable(address: str) -> str:
-    """An address to connect to: the one that stands for all of them is none."""
+    """An address to connect to: a client cannot connect to the address that means all addresses."""
     return address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 
 
 def _write_port_file(path: str, address: str) -> None:
-    """Under another name first, so that whoever finds it finds all of it."""
+    """Written under another name first, so that a reader never sees half of the file."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(address + "\n")

@@ -1,8 +1,8 @@
-"""Flags for every setting, made from the schema, and the settings they lead to.
+"""Flags for every setting, made from the schema, and the settings that they give.
 
-A command takes `**flags`; `takes_settings` gives it the signature that typer asks for, `SettingsCommand` shows the
-flags in groups. Values stay text until `topics.server.settings` reads them, so that a wrong one is told in the same
-words wherever it stands.
+A command takes `**flags`; `takes_settings` gives it the signature that typer reads, `SettingsCommand` groups the flags
+in the help. Values stay text until `topics.server.settings` reads them, so that a wrong value gets the same message in
+a flag, a variable and a file.
 """
 
 import inspect

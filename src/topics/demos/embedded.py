@@ -1,4 +1,4 @@
-"""`make demo-embedded`: the embedded log in half a minute, in a folder that is thrown away afterwards."""
+"""`make demo-embedded`: the embedded log in half a minute, in a temporary folder."""
 
 import os
 import shutil

@@ -1,8 +1,8 @@
-"""`make demo`: a pipeline in a minute or two, in a folder that is thrown away afterwards.
+"""`make demo`: a pipeline in a minute or two, in a temporary folder.
 
-Visits of web pages go into a topic over HTTP. Spark counts them by minute and page, is killed in the middle and goes on
-where it was; what it counts is watched live. The history moves into a lake of Parquet files, which answers to SQL. At
-the end every count must be what was sent, seen once: else the demo fails.
+Visits of web pages go into a topic over HTTP. Spark counts them by minute and page. It is killed in the middle, and
+goes on where it was. A live watch shows the counts. The history is archived into a lake of Parquet files, and queried
+with SQL. The demo fails unless every visit was counted exactly once.
 """
 
 import http.client
@@ -34,7 +34,7 @@ FIRST_MINUTE: Final = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 
 VISITS: Final = "visits"
 COUNTS: Final = "visits-per-minute"
-# Several batches for each half of the visits, so that a kill comes between two of them or within one.
+# Each half of the visits is several batches, so that the kill comes in the middle.
 VISITS_PER_BATCH: Final = 3000
 WAIT_S: Final = 300.0
 
@@ -42,13 +42,13 @@ QUERY: Final = (
     "SELECT get_json_object(data, '$.page') AS page, count(*) AS visits FROM visits GROUP BY page ORDER BY visits DESC"
 )
 
-# A count as it is in the topic; all of them by minute and page.
+# A count as in the topic, and all counts by minute and page.
 Row = dict[str, Any]
 Counts = Counter[tuple[str, str]]
 
 
 class DemoFailed(Exception):
-    """Something is not as it should be; the text says what."""
+    """A check of the demo failed; the text says which."""
 
 
 def main() -> int:
@@ -91,7 +91,7 @@ class _Demo:
             self._show(watched, until=lambda: len(self._whole_minutes()) >= 2, counting=counting)
             _say("kill -9 for Spark, with all of its processes, in the middle of its work")
         self._send(half, MINUTES)
-        # A minute is counted once no visit can come for it any more: this one says that time has gone on.
+        # Spark counts a minute when a much later visit arrives. This visit ends the last minutes.
         self._append([_visit("/", FIRST_MINUTE + timedelta(minutes=MINUTES + 2))])
         with self._spark() as counting:
             _say("Spark again, with the same checkpoint: it goes on where it was")
@@ -125,7 +125,7 @@ class _Demo:
     # Live.
 
     def _watch(self) -> "Queue[list[Row]]":
-        """What comes into the topic of the counts, from now on."""
+        """New records of the topic with the counts."""
         _say("somebody watches what is counted:")
         _command(f"curl -N {self._endpoint}$STREAM_URL")
         records: Queue[list[Row]] = Queue()
@@ -134,7 +134,7 @@ class _Demo:
 
     @contextmanager
     def _spark(self) -> "Iterator[subprocess.Popen[bytes]]":
-        """The streaming query in a process of its own, with a JVM; killed at the end."""
+        """The streaming query in another process, with a JVM. It is killed at the end."""
         with open(self._log_path, "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "topics.demos.pipeline", self._endpoint, self._folder],
@@ -172,7 +172,7 @@ class _Demo:
                 print("  ", minute, *(f"  {page} {self._seen[minute, page]}" for page in PAGES), flush=True)
 
     def _whole_minutes(self) -> set[str]:
-        """Those of which every page has been seen."""
+        """The minutes with a count of every page."""
         pages = Counter(minute for minute, _ in self._seen)
         return {minute for minute, count in pages.items() if count == len(PAGES)}
 
@@ -181,7 +181,7 @@ class _Demo:
             return "".join(log.readlines()[-20:])
 
     def _check_counts(self) -> None:
-        """By what is in the topic, not by what was shown."""
+        """Checks the records of the topic, not the live watch."""
         rows: list[Row] = []
         cursor, is_caught_up = 0, False
         while not is_caught_up:
@@ -210,7 +210,7 @@ class _Demo:
             raise DemoFailed(f"the lake should have {dict(expected)}")
 
     def _topics(self, *arguments: str) -> str:
-        """What a command line prints."""
+        """Runs a command of `topics`, and returns its output."""
         _command(f"topics {' '.join(map(_quoted, arguments))}")
         done = subprocess.run(
             [sys.executable, "-m", "topics.cli.main", *arguments],
@@ -225,11 +225,11 @@ class _Demo:
         return done.stdout
 
 
-# The parts of the story that run beside it.
+# Other processes and threads of the demo.
 
 
 def count_visits(endpoint: str, folder: str) -> int:
-    """The streaming query. It goes on until it is killed."""
+    """The streaming query. It runs until it is killed."""
     from pyspark.sql import functions as F  # noqa: N812
 
     import topics.spark
@@ -253,7 +253,7 @@ def count_visits(endpoint: str, folder: str) -> int:
 
 
 def _follow(endpoint: str, topic: str, records: "Queue[list[Row]]") -> None:
-    """Puts what is written to a topic into the queue as it comes, until the server ends the stream."""
+    """Puts new records of a topic into the queue, until the server ends the stream."""
     wanted = json.dumps({"topics": {topic: {"from_seq": 0}}})
     connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=WAIT_S)
     connection.request("POST", "/v0/watch", wanted, {"Content-Type": "application/json"})
@@ -284,7 +284,7 @@ def _clock(at: datetime) -> str:
     return f"{at:%H:%M}"
 
 
-# For eyes.
+# Output.
 
 
 def _say(text: str) -> None:
@@ -296,7 +296,7 @@ def _command(text: str) -> None:
 
 
 def _quoted(argument: str) -> str:
-    """As somebody would type it."""
+    """The command as a user would type it."""
     return f'"{argument}"' if "'" in argument else shlex.quote(argument)
 
 

@@ -7,7 +7,7 @@
     orders.groupBy("tag").count().show()
 
 The same without this module: `spark.read.format("topics").option("subscribe", "orders").load()`. Both formats, `topics`
-and `topics_streams`, are found by Spark itself where this package is installed.
+and `topics_streams`, are found by Spark where this package is installed.
 
 Nothing heavy is imported before it is used.
 """
@@ -23,7 +23,7 @@ __all__ = ["SparkUnavailable", "doctor", "read", "read_stream", "register", "ses
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes the formats known to a session whose driver does not find them by itself."""
+    """Registers the formats in a session that does not find them."""
     from topics.spark.data_sources import StreamsDataSource, TopicsDataSource
 
     spark.dataSource.register(TopicsDataSource)
@@ -31,12 +31,12 @@ def register(spark: "SparkSession") -> None:
 
 
 def read(spark: "SparkSession", **options: Any) -> "DataFrame":
-    """Records of topics, as they are at the first action on it. Options by name; see docs/spark.md."""
+    """Records of topics, as a snapshot of the moment of the first action. Options by name; see docs/spark.md."""
     return spark.read.format("topics").options(**options).load()
 
 
 def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
-    """Records of topics as they come."""
+    """Records of topics as a stream."""
     return spark.readStream.format("topics").options(**options).load()
 
 

@@ -1,4 +1,4 @@
-"""How a driver or a task gets at the server: the endpoint, and the token from where the options say it is."""
+"""How a driver or a task reaches the server: by the endpoint, with the token that the options lead to."""
 
 import os
 from typing import Protocol
@@ -9,7 +9,7 @@ from topics.storage.fs import RealFs, read_file
 
 
 class ServerOptions(Protocol):
-    """What options of reads and writes have in common."""
+    """Options that reads and writes have in common."""
 
     @property
     def endpoint(self) -> str | None: ...
@@ -26,7 +26,7 @@ class ServerOptions(Protocol):
 
 
 def open_client(options: ServerOptions, *, throttle_wait_s: float = 0.0) -> Client:
-    """A client for this machine: `tokenEnv` and `tokenFile` are looked up here, not where the query was written."""
+    """A client on this machine: `tokenEnv` and `tokenFile` are looked up here, on a driver or an executor."""
     assert options.endpoint is not None
     return Client(
         options.endpoint,
@@ -38,7 +38,7 @@ def open_client(options: ServerOptions, *, throttle_wait_s: float = 0.0) -> Clie
 
 
 def token_of(token: str | None, token_env: str | None, token_file: str | None) -> str | None:
-    """The key itself. Raises `BadOption` when it is not where it should be."""
+    """The token itself. Raises `BadOption` when the variable or the file does not have it."""
     if token_env is not None:
         token = os.environ.get(token_env)
         if not token:

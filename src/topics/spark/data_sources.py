@@ -1,7 +1,7 @@
-"""The formats as Spark finds them: their names, and where the rest of them is.
+"""The formats as Spark finds them: their names, and the functions that make readers and writers.
 
-Spark imports this in every session of an installation, whatever formats it uses, so the work is in modules that are
-imported when one of these is read or written.
+Spark imports this module in every session of an installation, whatever formats the session uses. So the modules that do
+the work are imported when a format is read or written.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TopicsDataSource(DataSource):
-    """Spark calls these by the names of their parameters."""
+    """Records of topics. Spark passes arguments by name, so that the parameters keep the names of Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -52,7 +52,7 @@ class TopicsDataSource(DataSource):
 
 
 class StreamsDataSource(DataSource):
-    """The same for topics of the partitioned engine, which can only be read."""
+    """Messages of the partitioned engine. They can only be read."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,10 +1,10 @@
 """What is missing, and what a read does about it.
 
-rule 1  A seq that a reader has a right to and that cannot be delivered is a gap: the read fails, or delivers a row that
-        names the gap. There is no third way, and no option that hides one.
-rule 2  Seqs that were deleted are no gap, nor those below the place where a read chose to begin.
-rule 3  A cursor above the head is never taken for progress: its seqs may have been given out again. That fails always.
-rule 4  Another instance of the topic (another epoch) has nothing to do with the seqs of the first one.
+rule 1  A seq that a reader asked for and that cannot be delivered is a gap: the read fails, or delivers a row for the
+        gap. No option hides a gap.
+rule 2  Deleted seqs are no gap. Seqs below the start of a read are no gap.
+rule 3  A cursor above the head always fails the read: the server may have given its seqs to other records meanwhile.
+rule 4  Each instance of a topic (each epoch) has its own seqs.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ _WHAT_HAPPENED: Final[dict[str, str]] = {
 
 
 class Gap(NamedTuple):
-    """Seqs from first to last, both included, that cannot be delivered; no last seq when nobody knows it.
+    """Seqs from first to last, both included, that cannot be delivered. The last seq may be unknown.
 
-    `ts` in milliseconds is the time of a record near it: it places the gap row.
+    `ts` in milliseconds is the time of a record near the gap, for the row that names the gap.
     """
 
     topic: str
@@ -54,7 +54,7 @@ class Gap(NamedTuple):
 
 
 class TopicsDataLoss(TopicsError):
-    """Records are missing. `gap` says which; nothing behind them was delivered in their place."""
+    """Records are missing. `gap` says which. No later records were delivered in their place."""
 
     code = "data_loss"
 
@@ -70,11 +70,11 @@ class TopicsDataLoss(TopicsError):
         self.gap = gap
 
     def within(self, place: str) -> "TopicsDataLoss":
-        """The same, said to be of that place."""
+        """The same error, with the place at the beginning of the message."""
         return _rebuild(self.gap, f"{place}: {self.message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An error travels from task to driver as a pickle; by default only the message would.
+        # Tasks send errors to the driver as pickles, which by default have only the message.
         return _rebuild, (self.gap, self.message)
 
 
@@ -103,7 +103,7 @@ def _ways_out(gap: Gap) -> str:
 
 
 def find_gaps(manifest: Manifest, cursor: int, last_seq: int) -> list[Gap]:
-    """Gaps among the seqs behind the cursor up to `last_seq`, in order: below the floor, then lost ranges."""
+    """Gaps among the seqs after the cursor up to `last_seq`, in order: first below the floor, then lost ranges."""
     gaps: list[Gap] = []
     first_seq = cursor + 1
     evicted_seq = min(manifest.evict_floor - 1, last_seq)
@@ -121,7 +121,7 @@ def find_gaps(manifest: Manifest, cursor: int, last_seq: int) -> list[Gap]:
 
 
 def eviction_reason(manifest: Manifest, first_seq: int) -> Reason:
-    """What took the seqs from `first_seq` to the floor. A server that does not tell leaves it at `mixed`."""
+    """Why the seqs from `first_seq` to the floor are gone; `mixed` when the manifest does not tell."""
     if manifest.cap_floor is None or manifest.ttl_floor is None:
         return "mixed"
     by_cap, by_ttl = manifest.cap_floor >= first_seq, manifest.ttl_floor >= first_seq
@@ -133,7 +133,7 @@ def eviction_reason(manifest: Manifest, first_seq: int) -> Reason:
 
 
 def check_cursor(manifest: Manifest, cursor: int) -> None:
-    """Raises `TopicsDataLoss` for a cursor that this instance never gave out (rule 3)."""
+    """Raises `TopicsDataLoss` for a cursor above the head (rule 3)."""
     if cursor > manifest.head_seq:
         ts = manifest.time_near(cursor)
         gap = Gap(manifest.topic, manifest.head_seq + 1, cursor, "regressed", ts, manifest.numbering)
@@ -141,14 +141,14 @@ def check_cursor(manifest: Manifest, cursor: int) -> None:
 
 
 def accept_gaps(gaps: Sequence[Gap], mode: Literal["fail", "rows"], manifest: Manifest | None = None) -> list[Gap]:
-    """The gaps, to become rows; raises `TopicsDataLoss` for the first one when they may not."""
+    """The gaps, in mode `rows`. In mode `fail` raises `TopicsDataLoss` for the first gap."""
     if gaps and mode == "fail":
         raise TopicsDataLoss(gaps[0], manifest)
     return list(gaps)
 
 
 def corrupt_loss(error: CorruptRecord, topic: str) -> TopicsDataLoss:
-    """What a task makes of a frame that it cannot read."""
+    """The error of a task for a frame that it cannot read."""
     detail = error.detail or {}
     seq = detail.get("seq")
     assert isinstance(seq, int)

@@ -1,7 +1,7 @@
-"""The picture of a topic that planning starts from, as `POST /v0/topics/{topic}/manifest` gives it.
+"""The manifest of a topic: planning starts from it. `POST /v0/topics/{topic}/manifest` returns it.
 
-Seqs are inclusive on both ends, times are milliseconds. Segments lie side by side, end at `checkpointed_seq` and
-overlap nowhere; what follows up to `head_seq` is the tail, which has no file yet.
+Seqs are inclusive on both ends, times are milliseconds. Segments are in the order of their seqs and do not overlap; the
+last one ends at `checkpointed_seq`. Seqs above it, up to `head_seq`, are the tail, which is in no file yet.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -16,9 +16,9 @@ _TOPIC_ID_BITS: Final = 32
 
 
 class Numbering(NamedTuple):
-    """What is counted, and from where on: seqs of a topic, or offsets of a partition of a stream's topic.
+    """What is counted, and its first number: seqs of a topic, or offsets of a partition of the partitioned engine.
 
-    Planning is the same for both. It says seq for either; these are the words for those who read about it.
+    Planning is the same for both, and calls both seqs. Messages to users take their words from here.
     """
 
     subject: str
@@ -31,7 +31,7 @@ OFFSETS: Final = Numbering("partition", "offset", 0)
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """A pair of files. `uri` is that of `.data`, the `.idx` lies beside it; the lengths are those that count."""
+    """A pair of files. `uri` is that of `.data`; `.idx` is in the same folder. Later bytes do not count."""
 
     first_seq: int
     last_seq: int
@@ -41,17 +41,17 @@ class Segment(Struct, frozen=True, kw_only=True):
     idx_len: int
     min_ts: int
     max_ts: int
-    # Seqs it covers, holes included, and those that hold live records.
+    # Seqs of the segment, holes included, and seqs with live records.
     records: int
     live: int
     sealed: bool
     digest: str
-    # Of records that are in no file that a task could open: they travel with it. Without a server only.
+    # Records that are in no file that a task could open, as frames. Only for reads without a server.
     frames: bytes = b""
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """Until when the listed files stay where they are."""
+    """The server keeps the listed files until then."""
 
     id: int
     until: int
@@ -71,11 +71,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
     delete_below: int
     lost_ranges: tuple[SeqRange, ...] = ()
     checkpointed_seq: int
-    # Deleted, and not yet marked so in a file.
+    # Deleted records that are not marked as deleted in their file yet.
     pending_deletes: tuple[SeqRange, ...] = ()
     segments: tuple[Segment, ...] = ()
     pin: Pin | None = None
-    # The parts of `evict_floor`, from servers that tell: they give a gap its reason.
+    # The parts of `evict_floor`, which give a gap its reason. None when they are not known.
     cap_floor: int | None = None
     ttl_floor: int | None = None
     trim_floor: int | None = None
@@ -86,22 +86,22 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def instance(self) -> int:
-        """Which topic of this name it is. The epoch begins with 1 again when a topic is deleted and made anew, the id
-        of a topic is never given out twice: both are in this number, and `epoch_of` gets the epoch out of it."""
+        """The number of the instance among all topics of this name. The epoch may begin at 1 again when a topic is
+        deleted and created again, but its id is unique. The number has both; `epoch_of` returns the epoch."""
         return self.topic_id | (self.epoch - 1) << _TOPIC_ID_BITS
 
     @property
     def lost_reason(self) -> Literal["power_loss", "missing"]:
-        """What took the lost ranges."""
+        """Why the lost ranges are lost."""
         return "power_loss"
 
     @property
     def first_seq(self) -> int:
-        """The first seq that may be shown."""
+        """The first seq that readers may see."""
         return max(self.earliest_seq, self.evict_floor, self.delete_below, self.numbering.first)
 
     def time_near(self, seq: int) -> int:
-        """The time of a record close to the seq, the later side first; 0 when no segment says."""
+        """The time of a record near the seq, of a later one if possible; 0 when no segment has one."""
         for segment in self.segments:
             if segment.last_seq >= seq:
                 return segment.min_ts
@@ -113,7 +113,7 @@ def epoch_of(instance: int) -> int:
 
 
 def decode_manifest(body: bytes) -> Manifest:
-    """Raises `BadFrame` for a body that is none, or whose segments do not lie in order below the head."""
+    """Raises `BadFrame` for a body that is no manifest, or whose segments are not in order below the head."""
     try:
         manifest = json.decode(body, type=Manifest)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Values of options, of reads and of writes: text in, a typed value out.
 
-Each raises `ValueError` with what the value must be, as a sentence without its subject: whoever asks knows the name.
+Each raises `ValueError` with what the value must be, as a sentence without its subject: the caller adds the name.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Read options: text from Spark in, one typed value out, or an error that says which option and what to do.
 
-Names are case-insensitive, as everywhere in Spark. An option that is not known is an error that names the nearest
-one: a limit that was misspelled must not be a limit that is not there. Secrets are in no text that this module makes;
-`apiKey` is refused because Spark shows an option of that name in plans and errors.
+Names are case-insensitive, as everywhere in Spark. An unknown option is an error that names the most similar option: a
+misspelled limit must not be ignored. No text of this module has a secret. `apiKey` is refused, because Spark shows an
+option of that name in plans and errors.
 """
 
 import re
@@ -31,7 +31,7 @@ from topics.spark.option_values import (
 
 Mode = Literal["batch", "stream"]
 Format = Literal["topics", "topics_streams"]
-# By topic, or by partition: a seq, or one of the two below.
+# By topic or by partition: a seq, or EARLIEST or LATEST.
 Offsets = Literal["earliest", "latest"] | dict[str, int]
 
 EARLIEST: Final = -2
@@ -49,7 +49,7 @@ TABLES: Final = ("records", "segments", "topics", "gaps")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """All read options, with units. What is None was not given."""
+    """All read options, with units. An option that was not given is None."""
 
     endpoint: str | None = None
     token: str | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class ReadOptions:
     path: str | None = None
     access: Literal["auto", "files", "http"] = "auto"
     table: Literal["records", "segments", "topics", "gaps"] = "records"
-    # In the order in which they were asked for, without those of gaps.
+    # In the order in which they were asked for, without the columns for gaps.
     columns: tuple[str, ...] = COLUMNS
     starting_offsets: Offsets = "earliest"
     ending_offsets: Offsets = "latest"
@@ -93,7 +93,7 @@ class ReadOptions:
     topic: str | None = None
     partitions: tuple[int, ...] = ()
     consumer: str | None = None
-    # Where each node finds the key of an encrypted directory; a key itself is in no option.
+    # Where each node finds the key of an encrypted directory. No option has the key itself.
     key_env: str | None = None
     key_file: str | None = None
 
@@ -103,7 +103,7 @@ class ReadOptions:
 
     @property
     def has_gap_rows(self) -> bool:
-        """Whether rows that stand for gaps can appear, so that the columns that tell them apart are there."""
+        """Whether the read can have rows for gaps. Then it has the columns that tell them from records."""
         return self.gaps == "rows" or self.on_corrupt == "rows"
 
     @property
@@ -167,7 +167,7 @@ class _Option(NamedTuple):
     formats: tuple[Format, ...] = ("topics", "topics_streams")
 
     def modes_of(self, source: Format) -> tuple[Mode, ...]:
-        # A directory of streams is read beside its engine, which tells no more over a network than it does in files.
+        # A directory of streams is read from its files, never over a network.
         return _BOTH if self.field == "path" and source == "topics_streams" else self.modes
 
 
@@ -230,7 +230,7 @@ _COLUMN_FIELDS: Final = frozenset({"table", "columns", "gaps", "on_corrupt"})
 def parse_options(
     given: Mapping[str, str], *, mode: Mode, source: Format = "topics", environment: Mapping[str, str] | None = None
 ) -> ReadOptions:
-    """The options of one read. `environment` is the driver's, asked for the endpoint when none is given."""
+    """The options of one read. `environment` of the driver has the endpoint when no option gives it."""
     values: dict[str, Any] = {}
     name_by_field: dict[str, str] = {}
     for raw_name, text in given.items():
@@ -256,7 +256,7 @@ def parse_options(
 
 
 def known_name(raw_name: str, known: Iterable[str], where: str) -> str:
-    """The option that is meant, in any case. Raises `BadOption` that names the nearest one of those that are there."""
+    """The option with this name, in upper or lower case. Raises `BadOption` with the most similar name."""
     lower = raw_name.lower()
     if lower.replace("_", "").replace("-", "") == "apikey":
         raise BadOption("option `apiKey` is refused, as Spark shows it in plans; use `tokenEnv` or `tokenFile`")
@@ -268,7 +268,7 @@ def known_name(raw_name: str, known: Iterable[str], where: str) -> str:
 
 
 def parse_columns(given: Mapping[str, str], source: Format = "topics") -> ReadOptions:
-    """Only what decides the columns. Spark asks for them before it says what kind of read it will be."""
+    """Only the options that decide the columns. Spark asks for columns before it knows the kind of read."""
     values: dict[str, Any] = {"columns": COLUMNS if source == "topics" else STREAM_COLUMNS}
     for raw_name, text in given.items():
         name = _known_name(raw_name, source)
@@ -291,7 +291,7 @@ def _known_name(raw_name: str, source: Format) -> str:
 
 
 def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source: Format) -> list[str]:
-    """What options say about each other, the first thing to put right first."""
+    """Options that do not go together, the most important problem first."""
     problems: list[str] = []
 
     def require(rule: bool, problem: str) -> None:  # noqa: FBT001 -- a rule reads best in front of what it means

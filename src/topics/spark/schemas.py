@@ -1,8 +1,8 @@
 """The schema of every table, in one place: Arrow for the batches, DDL text for Spark.
 
-Spark takes a schema as DDL, so nothing of Spark is needed here. It compares the first batch of a task with what it
-asked for: names, order, types, and also which columns may be null. So a batch is given exactly the schema that was
-requested, and a read that names a column we do not have, or another type, is refused before a task starts.
+Spark takes a schema as DDL, so that this module needs no Spark. Spark compares the first batch of a task with the
+requested schema: names, order, types, and which columns may be null. So every batch gets exactly the requested schema.
+A read that asks for an unknown column or another type is refused before a task starts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from topics.spark.options import Format, ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# The options know the columns by name, without Arrow.
+# `options` has the same names without Arrow.
 assert options.COLUMNS == columnar.COLUMNS
 assert options.COLUMNS_ON_DEMAND == columnar.COLUMNS_ON_DEMAND
 assert options.GAP_COLUMNS == columnar.GAP_COLUMNS
@@ -44,7 +44,7 @@ _SEGMENTS: Final = pa.schema(
         *_required(topic=pa.string(), topic_id=pa.int64(), epoch=pa.int64(), first_seq=pa.int64(), last_seq=pa.int64()),
         *_required(records=pa.int64(), live=pa.int64(), bytes=pa.int64(), min_ts=_TIMESTAMP, max_ts=_TIMESTAMP),
         *_required(tier=pa.string(), uri=pa.string(), sealed=pa.bool_()),
-        # Only a sealed segment has one.
+        # Only a sealed segment has a digest.
         pa.field("digest", pa.string()),
     ]
 )
@@ -58,7 +58,7 @@ _TOPICS: Final = pa.schema(
 _GAPS: Final = pa.schema(
     [
         *_required(topic=pa.string(), gap_from=pa.int64()),
-        # Nobody knows how far a topic went that is gone.
+        # The last seq of a topic that is gone is not known.
         pa.field("gap_to", pa.int64()),
         *_required(reason=pa.string()),
     ]
@@ -76,14 +76,14 @@ def schema_of(read: ReadOptions, source: Format = "topics") -> pa.Schema:
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The schema as Spark reads it."""
+    """The schema as DDL for Spark."""
     return ", ".join(
         f"`{field.name}` {_DDL_BY_TYPE[field.type]}{'' if field.nullable else ' not null'}" for field in schema
     )
 
 
 def read_schema(read: ReadOptions, wanted: "StructType", source: Format = "topics") -> pa.Schema:
-    """The Arrow schema of batches for what Spark wants of a read with these options."""
+    """The Arrow schema of the batches of a read with these options, as Spark requests it."""
     requested = [(field.name, field.dataType.simpleString(), field.nullable) for field in wanted.fields]
     return requested_schema(schema_of(read, source), requested)
 
@@ -91,8 +91,8 @@ def read_schema(read: ReadOptions, wanted: "StructType", source: Format = "topic
 def requested_schema(known: pa.Schema, requested: Iterable[tuple[str, str, bool]]) -> pa.Schema:
     """The part of a known schema that Spark asks for: name, simple type and nullability of each column.
 
-    Raises `BadOption` for a column that is not there or has another type, and when those that tell gap rows from
-    records are there and not asked for: no schema hides a gap either.
+    Raises `BadOption` for an unknown column or another type. The columns that tell gap rows from records, when the read
+    has them, must be requested: no schema hides a gap.
     """
     fields = []
     for name, wanted_type, nullable in requested:

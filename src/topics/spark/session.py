@@ -1,7 +1,7 @@
 """A Spark session that can run our code, or one sentence about what it lacks.
 
-Spark's own errors about a missing Java, another Python on the workers or a wrong pandas come late and from deep
-inside. What can be known before it starts is looked at here.
+The errors of Spark about a missing Java, another Python on the workers or a wrong pandas come late, with long stacks.
+This module checks what it can before Spark starts.
 """
 
 import os
@@ -42,9 +42,9 @@ def session(
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A session with our formats in it: the running one of this process, or a new one.
+    """A session that knows our formats: the running one of this process, or a new one.
 
-    `remote` is the address of a Spark Connect server, such as `sc://host:15002`, and takes the place of `master`.
+    `remote` is the address of a Spark Connect server, such as `sc://host:15002`. Then `master` is not used.
     """
     require_packages()
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def session(
         builder = builder.remote(remote)
     else:
         require_java()
-        # Without it workers take whatever `python3` is on the path.
+        # Otherwise workers start the first `python3` on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master)
         for name, value in _DEFAULTS.items():
@@ -107,7 +107,7 @@ def require_java() -> None:
 
 
 def find_java() -> str:
-    """The Java that Spark's scripts would take; without a home, the first on the path."""
+    """The Java that the scripts of Spark start: that of JAVA_HOME, or else the first on the path."""
     home = os.environ.get("JAVA_HOME")
     return f"{home}/bin/java" if home else "java"
 

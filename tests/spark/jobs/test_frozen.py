@@ -42,7 +42,7 @@ def test_the_same_id_in_another_place_has_another_writer(tmp_path: Path) -> None
 def test_a_plan_is_not_taken_for_that_of_another_question(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     freeze(state, "import", "a", {"topic": "orders"}, Plan, lambda: Plan([]))
-    with pytest.raises(Conflict, match="is the plan of another import; give this one an --id of its own"):
+    with pytest.raises(Conflict, match="is the plan of another import; give this import another --id"):
         freeze(state, "import", "a", {"topic": "parcels"}, Plan, lambda: Plan([]))
 
 

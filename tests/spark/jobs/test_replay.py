@@ -118,7 +118,7 @@ def test_a_source_that_was_made_anew_meanwhile_is_not_the_one_that_the_replay_be
         copied = client.topic("again").head_seq
         client.delete_topic("orders")
         fill(client, "orders", 300)
-        with pytest.raises(BadOption, match="was made anew since the replay began"):
+        with pytest.raises(BadOption, match="was deleted and created again since the replay began"):
             run(spark, config)
         assert client.topic("again").head_seq == copied < 300, "nothing of the other topic is in the copy"
 

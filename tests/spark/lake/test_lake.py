@@ -456,3 +456,10 @@ def test_a_bucket_that_fails_at_any_request_leaves_the_state_before_or_after(
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_the_package_offers_what_the_documentation_calls() -> None:
+    from topics.spark import lake as package
+    from topics.spark.lake.lake import read
+
+    assert package.read is read

@@ -237,7 +237,7 @@ def test_an_end_that_nobody_can_tell_is_refused(tmp_path: Path) -> None:
     write(tmp_path, 25, settings_of(segment_bytes=1024 * 1024))
     (log,) = logs(tmp_path)
     log.with_suffix(".index").unlink()
-    with pytest.raises(StartRefused, match="made again by the next start"):
+    with pytest.raises(StartRefused, match="the next start of the engine makes it again"):
         read(tmp_path)
 
 

@@ -1,6 +1,6 @@
-"""The group `topics pipeline`. Its commands are made when the group is asked for one of them.
+"""The group `topics pipeline`. Its commands are made when they are used.
 
-Exit codes: 0 done, 2 findings, 3 data loss met, 4 conflict, 1 anything else that went wrong.
+Exit codes: 0 done, 2 findings, 3 data loss met, 4 conflict, 1 any other error.
 """
 
 from functools import cached_property
@@ -13,7 +13,7 @@ from topics.cli.output import Output
 
 
 class _JobsGroup(TyperGroup):
-    """To make the commands costs about 20 ms, which no other command of `topics` has to pay."""
+    """Makes the commands late: they cost about 20 ms, and other commands of `topics` do not need them."""
 
     @cached_property
     def _jobs(self) -> Any:
@@ -34,8 +34,8 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     help="""Jobs on Spark: copy, check, archive and restore topics, many segments at a time.
 
-Exit codes: 0 done, 2 findings, 3 data loss met, 4 conflict with somebody else, 1 anything else. Ctrl-C lets the running
-wave end, and the same command goes on from there; a second one stops at once.
+Exit codes: 0 done, 2 findings, 3 data loss met, 4 conflict with another program, 1 any other error. After Ctrl-C the
+running wave ends, then the job stops; a second Ctrl-C stops it at once. The same command goes on where it was.
 
 \b
 Examples:

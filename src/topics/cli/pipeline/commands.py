@@ -46,7 +46,7 @@ def _runner(job: Job) -> Runner:
         # The module of the job imports packages that may be missing.
         require_packages()
         for member in ("dry_run", "state"):
-            # What is not asked for must not be done, and what is kept must be kept somewhere.
+            # A job without dry run would do the work, and a job without state would keep nothing.
             if getattr(common, member) and not hasattr(options, member):
                 raise typer.BadParameter(f"`{job.name}` has no --{member.replace('_', '-')}")
         with open_session(job.name, common) as spark, progress_of(job.name) as report:
@@ -58,7 +58,7 @@ def _runner(job: Job) -> Runner:
 
 
 def _lines_of(report: "Report") -> Sequence[str]:
-    """Rows of a query that go nowhere else are what the command prints; other reports get the usual summary."""
+    """The rows of a query without a target. Other reports get the usual summary."""
     rows: Sequence[str] = report.detail.get("rows", ())
     return rows
 
@@ -84,7 +84,7 @@ def _run_doctor(common: CommonOptions, options: DoctorOptions) -> int:
 
 
 def _run_project(common: CommonOptions, options: RunOptions) -> int:
-    """A project makes a session of its own, and tells each flow that ends."""
+    """A project makes its session itself. A line is printed for each flow that ends."""
     from topics.spark.session import require_java, require_packages
 
     if common.master is not None:

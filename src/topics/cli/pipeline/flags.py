@@ -26,7 +26,7 @@ def parsed(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for option in declared_options(kind):
         value = given[option.name]
-        # The member's own default counts for an option that was not given.
+        # An option that was not given has the default of its member.
         if value is not None:
             try:
                 members[option.name] = option.parse(value)
@@ -42,7 +42,7 @@ def members_of(kind: type[Any], value: Any) -> dict[str, Any]:
 
 
 def _default(option: DeclaredOption) -> Any:
-    """What the help shows; None where there is nothing to show."""
+    """The default as the command line has it; None when the help shows no default."""
     form = option.about.form
     if form is None:
         return option.default

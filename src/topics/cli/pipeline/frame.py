@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The options of every command. A job takes those that its own options have a member for."""
+    """The options of every command. A job gets those that its options have, too."""
 
     master: Annotated[str | None, About("Where Spark runs; local[*] by default.", "MASTER")] = None
     remote: Annotated[str | None, About("A Spark Connect server instead, sc://host:port.", "ADDRESS")] = None
@@ -39,7 +39,7 @@ class CommonOptions:
 
 
 def exit_code_of(call: Callable[[], int]) -> int:
-    """The exit code; an error is one line on stderr."""
+    """Calls, and returns the exit code. An error is one line on stderr."""
     from topics.errors import TopicsError
 
     try:
@@ -50,7 +50,7 @@ def exit_code_of(call: Callable[[], int]) -> int:
         message("topics: stopped at once; run the same command again to go on")
         return 1
     except Exception as error:
-        # Spark's own errors, which come with the stacks of two languages.
+        # Errors of Spark have the stacks of two languages.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         from topics.spark.jobs.spread import task_failure
@@ -83,7 +83,7 @@ def open_session(name: str, common: CommonOptions) -> "Iterator[SparkSession]":
         spark.stop()
 
 
-# What is told.
+# Output.
 
 
 @contextmanager

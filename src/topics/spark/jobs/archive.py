@@ -1,13 +1,12 @@
-"""`archive`: sealed segments that are not in the lake yet become Parquet files there.
+"""`archive`: writes sealed segments that are not in the lake yet into the lake, as Parquet files.
 
-A task reads some neighbouring segments, all checksums verified, and writes a file for each day. A wave ends in a
-commit to the lake's chain of manifests, so a job that is killed repeats at most a wave, and what it left in the lake is
-invisible. Two archivers at once are one too many, but no harm: what the other has committed first is given up, and the
-rest is planned again.
+A task reads some neighbouring segments, verifies all checksums, and writes a file for each day. A wave ends in a commit
+to the lake's chain of manifests. A job that is killed repeats at most one wave, and its uncommitted files do not count.
+Two archivers at once do no harm: each gives up what the other has committed first, and plans the rest again.
 
-The active segment of a topic is left alone: it is archived once the server has sealed it, which it can be asked to do.
-It is asked to keep the files of a wave where they are; what it has evicted all the same is a gap, which the lake
-remembers by name.
+The active segment of a topic is archived once the server has sealed it; with `seal` the server is asked to do so. The
+server is also asked to pin the files of a wave. Records that are evicted all the same are a gap, and the lake gets a
+file for each gap.
 """
 
 from collections.abc import Sequence
@@ -48,7 +47,7 @@ _READ: Final[dict[str, Any]] = {
 
 
 def run(spark: "SparkSession", options: ArchiveOptions, *, report: ReportProgress | None = None) -> Report:
-    """Archives what is sealed now. Exit code 3 when seqs are missing, which `findings` name."""
+    """Archives the segments that are sealed now. Exit code 3 when seqs are missing; `findings` names them."""
     return Archiver(options, SparkExecutors(spark), report).run()
 
 
@@ -94,7 +93,7 @@ class Archiver:
                 break
             if self._lake.state.number == number:
                 raise Conflict(
-                    f"{self._lake.address}: {self._given_up} changes do not fit, and nobody else changed the lake: "
+                    f"{self._lake.address}: {self._given_up} changes do not fit, and no other job changed the lake: "
                     "it has files with the same seqs from segments that it does not name"
                 )
         seconds = (self._clock.monotonic_ms() - started_ms) / 1000
@@ -107,7 +106,7 @@ class Archiver:
                     client.seal(name)
 
     def _plan(self) -> list[ArchiveItem]:
-        """What is to be done now. Gaps that show already are committed on the way."""
+        """The items to archive now. Gaps that the manifests tell of are committed at once."""
         bounds = Bounds(file_bytes=self._options.file_bytes, file_records=self._options.file_records)
         state = self._lake.refresh()
         items: list[ArchiveItem] = []
@@ -124,7 +123,7 @@ class Archiver:
 
     def _manifests(self) -> list[Manifest]:
         options = self._options
-        # Pins come with each wave: those of the plan would be over before the last one.
+        # Each wave pins its files. A pin of the plan would end before the last wave.
         manifests = take_manifests(replace(self._read_options, pin_ms=0))
         if options.path is None:
             return manifests
@@ -142,7 +141,7 @@ class Archiver:
         return WaveDone(sum(change.records for change in kept), sum(change.bytes for change in kept))
 
     def _pin(self, items: Sequence[ArchiveItem]) -> Sequence[ArchiveItem]:
-        """Their files stay where they are for a while. A topic that is gone is for the tasks to tell."""
+        """Asks the server to keep the files of the items. A topic that is gone is found by the tasks."""
         if self._read_options.path is None:
             with open_client(self._read_options) as client:
                 for topic, (first_seq, last_seq) in by_topic(items):

@@ -1,9 +1,9 @@
-"""What an archive run has to do: a topic's manifest and the lake in, items of work and gaps out. Pure.
+"""What an archive run has to do: a topic's manifest and the lake's state in, items of work and gaps out. Pure.
 
-A segment is done when the lake has its digest. One that is not done and shares seqs with one that is was written
-again (a purge): the files that have its seqs are written again, too, with the rows that it has now. The same happens to
-segments that lost rows since, when deletes are to be applied. Rows that the server has evicted stay: to keep them is
-what a lake is for. Rows that somebody deleted do not.
+A segment is done when the lake has its digest. A segment with a new digest and seqs that the lake has was written again
+(a purge): the files of the lake with these seqs are written again, too, with the rows that the segment has now. With
+`apply_deletes` the same happens to segments that lost rows. Rows that the server has evicted stay in the lake, because
+the lake is there to keep them. Deleted rows leave it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from topics.spark.read.plan import FILES_PER_PARTITION_MAX, Partition, cut_parti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much one task reads, and so how large a file can be: before compression, and in records."""
+    """How much one task reads, in bytes before compression and in records. So large can a file be."""
 
     file_bytes: int = ARCHIVE_FILE_BYTES
     file_records: int = ARCHIVE_FILE_RECORDS
@@ -29,9 +29,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveItem:
-    """What one task does: reads `partitions`, takes the rows of `dropped` out of the files `replaces`, and writes both
-    together. `segments` are done then, with the rows that will have been read. `epoch` is that of the lake, `expects`
-    is as in `LakeChange`.
+    """What one task does: it reads `partitions`, takes the seqs `dropped` out of the files `replaces`, and writes both
+    together. Then `segments` are done; the task fills in how many rows each has. `epoch` is the number of the instance
+    in the lake. `expects` is as in `LakeChange`.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class ArchiveItem:
 
 class TopicPlan(NamedTuple):
     items: list[ArchiveItem]
-    gaps: list[tuple[Gap, int]]  # With the epoch that each is of.
+    gaps: list[tuple[Gap, int]]  # Each with its epoch in the lake.
 
 
 def plan_topic(manifest: Manifest, state: LakeState, bounds: Bounds, *, apply_deletes: bool) -> TopicPlan:
@@ -70,9 +70,9 @@ def plan_topic(manifest: Manifest, state: LakeState, bounds: Bounds, *, apply_de
 
 
 def _epoch(manifest: Manifest, state: LakeState) -> int:
-    """The number of this instance in the lake: that of the server, unless another instance has it.
+    """The number of this instance in the lake: the epoch of the server, unless another instance has this number.
 
-    A server may count each instance of a topic from 1: only the topic's id tells them apart.
+    The epoch of a topic may begin at 1 again when it is deleted and created again. Only the topic's id is unique.
     """
     known = {epoch: done[-1].topic_id for (topic, epoch), done in state.segments.items() if topic == manifest.topic}
     for epoch, topic_id in known.items():
@@ -91,7 +91,7 @@ def _require_same_store(manifest: Manifest, state: LakeState) -> None:
 
 
 def _has_changed(manifest: Manifest, segment: Segment, met: Sequence[SegmentDone], *, apply_deletes: bool) -> bool:
-    """Whether a segment whose seqs are in the lake may have more rows by now, or fewer."""
+    """Whether a segment may have other rows than the lake has for its seqs."""
     done = met[0]
     if [each.digest for each in met] != [segment.digest] or done.bad:
         return True
@@ -101,7 +101,7 @@ def _has_changed(manifest: Manifest, segment: Segment, met: Sequence[SegmentDone
     return pending or segment.live != done.rows
 
 
-# New segments: neighbours together, as far as a file may be large.
+# New segments. Neighbours go together, up to the bounds of a file.
 
 
 def _grouped(segments: Sequence[Segment], manifest: Manifest, bounds: Bounds) -> Iterator[list[Segment]]:
@@ -158,7 +158,7 @@ def _done(manifest: Manifest, epoch: int, segment: Segment) -> SegmentDone:
 
 
 class _Change(NamedTuple):
-    """Seqs whose rows in the lake go, and the segment that has what comes in their place."""
+    """Seqs whose rows leave the lake, and the segment with the rows that replace them."""
 
     dropped: SeqRange
     segment: Segment | None
@@ -194,7 +194,7 @@ def _rewrites(
 def _sharing_files(
     topic: str, epoch: int, state: LakeState, changes: Iterable[_Change]
 ) -> list[tuple[set[str], list[_Change]]]:
-    """The changes, together where they touch the same file: a file can be replaced once."""
+    """Changes of the same file go together, because a file can be replaced once. With the names of the files."""
     found: list[tuple[set[str], list[_Change]]] = []
     for change in changes:
         names = {file.name for file in state.files_between(topic, epoch, *change.dropped)}
@@ -208,9 +208,9 @@ def _sharing_files(
 
 
 def _gaps(manifest: Manifest, epoch: int, state: LakeState) -> Iterator[tuple[Gap, int]]:
-    """Seqs that will never be in the lake, as far as it does not name them yet.
+    """Seqs that will never be in the lake, unless the lake has a gap for them already.
 
-    A lake begins where its first segment does: what was gone before is no gap, but for a topic that it knows.
+    A lake begins with its first segment of a topic. Older seqs are a gap only when the lake has another instance.
     """
     topic = manifest.topic
     others = [key for key in state.segments if key[0] == topic and key[1] != epoch]
@@ -247,7 +247,7 @@ def _uncovered(first_seq: int, last_seq: int, covered: Iterable[SeqRange]) -> It
 
 
 def by_topic(items: Sequence[ArchiveItem]) -> Iterator[tuple[str, SeqRange]]:
-    """The seqs that items of each topic read, from the first to the last."""
+    """For each topic the first and the last seq that the items read."""
     ordered = sorted((item for item in items if item.partitions), key=lambda item: item.topic)
     for topic, group in groupby(ordered, key=lambda item: item.topic):
         partitions = [partition for item in group for partition in item.partitions]

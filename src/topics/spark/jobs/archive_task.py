@@ -1,4 +1,4 @@
-"""What a task of `archive` does: rows of segments, and of files that they replace, become files of the lake."""
+"""What a task of `archive` does: it writes the rows of segments, and of the files that it replaces, into the lake."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -31,7 +31,7 @@ from topics.storage.tiers.store import SharedStore
 
 
 def archive_item(item: ArchiveItem, *, address: str, options: ReadOptions) -> LakeChange:
-    """Puts the files of an item into the lake, where nobody sees them yet, and says what to commit; perhaps nothing."""
+    """Puts the files of an item into the lake, and returns the change to commit; it may be empty."""
     rows = _Rows(item, options)
     store = store_at(address)
     files = DayFiles(item.topic, item.epoch)
@@ -60,7 +60,7 @@ def _without(files: Iterable[LakeFile], others: Iterable[LakeFile]) -> tuple[Lak
 
 
 class _Rows:
-    """The rows of an item's segments. What they are and what is missing is known once they were all read."""
+    """The rows of an item's segments. Counts and gaps are known once all rows were read."""
 
     def __init__(self, item: ArchiveItem, options: ReadOptions) -> None:
         self.gaps: list[Gap] = []
@@ -70,7 +70,7 @@ class _Rows:
         self._counts = np.zeros(len(item.segments), dtype=np.int64)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Under `LAKE_SCHEMA`; gaps are noted."""
+        """Rows under `LAKE_SCHEMA`. Gaps are kept in `gaps`."""
         with_gaps = schemas.schema_of(self._options)
         for partition in self._item.partitions:
             for batch in read_partition(partition, self._options, with_gaps):
@@ -106,9 +106,9 @@ class _Rows:
 
 
 def _merge(item: ArchiveItem, rows: _Rows, files: DayFiles, store: SharedStore) -> bool:
-    """Writes what stays of the old files together with the new rows; False when that is what there was.
+    """Writes the rows that stay in the old files together with the new rows; False when no row has changed.
 
-    A row of the lake whose seq cannot be read any more stays: it may be the last one.
+    A row of the lake stays when the server cannot read its seq any more: the lake may have the only copy.
     """
     fresh = pa.Table.from_batches(rows.batches(), LAKE_SCHEMA)
     kept_after_all = [(gap.first_seq, gap.last_seq) for gap in rows.gaps if gap.last_seq is not None]

@@ -1,4 +1,4 @@
-"""`compact`: one command, two jobs. The latest of each tag goes elsewhere, or deleted records leave their files."""
+"""`compact`: one command for two jobs, `purge` and `compact_latest`."""
 
 from typing import TYPE_CHECKING
 

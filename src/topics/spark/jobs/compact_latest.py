@@ -1,7 +1,7 @@
-"""`compact --latest-by-tag`: of each tag the last live record, into another topic, a lake or files.
+"""`compact --latest-by-tag`: copies the last live record of each tag into another topic, a lake or files.
 
-The topic itself is only read. What is taken is one snapshot, and comes out in the order of its seqs. A run is known by
-its writer and epoch: repeated, it adds nothing.
+The topic is only read, as one snapshot. The records are written in the order of their seqs. The target knows a run by
+writer and epoch, so that a repeated run adds nothing.
 """
 
 from time import monotonic
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: "SparkSession", options: CompactOptions, *, report: ReportProgress | None = None) -> Report:
-    """`records` are those that were written; with `dry_run` those that would be."""
+    """`records` counts the records that were written, or with `dry_run` would be."""
     started_s = monotonic()
     assert options.into is not None
     (topic,) = options.topics
@@ -52,7 +52,7 @@ def _read(spark: "SparkSession", options: CompactOptions) -> "DataFrame":
 
 
 def latest_by_tag(records: "DataFrame", *, keeps_untagged: bool) -> "DataFrame":
-    """The record with the highest seq of each tag, by seq. Only one row for a tag leaves a task, not all of them."""
+    """The record with the highest seq of each tag, by seq. A task sends on one row for each tag, not all rows."""
     from pyspark.sql.functions import col, max_by, struct
 
     whole = struct(*(col(name) for name in records.columns))
@@ -68,7 +68,7 @@ def latest_by_tag(records: "DataFrame", *, keeps_untagged: bool) -> "DataFrame":
 
 
 def _columns(rows: "DataFrame", target: Target) -> "DataFrame":
-    """A topic gives its own seqs, times and name."""
+    """The columns that the target takes. A topic gives records new seqs and times."""
     if target.kind == TOPIC:
         return rows.select("data", "tag", "node", "meta")
     return rows if target.kind == LAKE else rows.drop("epoch")
@@ -86,7 +86,7 @@ def _summary(options: CompactOptions, records: int, *, is_written: bool, started
 
 
 def _progress(done: Report) -> Progress:
-    """All of it is one wave: what is latest is known at the end only."""
+    """The job is one wave, because the latest records are known only at the end."""
     return Progress(
         job="compact",
         wave=1,

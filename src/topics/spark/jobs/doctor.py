@@ -1,7 +1,7 @@
 """What works here and what does not: Java, Python and packages on the driver and on an executor, the server, its files.
 
-Each check says what it found, and what to do when that will not do. A check that needs another one which failed is left
-out. What only costs speed is a note: where an executor does not see the server's files it reads over HTTP.
+Each check says what it found, and what to do about a problem. A check that needs a failed check is left out. A problem
+that only costs speed is a note: an executor that does not see the server's files reads over HTTP.
 """
 
 import platform
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "msgspec", "xxhash")
-# What jobs and formats ask of a server; without them reads are slow, and staged writes and purges impossible.
+# Features that jobs and formats need of a server.
 FEATURES: Final = ("manifest", "frames", "stage", "replace")
-# Topics that are looked at until one has files.
+# At most so many topics are asked until one has files.
 TOPICS_MAX: Final = 100
 
 
@@ -45,7 +45,7 @@ class Check:
 
 
 class Interpreter(NamedTuple):
-    """A Python, as it is where it runs."""
+    """The Python of a driver or an executor."""
 
     version: str
     executable: str
@@ -53,7 +53,7 @@ class Interpreter(NamedTuple):
 
 
 def run(spark: "SparkSession | None", options: DoctorOptions) -> Report:
-    """Without a session only what needs none is looked at."""
+    """Without a session, checks that need one are left out."""
     started_s = monotonic()
     checks = [*_driver_checks(), *_session_checks(spark), *_server_checks(spark, options)]
     bad = [check for check in checks if check.result == "bad"]
@@ -149,7 +149,9 @@ def _server_checks(spark: "SparkSession | None", options: DoctorOptions) -> Iter
         try:
             health = client.health()
         except TopicsError as error:
-            yield Check(name="server", result="bad", found=error.message, fix="is it running, and the address right?")
+            yield Check(
+                name="server", result="bad", found=error.message, fix="start the server, or correct the address"
+            )
             return
         yield Check(name="server", result="ok", found=f"{client.endpoint}, topics {health.version}")
         missing = [name for name in FEATURES if name not in health.features]
@@ -157,7 +159,7 @@ def _server_checks(spark: "SparkSession | None", options: DoctorOptions) -> Iter
             name="server features",
             result="note" if missing else "ok",
             found=", ".join(health.features) + (f"; not there: {', '.join(missing)}" if missing else ""),
-            fix="a newer server reads faster and takes staged writes" if missing else "",
+            fix="a newer server has these features" if missing else "",
         )
         yield from _file_checks(spark, client, options)
 
@@ -169,9 +171,7 @@ def _file_checks(spark: "SparkSession | None", client: Client, options: DoctorOp
         yield Check(name="server files", result="bad", found=error.message)
         return
     if manifest is None:
-        yield Check(
-            name="server files", result="note", found="no topic has a segment yet: there is nothing to look for"
-        )
+        yield Check(name="server files", result="note", found="no topic has a segment yet")
         return
     places: list[tuple[str, str | None]] = [("driver files", _look(_Place.of(manifest)))]
     if spark is not None:
@@ -207,7 +207,7 @@ class _Place(NamedTuple):
 
 
 def _look(place: _Place) -> str | None:
-    """On an executor or here: what is wrong with the store as this machine sees it."""
+    """On an executor or on the driver: what is wrong with the store on this machine."""
     from topics.spark.read.segment_files import tier_and_name
 
     address, _ = tier_and_name(place.uri)

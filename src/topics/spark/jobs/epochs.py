@@ -1,10 +1,10 @@
-"""Jobs that write topics in chunks: each chunk is an epoch of the job's own writer, staged and committed as a whole.
+"""Jobs that write topics in chunks: each chunk is an epoch of the writer of the job, staged and committed as a whole.
 
-rule 1  Chunks are written one after the other. The server's ledger says which epoch it has seen last, so those before
-        are in the topic, whole, and a run that was killed goes on behind them.
-rule 2  A chunk may go to several topics, which commit one by one. So the last epoch of the ledger is written again
-        where there may be several: a topic that has it adds nothing.
-rule 3  The ledger is the only memory of what is done. A topic that was deleted has forgotten, and is filled again.
+rule 1  Chunks are written one after the other. The server's ledger has the last epoch of the writer. So all chunks up
+        to that epoch are in the topic, whole, and a run after a kill begins with the next chunk.
+rule 2  A chunk may go to several topics, which commit one by one. So with several topics the last epoch of the ledger
+        is written again: a topic that has this epoch adds nothing.
+rule 3  Only the ledger says what is done. The ledger of a deleted topic is gone, so that the topic is filled again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ AnyChunk = TypeVar("AnyChunk")
 
 
 def require_staging(client: Client) -> None:
-    """A server without staged writes cannot keep what these jobs promise."""
+    """Raises `BadOption` for a server without staged writes: a rerun would add records twice."""
     if "stage" not in client.health().features:
         raise BadOption(f"{client.endpoint} has no staged writes, without which a rerun would add records twice")
 
@@ -42,9 +42,9 @@ def write_epochs(
     before: Callable[[AnyChunk], None] | None = None,
     report: ReportProgress | None = None,
 ) -> Report:
-    """Writes what the ledger does not have yet. AnyChunk n is epoch n + 1; `topic` is None when a row says its own.
+    """Writes the chunks that the ledger does not have. The first chunk is epoch 1. `topic` is None when rows name it.
 
-    `before` is called in front of each chunk, and may wait.
+    `before` is called before each chunk is written, and may wait.
     """
     from pyspark.errors import PySparkException
 
@@ -77,7 +77,7 @@ def write_epochs(
             left,
             write,
             cores=1,
-            # An epoch is a commit, and has all cores by itself.
+            # A chunk is a commit, and its write uses all cores.
             wave_items=1,
             weigh=(lambda item: weigh(item[1])) if weigh else None,
             report=report,
@@ -100,5 +100,5 @@ def _epochs_done(client: Client, writer: str, topic: str | None) -> int:
 
 
 def _records_of(client: Client, writer: str, epoch: int) -> int:
-    """What the epoch added, as the ledger tells."""
+    """How many records the epoch added, by the ledger."""
     return sum(known.last_seq - known.first_seq + 1 for known in client.writer(writer).topics if known.epoch == epoch)

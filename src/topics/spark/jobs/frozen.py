@@ -1,7 +1,7 @@
-"""A plan that is made once: the first run of a job writes down what is to be done, and every later one goes by that.
+"""A plan that is made once: the first run of a job writes the plan down, and every later run follows it.
 
-Without it a rerun would plan anew over input that has grown meanwhile, with other chunks under the same numbers. Of two
-runs that begin at once one plan wins, and both go by it.
+Otherwise a rerun would plan again over input that has grown, and give other chunks the same numbers. When two runs
+begin at once, one plan wins, and both follow it.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from topics.storage.fs import RealFs
 from topics.storage.tiers.addresses import open_shared_store
 
 VERSION: Final = 1
-# Below the folder that a job is started in.
+# In the folder that the job is started in.
 STATE_DEFAULT: Final = ".topics-pipeline"
 
 FrozenPlan = TypeVar("FrozenPlan", bound=msgspec.Struct)
@@ -27,16 +27,16 @@ FrozenPlan = TypeVar("FrozenPlan", bound=msgspec.Struct)
 class _Document(msgspec.Struct, kw_only=True):
     v: int
     job: str
-    # Who writes to the server: a name that no other run has, as the server counts epochs by it for ever.
+    # The name of the writer on the server. No other job has it, because the server keeps the epochs of a writer.
     writer: str
     created_ms: int
-    # What was asked for, so that a plan is not taken for that of something else.
+    # The options of the job: a plan is for these options only.
     asked: dict[str, Any]
     plan: msgspec.Raw
 
 
 def default_id(asked: Mapping[str, Any]) -> str:
-    """The same for the same question, so that the same command finds its plan again."""
+    """The same for the same options, so that the same command finds its plan again."""
     return sha256(msgspec.json.encode(dict(asked), order="sorted")).hexdigest()[:12]
 
 
@@ -48,9 +48,9 @@ def freeze(
     kind: type[FrozenPlan],
     make: Callable[[], FrozenPlan],
 ) -> tuple[str, FrozenPlan]:
-    """The writer and the plan under this id, made now if there is none yet.
+    """The writer and the plan with this id. When there is no such plan yet, it is made and written down.
 
-    Raises `Conflict` when the id stands for something else.
+    Raises `Conflict` when the plan with this id was made for other options.
     """
     store = open_shared_store(state or STATE_DEFAULT, RealFs())
     name = f"{job}-{job_id}.json"
@@ -74,13 +74,13 @@ def freeze(
         )
         store.put_if_absent(name, msgspec.json.encode(made))
         found = read()
-        assert found is not None, "it was put, by us or by somebody else"
+        assert found is not None, "this run or another one has put it"
     try:
         document = msgspec.json.decode(found, type=_Document)
         if document.v > VERSION:
             raise FutureVersion(f"{where}: version {document.v}, this one knows {VERSION}; use a newer topics")
         if document.asked != msgspec.json.decode(msgspec.json.encode(dict(asked))):
-            raise Conflict(f"{where} is the plan of another {job}; give this one an --id of its own")
+            raise Conflict(f"{where} is the plan of another {job}; give this {job} another --id")
         return document.writer, msgspec.json.decode(document.plan, type=kind)
     except msgspec.DecodeError as error:
-        raise TopicsError(f"{where} is not readable: {error}; remove it to begin anew") from error
+        raise TopicsError(f"{where} is not readable: {error}; remove it to begin again") from error

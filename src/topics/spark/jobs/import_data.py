@@ -1,10 +1,10 @@
 """`import`: rows of Parquet, JSON lines, CSV or anything else that Spark reads become records of topics.
 
-The list of files and the schema are frozen at the first run, and cut into chunks, each an epoch: staged, and seen as a
-whole. A file that is added later is not part of this import. With `order_by` a chunk is not some files but a range of
-the first key over all of them, so that chunks one after the other are in order; files are read once for each.
+The first run writes down the list of files and the schema. Files added later are not part of this import. Each chunk
+of the list is an epoch: it is staged, and becomes visible as a whole. With `order_by` a chunk is a range of the first
+key over all files, so that the chunks one after the other are in order. Then all files are read once for each chunk.
 
-The server gives every record its time. The original one, if an expression says which it is, goes into the meta.
+The server gives every record its time. With `time` the original time goes into the meta.
 """
 
 import re
@@ -33,19 +33,19 @@ _FORMAT_BY_SUFFIX: Final = {
     "avro": "avro",
     "txt": "text",
 }
-# A line that cannot be read must not become a row of nulls, nor a column go by the place of another.
+# A line that cannot be read must be an error, not a row of nulls. Columns are found by name, not by place.
 _DEFAULT_OPTIONS: Final[dict[str, dict[str, str]]] = {
     "json": {"mode": "FAILFAST"},
     "csv": {"mode": "FAILFAST", "header": "true", "enforceSchema": "false"},
 }
-# Those that say which files there are.
+# Options that choose files.
 _LISTING_OPTIONS: Final = frozenset({"pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"})
 
 
 class ImportChunk(msgspec.Struct, frozen=True):
-    """Files, and the half-open range of the first key in them; all of them where there is none.
+    """Files, and a range of the first key, with its low end and without its high end. None is no bound.
 
-    Bounds are texts that Spark casts back. The chunk without a lower one has the nulls.
+    Bounds are texts that Spark casts to the type of the key. The chunk without a low end has the rows without a key.
     """
 
     files: list[str]
@@ -55,7 +55,7 @@ class ImportChunk(msgspec.Struct, frozen=True):
 
 
 class ImportPlan(msgspec.Struct, frozen=True):
-    # As Spark writes it down: chunks that each infer their own could differ.
+    # As JSON of Spark. Chunks that infer their schema one by one could differ.
     row_schema: str
     chunks: list[ImportChunk]
 
@@ -84,7 +84,7 @@ def run(spark: "SparkSession", options: ImportOptions, *, report: ReportProgress
 
 
 def _asked(options: ImportOptions) -> dict[str, Any]:
-    """What makes two imports the same one."""
+    """The options that the plan depends on."""
     names = (
         *("paths", "topic", "topic_expression", "format", "options_of_format", "data", "data_text", "tag", "node"),
         *("meta", "time", "order_by", "chunk_bytes"),
@@ -99,7 +99,7 @@ def _report_plan(plan: ImportPlan) -> Report:
 
 
 def pack(files: Sequence[tuple[str, int]], chunk_bytes: int) -> Iterator[ImportChunk]:
-    """Files in the order of their names, about so many bytes together; a larger one is alone."""
+    """Chunks of files in the order of their names, up to so many bytes; a larger file is alone."""
     names: list[str] = []
     size = 0
     for name, file_bytes in sorted(files):
@@ -126,7 +126,7 @@ def parse_key(text: str) -> SortKey:
 
 
 def format_of(paths: Sequence[str]) -> str:
-    """The format that the names of files tell, compressed or not."""
+    """The format by the names of the files, compressed or not."""
     found = {
         _FORMAT_BY_SUFFIX.get(re.sub(r"\.(gz|bz2|zst|snappy|lz4)$", "", path.lower()).rpartition(".")[2])
         for path in paths
@@ -150,13 +150,13 @@ class _Source:
         self._format_options = {**_DEFAULT_OPTIONS.get(self._format, {}), **options.options_of_format}
         self._keys = [parse_key(text) for text in options.order_by]
 
-    # Once.
+    # The plan.
 
     def plan(self) -> ImportPlan:
         rows = self._load(list(self._options.paths))
         files = self._files()
         if not files:
-            # Not made of files, such as a table of a database: all of it at once.
+            # The input has no files, such as a table of a database: one chunk.
             chunks = [ImportChunk([], 0)]
         elif self._keys:
             chunks = list(self._ranges(rows, files))
@@ -165,7 +165,7 @@ class _Source:
         return ImportPlan(rows.schema.json(), chunks)
 
     def _files(self) -> list[tuple[str, int]]:
-        """Names and sizes; nothing is read for it."""
+        """Names and sizes. No file is read."""
         if not self._options.paths:
             return []
         listing = {name: value for name, value in self._format_options.items() if name.lower() in _LISTING_OPTIONS}
@@ -178,7 +178,7 @@ class _Source:
         return [(row["path"], row["length"]) for row in rows.collect()]
 
     def _ranges(self, rows: "DataFrame", files: Sequence[tuple[str, int]]) -> Iterator[ImportChunk]:
-        """As many ranges of the first key as there are chunks' worth of bytes, about equally long."""
+        """Ranges of the first key with about equally many rows, one for each `chunk_bytes` of input."""
         from pyspark.sql import functions as f
 
         key = self._keys[0]
@@ -186,7 +186,7 @@ class _Source:
         count = -(-size // self._options.chunk_bytes)
         bounds: list[str] = []
         if count > 1:
-            # Spark's own sampling finds the borders.
+            # Spark samples the keys to find the bounds.
             found = (
                 rows.select(f.expr(key.expression).alias("key"))
                 .where("key is not null")
@@ -202,7 +202,7 @@ class _Source:
         for low, high in reversed(ranges) if key.is_descending else ranges:
             yield ImportChunk(names, size // len(ranges), low, high)
 
-    # For each chunk.
+    # Rows of a chunk.
 
     def _load(self, paths: list[str], schema: str | None = None) -> "DataFrame":
         from pyspark.sql.types import StructType
@@ -211,7 +211,7 @@ class _Source:
         if schema is not None:
             reader = reader.schema(StructType.fromJson(msgspec.json.decode(schema)))
             if len(self._options.paths) == 1 and paths != list(self._options.paths):
-                # Folders may be columns: of all files below this one.
+                # Names of folders may be columns: of all folders below this one.
                 reader = reader.option("basePath", self._base_path())
         return reader.load(paths) if paths else reader.load()
 
@@ -220,7 +220,7 @@ class _Source:
         return path if "*" not in path else path.partition("*")[0].rpartition("/")[0]
 
     def records(self, plan: ImportPlan, chunk: ImportChunk) -> "DataFrame":
-        """The chunk as the sink takes it."""
+        """The rows of the chunk, with the columns that a write takes."""
         from pyspark.sql import functions as f
 
         paths = chunk.files or list(self._options.paths)
@@ -270,7 +270,7 @@ def _bound(rows: "DataFrame", key: "Column", text: str) -> "Column":
 
 
 def _json_text(rows: "DataFrame", column: "Column") -> "Column":
-    """Structures are turned into JSON; everything else is it already, as text or as a number."""
+    """Structures become JSON. Other values are JSON already, as text or as a number."""
     from pyspark.sql.functions import to_json
 
     is_structure = _type_of(rows, column).startswith(("struct<", "map<", "array<", "variant"))
@@ -278,7 +278,7 @@ def _json_text(rows: "DataFrame", column: "Column") -> "Column":
 
 
 def _milliseconds(rows: "DataFrame", column: "Column") -> "Column":
-    """Numbers are milliseconds already; texts and dates are times for Spark to read."""
+    """Numbers are milliseconds. Spark reads texts and dates as times."""
     from pyspark.sql.functions import unix_millis
 
     if re.match(r"(tinyint|smallint|int|bigint|decimal)", _type_of(rows, column)):

@@ -1,13 +1,12 @@
 """What all jobs share: waves of work, progress, the report and its exit code.
 
-rule 1  The work list comes first. It is cut into waves; each wave ends in a durable commit that the job makes. A job
-        that is killed repeats at most one wave, and one that is done does nothing when it is run again.
-rule 2  Ctrl-C lets the running wave end and commit, then the job stops. A second one stops it at once, which is no
-        worse than a kill.
-rule 3  A job prints nothing. It tells its progress to whoever asked for it, and returns a `Report`.
+rule 1  A job makes its list of work first, and cuts the list into waves. Each wave ends in a durable commit. A job that
+        is killed repeats at most one wave. A job that is done does nothing when it is run again.
+rule 2  After Ctrl-C the running wave ends and commits, then the job stops. A second Ctrl-C stops the job at once, which
+        does no more harm than a kill.
+rule 3  A job prints nothing. It calls `report` with its progress after each wave, and returns a `Report`.
 
-The shape of a job: `run(spark, config, *, report=None) -> Report`, where `report` is handed on to `run_waves`. The
-fields `state` (an address) and `dry_run` have the same meaning in every `Config` that has them.
+Every job is a function `run(spark, options, *, report=None) -> Report`. Its options are declared in `job_options`.
 """
 
 import signal
@@ -28,19 +27,19 @@ EXIT_FINDINGS: Final = 2
 EXIT_DATA_LOSS: Final = 3
 EXIT_CONFLICT: Final = 4
 
-# A wave keeps every core busy although its tasks are not equally long, and is little to repeat.
+# Enough that every core is busy although tasks take different times; few, because a killed wave is repeated.
 TASKS_PER_CORE: Final = 4
 
 Item = TypeVar("Item")
 
 
 class Interrupted(TopicsError):
-    """Somebody pressed Ctrl-C. What was done stays done."""
+    """The job was stopped by Ctrl-C. Committed waves stay committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a job did. `detail` is what only this job has to tell; every value in it can be JSON."""
+    """What a job did. `detail` has what only this job reports; every value in it can be JSON."""
 
     job: str
     records: int = 0
@@ -59,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a job is after a wave. `done` and `total` count items; `eta_s` goes by their weights."""
+    """How far a job is after a wave. `done` and `total` count items; `eta_s` follows from their weights."""
 
     job: str
     wave: int
@@ -80,14 +79,14 @@ ReportProgress = Callable[[Progress], None]
 
 
 class WaveDone(NamedTuple):
-    """What one wave moved."""
+    """Records and bytes of one wave."""
 
     records: int = 0
     bytes: int = 0
 
 
 class WavesDone(NamedTuple):
-    """What all of them moved."""
+    """Items, records and bytes of all waves."""
 
     items: int
     records: int
@@ -105,10 +104,10 @@ def run_waves(
     weigh: Callable[[Item], int] | None = None,
     report: ReportProgress | None = None,
 ) -> WavesDone:
-    """Calls `work` with each wave of items in turn. Raises `Interrupted` behind the wave in which Ctrl-C came.
+    """Calls `work` with each wave of items in turn. Raises `Interrupted` after the wave in which Ctrl-C was pressed.
 
-    A wave has about four items a core, or `wave_items` where an item is more than a task. `weigh` says how much work an
-    item is, where that differs: it makes the forecast better.
+    A wave has four items for each core, or `wave_items`. `weigh` says how much work an item is; the forecast needs it
+    when items differ.
     """
     size = wave_items or max(1, cores) * TASKS_PER_CORE
     waves = [items[start : start + size] for start in range(0, len(items), size)]
@@ -149,7 +148,7 @@ def run_waves(
 def interrupts_held_back() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C is noted, the second one raises `KeyboardInterrupt`.
 
-    Only the main thread hears signals: in another one Ctrl-C stays whatever it is there.
+    Python gives signals to the main thread only. In another thread this does nothing.
     """
     count = 0
 
@@ -170,7 +169,10 @@ def interrupts_held_back() -> Iterator[Callable[[], bool]]:
 
 
 def exit_code_of(error: TopicsError) -> int:
-    """The exit code for a job that ended with this error, also with one whose class only its name is left of."""
+    """The exit code for a job that ended with this error.
+
+    Of an error that came through Spark only the name of its class is left, in `detail`.
+    """
     from topics.spark.loss import TopicsDataLoss
 
     kind = (error.detail or {}).get("kind", f"{type(error).__module__}.{type(error).__qualname__}")

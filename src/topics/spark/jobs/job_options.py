@@ -43,11 +43,11 @@ _Topics = Annotated[tuple[str, ...], About("Only this one; may be repeated.", "T
 _DataDirectory = Annotated[str | None, About("A data directory without a server.", "PATH")]
 _StreamDirectories = Annotated[tuple[str, ...], About("A directory of streams; may be repeated.", "DIR", form=TEXTS)]
 _Lake = Annotated[str, About("A path, file:///path or s3://bucket/prefix.", "LAKE", is_argument=True)]
-_FirstSeq = Annotated[int | None, About("The first one.", "SEQ")]
-_LastSeq = Annotated[int | None, About("The last one.", "SEQ")]
-_Id = Annotated[str | None, About("Begin another one of the same options.", "NAME")]
+_FirstSeq = Annotated[int | None, About("The first seq.", "SEQ")]
+_LastSeq = Annotated[int | None, About("The last seq.", "SEQ")]
+_Id = Annotated[str | None, About("Begin another run with the same options.", "NAME")]
 _Create = Annotated[bool, About("Create topics that are not there.", flag="--create")]
-_Mode = Annotated[WriteMode, About("When the target has something.")]
+_Mode = Annotated[WriteMode, About("When the target is not empty.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,15 +105,15 @@ class StatsOptions(Connection):
     # Without an address no file is written.
     out: Annotated[str | None, About("Where the page and its JSON go.", "ADDRESS")] = None
     top: Annotated[int, About("How many tags and nodes.", "N", smallest=1)] = 15
-    title: Annotated[str, About("Of the page.", "TEXT")] = "Topics"
+    title: Annotated[str, About("Title of the page.", "TEXT")] = "Topics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions(Connection):
     """Make records of the rows of files.
 
-    The list of files is written down at the first run (--state). The same command again goes on where it stopped, and
-    adds nothing when all is there.
+    The first run writes down the list of files (--state). The same command again goes on where it stopped, and adds
+    nothing when the import is done.
 
     \b
     Examples:
@@ -129,9 +129,10 @@ class ImportOptions(Connection):
     topic_expression: Annotated[str | None, About("Where a record goes, by its row.", "SQL", flag="--topic-expr")] = (
         None
     )
-    format: Annotated[str | None, About("Of Spark; by the names of the files.", "NAME")] = None
+    format: Annotated[str | None, About("A format of Spark; by default from the names of the files.", "NAME")] = None
     options_of_format: Annotated[
-        Mapping[str, str], About("Of the format; may be repeated.", "NAME=VALUE", flag="--option", form=MAPPING)
+        Mapping[str, str],
+        About("An option of the format; may be repeated.", "NAME=VALUE", flag="--option", form=MAPPING),
     ] = field(default_factory=dict)
     data: Annotated[str | None, About("The payload, JSON or a structure; by default the whole row.", "SQL")] = None
     data_text: Annotated[str | None, About("The payload, as a JSON string.", "SQL")] = None
@@ -157,7 +158,7 @@ class ImportOptions(Connection):
 class ReplayOptions(Connection):
     """Copy a range of a topic into a topic, at the pace it had or faster, each record once.
 
-    The range is written down at the first run (--state). The same command again goes on where it stopped.
+    The first run writes down the range (--state). The same command again goes on where it stopped.
 
     \b
     Examples:
@@ -166,8 +167,8 @@ class ReplayOptions(Connection):
       topics pipeline replay orders --to orders-then --as-of 2026-01-31T08:00:00Z
     """
 
-    source: Annotated[str, About("What to replay.", "TOPIC", is_argument=True)]
-    target: Annotated[str, About("Where it goes.", "TOPIC", flag="--to")]
+    source: Annotated[str, About("The topic to replay.", "TOPIC", is_argument=True)]
+    target: Annotated[str, About("The topic that gets the copies.", "TOPIC", flag="--to")]
     # Without bounds the range is what the source has when the replay is first run.
     from_seq: _FirstSeq = None
     to_seq: _LastSeq = None
@@ -175,10 +176,10 @@ class ReplayOptions(Connection):
         int | None, About("Only what was there then: ms, or ISO 8601.", "TIME", flag="--as-of", form=TIME)
     ] = None
     speed: Annotated[str, About("1x as it was, 10x faster, or max.", "N")] = "max"
-    tick_ms: Annotated[int, About("How often, when not at max.", "MS", flag="--tick", smallest=1)] = 1000
+    tick_ms: Annotated[int, About("Length of a tick, when not at max.", "MS", flag="--tick", smallest=1)] = 1000
     chunk_records: Annotated[int, About("Records of one commit.", "N", smallest=1)] = 100_000
     chunk_bytes: int = 64 * MIB
-    skip_gaps: Annotated[bool, About("Go on behind records that are gone; exit code 3.")] = False
+    skip_gaps: Annotated[bool, About("Go on after records that are gone; exit code 3.")] = False
     create_topic: _Create = False
     id: _Id = None
     state: str | None = None
@@ -187,9 +188,9 @@ class ReplayOptions(Connection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions(Connection):
-    """Put sealed segments that are not in the lake yet there, as Parquet by topic and day.
+    """Write sealed segments that are not in the lake yet into it, as Parquet by topic and day.
 
-    Exit code 3 when seqs are missing, which are noted in the lake. Deletes reach the lake with --apply-deletes only.
+    Exit code 3 when seqs are missing; the lake gets a file for each gap. Deletes reach the lake with --apply-deletes.
 
     \b
     Examples:
@@ -202,8 +203,8 @@ class ArchiveOptions(Connection):
     pattern: Annotated[str | None, About("Topics whose whole name matches.", "REGEX")] = None
     path: _DataDirectory = None
     # Without it the newest records wait until their segment is full.
-    seal: Annotated[bool, About("Ask the server to seal what it has first.")] = False
-    apply_deletes: Annotated[bool, About("Take out what was deleted since it was archived.")] = False
+    seal: Annotated[bool, About("Ask the server to seal active segments first.")] = False
+    apply_deletes: Annotated[bool, About("Remove records that were deleted after they were archived.")] = False
     # How much one task reads, and so how large a file can become.
     file_bytes: int = ARCHIVE_FILE_BYTES
     file_records: int = ARCHIVE_FILE_RECORDS
@@ -217,7 +218,7 @@ class ArchiveOptions(Connection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeOptions:
-    """Merge small files of a lake into large ones. Old ones stay until a vacuum.
+    """Merge small files of a lake into large ones. The small files stay until a vacuum.
 
     \b
     Example:
@@ -233,7 +234,7 @@ class OptimizeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOptions:
-    """Remove files that no manifest of the lake names any more, and what broken jobs left.
+    """Remove files that no manifest of the lake names any more, and files of killed jobs.
 
     \b
     Example:
@@ -244,7 +245,7 @@ class VacuumOptions:
     older_than_ms: Annotated[int, About("Only files of that age: 7d, 12h.", "AGE", flag="--older-than", form=AGE)] = (
         7 * 86_400_000
     )
-    alone: Annotated[bool, About("Nothing else works on this lake: no age is too young.")] = False
+    alone: Annotated[bool, About("No other job uses this lake: any age is allowed.")] = False
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -257,10 +258,10 @@ class VacuumOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions(Connection):
-    """Make a topic of what is in a lake, or in segments without a server.
+    """Make a topic from records of a lake, or of segments without a server.
 
-    A topic gets new seqs and times; the old ones are in `_topics_origin` of the meta. A directory keeps them; start a
-    server with it. Exit code 3 when seqs of the range are missing.
+    A topic gets new seqs and times; the old ones are in `_topics_origin` of the meta. A directory keeps them, for a
+    server that is started with it. Exit code 3 when seqs of the range are missing.
 
     \b
     Examples:
@@ -327,7 +328,7 @@ class CompactOptions(Connection):
     topics: _Topics = ()
     purge: Annotated[bool, About("Write segments again without their deleted records.")] = False
     min_deleted: Annotated[
-        float, About("With --purge: leave those with less alone.", "SHARE", smallest=0.0, largest=1.0)
+        float, About("With --purge: leave segments with less as they are.", "SHARE", smallest=0.0, largest=1.0)
     ] = 0.3
     latest_by_tag: Annotated[bool, About("Copy the last record of each tag.")] = False
     into: Annotated[str | None, About("topic:NAME, lake:ADDRESS or parquet:PATH.", "TARGET")] = None
@@ -345,9 +346,9 @@ class CompactOptions(Connection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReencodeOptions:
-    """Make a new directory of streams with another key, compression or flavour. The old one is left as it is.
+    """Make a new directory of streams with another key, compression or flavour. The old one is not changed.
 
-    Keys are looked up on each machine, and are in no plan.
+    Each machine looks up the keys; no plan has them.
 
     \b
     Examples:
@@ -355,16 +356,16 @@ class ReencodeOptions:
       topics pipeline reencode ./local_data ./plain --source-key-file old.key --decrypt
     """
 
-    source: Annotated[str, About("A directory of streams that nobody serves.", "DIR", is_argument=True)]
+    source: Annotated[str, About("A directory of streams that no server uses.", "DIR", is_argument=True)]
     target: Annotated[str, About("Where the new one is made.", "NEW_DIR", is_argument=True)]
     # Without a key of the source the one of the engine's settings is taken.
-    source_key_env: Annotated[str | None, About("Variable with its key.", "NAME")] = None
-    source_key_file: Annotated[str | None, About("File with its key.", "FILE")] = None
+    source_key_env: Annotated[str | None, About("Variable with the key of DIR.", "NAME")] = None
+    source_key_file: Annotated[str | None, About("File with the key of DIR.", "FILE")] = None
     target_key_env: Annotated[str | None, About("Variable with the new key.", "NAME")] = None
     target_key_file: Annotated[str | None, About("File with the new key.", "FILE")] = None
     decrypt: Annotated[bool, About("Make a plain directory.")] = False
-    compression: Annotated[Literal["keep", "none", "gzip", "lz4", "zstd"], About("Of the payloads.")] = "keep"
-    flavour: Annotated[Literal["keep", "page", "iggy"], About("Of the new directory.")] = "keep"
+    compression: Annotated[Literal["keep", "none", "gzip", "lz4", "zstd"], About("Compression of payloads.")] = "keep"
+    flavour: Annotated[Literal["keep", "page", "iggy"], About("Flavour of the new directory.")] = "keep"
     force: Annotated[bool, About("Compress in flavour iggy, which no other server can read.")] = False
     segment_bytes_max: int = REENCODED_SEGMENT_BYTES_MAX
     dry_run: bool = False
@@ -378,8 +379,8 @@ class ReencodeOptions:
 class RunOptions:
     """Run a project of Spark Declarative Pipelines, with topics as sources and sinks.
 
-    As `spark-pipelines run`, with a catalog that is still there in the next run. A cluster is a Connect server:
-    give --remote.
+    Like `spark-pipelines run`, with a catalog that is kept for the next run. For a cluster give the address of a
+    Connect server with --remote.
 
     \b
     Examples:
@@ -388,7 +389,7 @@ class RunOptions:
     """
 
     spec: Annotated[str, About("spark-pipeline.yml, or the folder that it is in.", "SPEC", is_argument=True)]
-    full_refresh: Annotated[bool, About("Compute everything again, from the beginning.")] = False
+    full_refresh: Annotated[bool, About("Compute all tables again from the beginning.")] = False
     remote: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     endpoint: str | None = None
@@ -426,9 +427,9 @@ class SqlOptions(Connection):
     into: Annotated[str | None, About("Where rows go; by default they are shown.", "TARGET")] = None
     # Without a trigger the query runs once, and has no checkpoint.
     trigger: Annotated[str | None, About("As a stream: availableNow, or every 5s.", "WHEN")] = None
-    checkpoint: Annotated[str | None, About("Where a stream goes on.", "ADDRESS")] = None
+    checkpoint: Annotated[str | None, About("Where a stream keeps its progress.", "ADDRESS")] = None
     # A stream is known by its checkpoint, and numbers its batches by itself.
-    writer_id: Annotated[str | None, About("By which a rerun is known.", "NAME")] = None
+    writer_id: Annotated[str | None, About("Name of the writer; a rerun has the same.", "NAME")] = None
     epoch: Annotated[int, About("Number of this run.", "N", smallest=0)] = 0
     create_topic: Annotated[bool, About("Create a topic that is not there.", flag="--create")] = False
     mode: _Mode = "errorifexists"

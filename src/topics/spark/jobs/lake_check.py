@@ -1,4 +1,4 @@
-"""One file of a lake: its bytes against the digest in its name, its rows against what the manifest says of them."""
+"""Checks one file of a lake: its bytes against the digest in its name, its rows against the manifest."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class LakeTask(NamedTuple):
 
 
 def check_lake_files(tasks: Sequence[LakeTask]) -> list[Checked]:
-    """What an executor does."""
+    """Runs on an executor."""
     return [check_lake_file(task) for task in tasks]
 
 
@@ -45,13 +45,13 @@ def _findings(task: LakeTask, content: bytes) -> Iterator[Finding]:
         named = file.name.rpartition("-")[2].removesuffix(".parquet")
         found = xxh3_64_hexdigest(content)
         if found != named:
-            yield _finding(task, "the bytes are not those that the name has the digest of", named, found)
+            yield _finding(task, "the bytes do not have the digest that is in the name", named, found)
             return
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as parquet:
             table = parquet.read(columns=None if file.is_gap else ["seq"])
             if not file.is_gap:
-                # All pages are decoded, so that what a reader would stumble over is found here.
+                # All pages are decoded: a page that a reader cannot decode is a finding.
                 for group in range(parquet.num_row_groups):
                     parquet.read_row_group(group)
     except (OSError, pa.ArrowException) as error:

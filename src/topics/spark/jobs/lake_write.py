@@ -1,8 +1,8 @@
-"""Rows of a query into a lake: files first, then one commit that names them and the epoch that they are.
+"""Writes the rows of a query into a lake: files first, then one commit that names the files and the epoch.
 
-A lake holds records, so the rows are records: seq and time say where they belong. The chain of manifests is also the
-ledger of those who write: an epoch of a writer is a number in it that can be taken once. A run that is repeated finds
-its number taken and adds nothing; the files that it wrote are invisible.
+A lake holds records, so that each row must be a record, with a seq and a time. The chain of manifests is also a ledger:
+an epoch of a writer can be committed once. A repeated run finds its epoch in the chain and adds nothing; the files that
+it wrote do not count.
 """
 
 import pickle
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 REQUIRED: Final = ("topic", "seq", "ts", "data")
 OPTIONAL: Final = {"node": "string", "tag": "string", "meta": "string", "epoch": "bigint"}
 _TYPES: Final = {"topic": "string", "seq": "bigint", "ts": "timestamp", "data": "string", **OPTIONAL}
-# No topic can be called so: names of topics have no blanks.
+# No topic has such a name, because names of topics have no blanks.
 _LEDGER: Final = "writer "
 
 
 def write_lake(rows: "DataFrame", address: str, *, writer: str, epoch: int) -> int | None:
-    """How many rows were added; None when the writer's epoch is there already.
+    """How many rows were added; None when the lake already has this epoch of the writer.
 
-    Raises `BadOption` for rows that are no records, and `Conflict` when their seqs are in the lake from elsewhere.
+    Raises `BadOption` for rows that are no records, and `Conflict` when another writer has put the same seqs there.
     """
     lake = open_lake(address)
     if _has_epoch(lake.state, writer, epoch):
@@ -51,7 +51,7 @@ def write_lake(rows: "DataFrame", address: str, *, writer: str, epoch: int) -> i
         return count
     if _has_epoch(lake.state, writer, epoch):
         return None
-    raise Conflict(f"{lake.address}: seqs of these rows are in the lake already, from somewhere else")
+    raise Conflict(f"{lake.address}: the lake already has seqs of these rows, from another writer")
 
 
 def _has_epoch(state: LakeState, writer: str, epoch: int) -> bool:
@@ -59,7 +59,7 @@ def _has_epoch(state: LakeState, writer: str, epoch: int) -> bool:
 
 
 def _as_records(rows: "DataFrame") -> "DataFrame":
-    """Exactly the columns of the lake, cut so that every part has its own range of seqs."""
+    """Exactly the columns of the lake. Each partition has its own range of seqs."""
     from pyspark.sql.functions import col, lit
 
     missing = [name for name in REQUIRED if name not in rows.columns]
@@ -91,7 +91,7 @@ def _put_files(records: "DataFrame", address: str) -> list[LakeFile]:
 
 
 def _files_of(batches: "Iterator[pa.RecordBatch]", address: str) -> list[LakeFile]:
-    """On an executor: files of each topic and instance, durable in the lake."""
+    """On an executor: writes a file for each topic, instance and day. The files are durable on return."""
     import pyarrow as pa
 
     from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, store_at

@@ -1,8 +1,9 @@
-"""Where a copied record comes from, written into its `meta`: the server gives it a seq and a time of its own.
+"""Where a copied record comes from, written into its `meta`: the copy gets another seq and another time.
 
     {"colour": "red", "_topics_origin": {"topic": "orders", "seq": 17, "ts": 1767225600000}}
 
-A meta that is there is kept. One that is no object, which no server takes but old files may hold, goes below `meta`.
+The members of a meta are kept. A meta that is no JSON object is kept as the member `meta`: a server refuses such a
+record, but a file may hold one.
 """
 
 import json
@@ -24,13 +25,13 @@ def source_mark(seq: "Column", ts: "Column", topic: str | None = None) -> "Colum
 
 
 def marked(meta: "Column", key: str, mark: "Column") -> "Column":
-    """The meta with one member more: the last one of its name counts for whoever reads it."""
+    """The meta with one more member, at the end: of two members with one name readers take the last."""
     from pyspark.sql.functions import concat, lit, regexp_replace, when
 
     alone = concat(lit(f'{{"{key}":'), mark, lit("}"))
-    behind = concat(lit(f',"{key}":'), mark, lit("}"))
+    appended = concat(lit(f',"{key}":'), mark, lit("}"))
     return (
         when(meta.isNull() | meta.rlike(r"^\s*\{\s*\}\s*$"), alone)
-        .when(meta.rlike(r"^\s*\{"), concat(regexp_replace(meta, r"\}\s*$", ""), behind))
-        .otherwise(concat(lit('{"meta":'), meta, behind))
+        .when(meta.rlike(r"^\s*\{"), concat(regexp_replace(meta, r"\}\s*$", ""), appended))
+        .otherwise(concat(lit('{"meta":'), meta, appended))
     )

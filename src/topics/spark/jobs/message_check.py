@@ -1,8 +1,8 @@
-"""One segment of a partition of streams: every message of its `.log`, and the `.index` against the messages.
+"""Checks one segment of messages: every message of the `.log`, and the `.index` against the messages.
 
-The messages are the truth; each has a checksum. An index is never evidence against one of them. Bytes behind the last
-entry of the index are what an engine that runs, or was killed, has not indexed yet: at the end of a partition they are
-no finding.
+Each message has a checksum, so that the log is believed. The index is derived from it and proves nothing against a
+message. The log of the last segment may have bytes that the index does not cover: an engine that is running, or was
+killed, has not indexed them yet. They are no finding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,20 +19,20 @@ from topics.spark.jobs.segment_check import Checked
 from topics.storage.fs import Fs, RealFs
 from topics.storage.inspect.findings import Finding
 
-# Wrong entries that are named one by one; further ones are only counted.
+# So many wrong entries are named one by one. Further ones are counted.
 NAMED_MAX: Final = 20
 _DERIVED: Final = "derived: the next start, or `topics pipeline rebuild-index`, makes it from the log"
 
 
 def check_message_segments(segments: Sequence[MessageSegment]) -> list[Checked]:
-    """What an executor does."""
+    """Runs on an executor."""
     return [check_message_segment(segment) for segment in segments]
 
 
 def check_message_segment(segment: MessageSegment, fs: Fs | None = None) -> Checked:
-    """`records` are the messages that the index has: the next segment begins behind them."""
+    """`records` counts the messages in the index: the next segment begins with the offset after them."""
     fs = fs or RealFs()
-    # The index first: what it names by then is in the log.
+    # The index first: every message that it names is in the log, which is read later.
     index = _read(fs, segment.index_path)
     log = _read(fs, segment.log_path)
     if log is None:
@@ -72,18 +72,18 @@ def _findings(segment: MessageSegment, log: bytes, index: bytes | None) -> Itera
 
 
 def _verified(log: Buffer, index: bytes | None, start_offset: int) -> MessageTable:
-    """Messages whose checksums agree, and all others as bad."""
+    """The messages whose checksums agree. All others are bad."""
     table = locate_messages(log, index, start_offset)
     wrong = message.checksums(log, table.starts, table.ends) != table.headers["checksum"]
     return salvage_messages(table) if bool(wrong.any()) else table
 
 
 def _index_findings(segment: MessageSegment, table: MessageTable, index: bytes) -> Iterator[Finding]:
-    """Entries that are not those of the messages which are there."""
+    """Entries of the index that do not agree with the messages in the log."""
     path = segment.index_path
     entries = decode_entries(index)
     if len(index) % ENTRY_BYTES:
-        text = f"{len(index) % ENTRY_BYTES} bytes behind the last whole entry"
+        text = f"{len(index) % ENTRY_BYTES} bytes after the last whole entry"
         yield _finding(path, text, offset=len(index) - len(index) % ENTRY_BYTES, advice=_DERIVED)
     places = (table.headers["offset"] - np.uint64(segment.start_offset)).astype(np.int64)
     indexed = places < len(entries)
@@ -113,7 +113,7 @@ def _index_findings(segment: MessageSegment, table: MessageTable, index: bytes) 
         known[bad.first_seq - segment.start_offset : bad.last_seq - segment.start_offset + 1] = True
     if not bool(known.all()):
         place = int((~known).argmax())
-        text = f"{int((~known).sum())} entries for messages that are not there"
+        text = f"{int((~known).sum())} entries for messages that the log does not have"
         yield _finding(path, text, offset=place * ENTRY_BYTES, seq=segment.start_offset + place, advice=_DERIVED)
 
 

@@ -1,7 +1,7 @@
 """`optimize`: small neighbouring files of a topic and day in the lake become one of about 256 MiB.
 
-The small ones are removed from the lake by the manifest that adds the large one, in one step. They stay where they are
-until a vacuum, so who reads an older manifest goes on reading. Rows, and their order, stay as they are.
+One manifest removes the small files from the lake and adds the large one. The small files themselves stay until a
+vacuum, so that readers of an older manifest are not disturbed. Rows and their order stay the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: "SparkSession", options: OptimizeOptions, *, report: ReportProgress | None = None) -> Report:
-    """Merges what is small now. What another job changed meanwhile is left alone."""
+    """Merges the files that are small now. Files that another job changes meanwhile are left out."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     lake = open_lake(options.lake)
@@ -68,9 +68,9 @@ def _weight_bytes(group: Sequence[LakeFile]) -> int:
 def small_neighbours(
     state: LakeState, topics: Sequence[str] | None, target_bytes: int
 ) -> Iterator[tuple[LakeFile, ...]]:
-    """Files to merge, at least two at a time: neighbours by seq, so that what they become overlaps nothing.
+    """Groups of at least two files to merge. Files of a group are neighbours by seq.
 
-    Nor will it later: where seqs between two files are not in the lake yet, they are not merged.
+    Two files are no neighbours when seqs between them may still come into the lake: the merged file would overlap.
     """
     for _, files in groupby(state.files_of(topics), key=lambda file: (file.topic, file.epoch, file.date)):
         group: list[LakeFile] = []
@@ -95,7 +95,7 @@ def _are_neighbours(state: LakeState, file: LakeFile, after: LakeFile) -> bool:
 
 
 def merge_files(files: Sequence[LakeFile], *, address: str) -> LakeChange:
-    """What a task does: one file with the rows of all, put where nobody sees it yet."""
+    """Runs on an executor: puts one file with the rows of all into the lake. It does not count before the commit."""
     store = store_at(address)
     merged = DayFiles(files[0].topic, files[0].epoch)
     for file in files:

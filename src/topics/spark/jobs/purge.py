@@ -1,10 +1,10 @@
 """`compact --purge`: segments with many deleted records are written again without them.
 
-The frames that stay are copied, the seqs of the others become entries of length 0. Left out are records whose delete
-byte is set in the file; a delete that is younger than the last checkpoint waits for the next run. The last record of
-a segment stays, deleted or not. Readers see no difference: the same records, the same seqs.
+Frames of live records are copied. The seq of a deleted record becomes an index entry of length 0. A record counts as
+deleted when its delete byte is set in the file; a delete since the last checkpoint waits for the next run. The last
+record of a segment stays, deleted or not. Readers get the same records with the same seqs.
 
-What counts is the share of deleted frames in the file itself. So a second run finds nothing to do.
+A segment is written again when the share of deleted frames in the file is large. So a second run finds nothing to do.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: "SparkSession", options: CompactOptions, *, report: ReportProgress | None = None) -> Report:
-    """`records` were left out, `bytes` were freed. Exit code 4 when a segment changed or was busy, 3 for damage."""
+    """`records` and `bytes` are what was purged. Exit code 4 when a segment changed or was busy, 3 for damage."""
     return purge(options, SparkExecutors(spark), report=report)
 
 
@@ -53,7 +53,7 @@ def purge(options: CompactOptions, executors: Executors, *, report: ReportProgre
 
 
 def _may_be_worth_it(served: ServedSegment, min_deleted: float) -> bool:
-    """By the manifest, whose live records do not tell deleted ones from seqs that have no frame any more."""
+    """By the manifest. It does not tell deleted records from seqs without a frame, so that the file decides later."""
     segment = served.segment
     return segment.live < segment.records and segment.records - segment.live >= min_deleted * segment.records
 
@@ -71,7 +71,7 @@ def _purge_segment(client: Client, served: ServedSegment, min_deleted: float) ->
     path, segment = served.path("data"), served.segment
     data = read_segment(fs, served)
     if data is None:
-        return Outcome("changed", path, message="the file is another one by now")
+        return Outcome("changed", path, message="the file has changed since it was listed")
     idx = read_if_there(fs, served.path("idx"))
     table = from_index(data, idx, segment.first_seq, last_seq=segment.last_seq)
     if table.bad:

@@ -1,11 +1,11 @@
-"""`rebuild-index`: indexes made again from what they are derived from, `.data` → `.idx` and `.tags`, `.log` → `.index`.
+"""`rebuild-index`: makes indexes again from the records, `.data` → `.idx` and `.tags`, `.log` → `.index`.
 
-What comes out is what the writer made, byte for byte; so an index that is right is found out by comparing, and stays as
-it is. Every frame is verified on the way. A file with a damaged frame keeps its index, and is reported: an index must
-not make a record that cannot be read look like one that never was.
+The result is the same as the writer's, byte for byte. An index that is equal to it stays as it is. Every frame is
+verified. A file with a damaged frame is reported and keeps its index: a new index without the damaged record would hide
+that the record ever existed.
 
-Beside a server the pair is exchanged through it. Without one the job has the lock of the directory for itself, and
-files come to be whole under a temporary name. An archive has no lock; nobody should write there meanwhile.
+With a running server the server exchanges the files. Without a server the job holds the lock of the directory, and puts
+each file whole. An archive has no lock, so that no other program may write there meanwhile.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ SegmentKind = ServedSegment | UnservedSegment | MessageSegment
 
 
 def run(spark: "SparkSession", options: RebuildIndexOptions, *, report: ReportProgress | None = None) -> Report:
-    """`items_done` files got a new index. Exit code 3 when there is damage. Raises `Conflict` for what is served."""
+    """`items_done` counts new indexes. Exit code 3 for damage. Raises `Conflict` for a directory that is served."""
     return rebuild(options, SparkExecutors(spark), report=report)
 
 
@@ -111,7 +111,7 @@ def _lock(fs: RealFs, path: str, locks: ExitStack, advice: str) -> None:
 
 
 def _noted(fs: Fs, root: str) -> Iterator[UnservedSegment]:
-    """Hot segments that the newest snapshot lists; others are not known to be whole."""
+    """Hot segments that the newest snapshot lists. Other segments may be unfinished."""
     loaded = load_snapshots(fs, root)
     if loaded.bad:
         raise DamagedFiles(loaded.bad[0], "a snapshot", "something else")
@@ -122,7 +122,7 @@ def _noted(fs: Fs, root: str) -> Iterator[UnservedSegment]:
             raise DamagedFiles(layout.meta_directory(root), "topics in the snapshot", error.message) from error
         for segment in state.segments:
             stem = layout.segment_object(state.id, segment.first_seq, "data").removesuffix(".data")
-            # What an unfinished checkpoint added, a start takes in, index and all.
+            # A longer file was made longer by an unfinished checkpoint. The next start handles it, with its index.
             if segment.tier == "hot" and _size(fs, f"{root}/{stem}.data") == segment.data_bytes:
                 yield UnservedSegment(
                     root, stem, segment.first_seq, segment.last_seq, segment.sealed, segment.data_bytes
@@ -177,10 +177,10 @@ def _rebuild(segment: SegmentKind, client: Client | None, *, is_dry: bool) -> Ou
 
 
 def _verified(data: bytes, first_seq: int, last_seq: int | None) -> tuple[FrameTable, int]:
-    """The frames, each with its checksum seen, and the last seq. Raises `BadFrame` for a damaged one."""
+    """The frames, with verified checksums, and the last seq. Raises `BadFrame` for a damaged frame."""
     table = from_frames(data, first_seq=first_seq, last_seq=U64_MAX if last_seq is None else last_seq)
     if not table.is_confirmed and bool((checksums(data, table.starts, table.ends) != stored_checksums(table)).any()):
-        # Ten times slower, and it names what is damaged.
+        # Ten times slower, but it names the damaged frame.
         table = salvage(table)
     if last_seq is None:
         last_seq = int(table.headers["seq"][-1]) if len(table) else first_seq
@@ -194,7 +194,7 @@ def _rebuild_served(served: ServedSegment, client: Client, *, is_dry: bool) -> O
     fs = RealFs()
     data = read_segment(fs, served)
     if data is None:
-        return Outcome("changed", served.path("data"), message="the file is another one by now")
+        return Outcome("changed", served.path("data"), message="the file has changed since it was listed")
     first_seq, last_seq = served.segment.first_seq, served.segment.last_seq
     try:
         table, _ = _verified(data, first_seq, last_seq)
@@ -248,9 +248,9 @@ def _rebuild_messages(segment: MessageSegment, *, is_dry: bool) -> Outcome:
 
 
 def index_of_messages(log: bytes, start_offset: int, *, may_be_torn: bool) -> tuple[bytes, int]:
-    """The `.index` of a `.log`, and how many messages it has. Raises `BadFrame` for a damaged one.
+    """The `.index` of a `.log`, and how many messages it has. Raises `BadFrame` for a damaged message.
 
-    Behind the last message of a partition there may be one that is not whole: a start cuts it off.
+    The log of the last segment may end in an incomplete message, which the next start of the engine cuts off.
     """
     table = locate_messages(log, None, start_offset)
     is_good = message.checksums(log, table.starts, table.ends) == table.headers["checksum"]

@@ -1,11 +1,11 @@
-"""`reencode`: a directory of streams becomes a new one, with another key, another compression, or the other flavour.
+"""`reencode`: copies a directory of streams into a new one, with another key, compression or flavour.
 
-Offsets, ids, times, user headers and payloads are the same afterwards; the source is not touched. No engine may be at
-work on it: the job holds the lock of both directories. Keys are found on every node, and are in no plan and no file.
+Offsets, ids, times, user headers and payloads stay the same. The source is not changed. The job holds the lock of both
+directories, so that no engine can use them meanwhile. Each node looks up the keys; no plan and no file has them.
 
-Segments are written by tasks, each complete once its `.log` is there. A job that was killed goes on with those that are
-not. Stored offsets follow, then the state log: before that the target is no data directory, so nobody can start an
-engine on half of one. `_topics/reencode.json` comes last and says what was done; a run that finds it does nothing.
+Tasks write the segments. A segment is complete when its `.log` exists, and a job that was killed goes on with the
+others. Stored offsets are written next, then the state log. Without its state log the target is no data directory, so
+that no engine starts on half of one. `_topics/reencode.json` is written last; a run that finds it does nothing.
 """
 
 import errno
@@ -53,7 +53,7 @@ DONE_FILE: Final = "_topics/reencode.json"
 VERSION: Final = 1
 
 _OFFSET_FOLDERS: Final = ("consumers", "groups")
-# Encrypted with the new key: who has another one cannot go on with the job.
+# The plan has it encrypted with the new key: a run with another key cannot go on with the job.
 _KEY_CHECK: Final = b"topics reencode"
 
 
@@ -68,7 +68,7 @@ class PlannedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReencodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job that goes on compares itself with."""
+    """What the first run wrote down. A later run must ask for the same."""
 
     v: int = VERSION
     source: str
@@ -81,13 +81,13 @@ class ReencodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: "SparkSession", options: ReencodeOptions, *, report: ReportProgress | None = None) -> Report:
-    """Raises `Conflict` when a directory is in use, or the target belongs to something else."""
+    """Raises `Conflict` when a directory is in use, or the target is not of this job."""
     return Reencoder(options, SparkExecutors(spark), report).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Both directories: how bodies are stored in one, and are to be in the other."""
+    """Source and target: how each of them stores bodies."""
 
     source: StreamDirectory
     source_key: KeyPlace | None
@@ -114,7 +114,7 @@ def _open_ends(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> _Ends:
 
 
 def _open_source(fs: Fs, options: ReencodeOptions, keys: StreamKeys) -> StreamDirectory:
-    """With its key, if it is encrypted: one that nobody needs is not asked for."""
+    """With its key, when it is encrypted. A key that is not needed is not looked up."""
     root = directory_path(options.source)
     plain = StreamDirectory(fs, root, keys, None)
     try:
@@ -182,7 +182,7 @@ class Reencoder:
             sum(segment.messages for segment in rewritten), sum(segment.bytes_before for segment in rewritten)
         )
 
-    # What there is, and what is to become of it.
+    # The plan.
 
     def _codec(self, segment: PlannedSegment) -> Codec:
         wanted = self._options.compression
@@ -214,7 +214,7 @@ class Reencoder:
         )
 
     def _partition_keys(self, entries: Sequence[StateEntry]) -> Iterator[str]:
-        """Folders that the state log does not know are not copied."""
+        """The partitions of the state log. Other folders are not copied."""
         for stream in catalog_of(entries).streams.values():
             for topic in stream.topics.values():
                 for partition in range(len(topic.epochs)):
@@ -223,14 +223,14 @@ class Reencoder:
     def _list_partition(self, key: str) -> list[str]:
         path = self._source(key)
         if not self._fs.exists(path):
-            raise StartRefused(f"{path} is missing, and the state log has the partition; bring it back first")
+            raise StartRefused(f"{path} is missing, but the state log has the partition; restore the folder first")
         return self._fs.listdir(path)
 
     def _planned(self, key: str, start_offset: int) -> PlannedSegment:
         path = self._source(key)
         index_path = segment_path(path, start_offset, INDEX)
         if not self._fs.exists(index_path):
-            raise StartRefused(f"{index_path} is missing; it is made again by a start of the engine")
+            raise StartRefused(f"{index_path} is missing; the next start of the engine makes it again")
         codec = Codec.NONE
         codec_path = segment_path(path, start_offset, CODEC)
         if self._fs.exists(codec_path):
@@ -247,12 +247,12 @@ class Reencoder:
         )
 
     def _agree(self, plan: ReencodePlan, ends: _Ends) -> ReencodePlan:
-        """The plan of the target: this one, written down now, or the same of an earlier run."""
+        """The plan that is written down in the target: by an earlier run, or now."""
         path = self._target(PLAN_FILE)
         if not self._fs.exists(path):
             names = [name for name in self._fs.listdir(self._target_root) if name != LOCK_FILE]
             if names:
-                raise Conflict(f"{self._target_root} is not empty, and not of this job: give a new directory")
+                raise Conflict(f"{self._target_root} is not empty, and is not of this job: give a new directory")
             self._fs.makedirs(path.rpartition("/")[0])
             write_atomic(self._fs, path, msgspec.json.encode(plan))
             return plan
@@ -287,10 +287,10 @@ class Reencoder:
             segment_bytes_max=self._options.segment_bytes_max,
         )
 
-    # Everything else that is in a directory.
+    # The other files of a directory.
 
     def _make_folders(self, entries: Sequence[StateEntry]) -> None:
-        """Also of partitions without messages. What tasks of a killed run left half done goes."""
+        """Makes the folders of all partitions. Temporary files of a killed run are removed."""
         for key in self._partition_keys(entries):
             path = self._target(key)
             self._fs.makedirs(path)
@@ -310,7 +310,7 @@ class Reencoder:
                     write_atomic(self._fs, f"{target}/{name}", read_file(self._fs, f"{source}/{name}"))
 
     def _copy_side_files(self, ends: _Ends) -> None:
-        """Of the same flavour only: an engine makes its own version file, and `page` keeps no revoked logins."""
+        """Only when the flavour stays: an engine makes its version file itself, and `page` keeps no revoked logins."""
         if ends.flavour is not ends.source.flavour:
             return
         for name in (ends.flavour.info_path(""), f"/{STATE_FOLDER}/tokens"):
@@ -321,7 +321,7 @@ class Reencoder:
     def _write_state_log(self, ends: _Ends, entries: Sequence[StateEntry]) -> None:
         encode = encode_page_entry if ends.flavour is Flavour.PAGE else encode_iggy_entry
         encrypt = None if ends.target_cipher is None else ends.target_cipher.encrypt
-        # That an entry is encrypted is said in one flavour, and known in the other.
+        # Only one flavour marks an encrypted entry; the encoder sets the mark.
         plain = [replace(entry, flags=entry.flags & ~FLAG_ENCRYPTED) for entry in entries]
         path = ends.flavour.state_log_path(self._target_root)
         self._fs.makedirs(path.rpartition("/")[0])
@@ -345,7 +345,7 @@ class Reencoder:
         }
         write_atomic(self._fs, self._target(DONE_FILE), msgspec.json.encode(done))
 
-    # Words.
+    # Paths and the report.
 
     def _source(self, key: str) -> str:
         return f"{self._source_root}/{key}"
@@ -375,12 +375,12 @@ class Reencoder:
 
 def _check_apart(source: str, target: str) -> None:
     if source == target or target.startswith(f"{source}/") or source.startswith(f"{target}/"):
-        raise BadOption(f"{target} and {source} are not apart: the result is a directory of its own")
+        raise BadOption(f"{target} and {source} overlap: give a new directory outside of the source")
 
 
 @contextmanager
 def _locked(fs: Fs, root: str, *, may_be_read_only: bool = False) -> Iterator[None]:
-    """No engine starts there meanwhile. Where nobody can write there is none, and no lock either."""
+    """Holds the lock, so that no engine starts there. A read-only directory needs no lock."""
     lock: Lock | None
     try:
         lock = fs.lock(f"{root}/{LOCK_FILE}")
@@ -392,7 +392,7 @@ def _locked(fs: Fs, root: str, *, may_be_read_only: bool = False) -> Iterator[No
         yield
         return
     if lock is None:
-        raise Conflict(f"{root} is in use by another process; stop it, or give a copy")
+        raise Conflict(f"{root} is in use by another process; stop it, or give a copy of the directory")
     try:
         yield
     finally:

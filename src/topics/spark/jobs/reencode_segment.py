@@ -1,11 +1,11 @@
-"""One segment of messages, written anew: other key, other compression, other order of bodies; the same messages.
+"""Writes one segment of messages again: another key, compression or order of bodies, the same messages.
 
-What is read is believed only as far as index and checksums agree; anything else stops the job, since a copy that left
-something out would look like a whole one. What is written goes to temporary names, then `.codec`, `.index` and, last,
-`.log` get theirs: a segment whose `.log` is there is done. A repeat, or two tasks for one segment at once, make files
-of the same lengths with the same index, so whichever files stay fit together.
+Index and checksums must agree. Otherwise the job stops, because an incomplete copy would look like a complete one. New
+files are written under temporary names; then `.codec`, `.index` and at last `.log` get their names. So a segment whose
+`.log` exists is done. A repeated task, or two tasks for one segment at once, make files of the same lengths with the
+same index, so that files of different tasks fit together.
 
-A segment that would grow beyond the limit is cut into several. The first one keeps the name and comes last.
+A segment that would exceed the limit is cut into several. The first of them keeps the name, and is published last.
 """
 
 import os
@@ -34,7 +34,7 @@ PIECE_BYTES: Final = 8 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How bodies are stored. `key` says where each node finds the key; None: they are not encrypted."""
+    """How bodies are stored. `key` says where each node finds the key; None when bodies are not encrypted."""
 
     order: BodyOrder
     codec: Codec
@@ -43,7 +43,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentItem:
-    """A segment to write anew. Directories are those of its partition."""
+    """A segment to write again. Directories are those of its partition."""
 
     source_directory: str
     target_directory: str
@@ -62,7 +62,7 @@ class SegmentRewritten(NamedTuple):
 
 
 def reencode_segment(item: SegmentItem) -> SegmentRewritten:
-    """What an executor does."""
+    """Runs on an executor."""
     fs = RealFs()
     bodies = _Bodies(item.source, item.target, _cipher(fs, item.source), _cipher(fs, item.target))
     written = _Written(fs, item)
@@ -96,14 +96,14 @@ def _tables(fs: Fs, item: SegmentItem) -> Iterator[MessageTable]:
         index = fs.open(segment_path(item.source_directory, item.start_offset, INDEX), "read")
         try:
             if (log.size(), index.size()) != (item.log_bytes, item.index_bytes):
-                raise StartRefused(f"{log_path}: changed since the job began; is somebody writing there?")
+                raise StartRefused(f"{log_path}: changed since the job began; stop the program that writes there")
             entries = message_index.decode_entries(index.pread(item.index_bytes, 0))
         finally:
             index.close()
         if item.index_bytes % ENTRY_BYTES or message_index.count_in_order(entries) < len(entries):
-            raise _unsound(log_path, "its index is not in order")
+            raise _unsound(log_path, "the index is not in order")
         if (int(entries["position"][-1]) if len(entries) else 0) != item.log_bytes:
-            raise _unsound(log_path, "its index does not end where it ends")
+            raise _unsound(log_path, "the index does not end where the log ends")
         first = 0
         while first < len(entries):
             base = int(entries["position"][first - 1]) if first else 0
@@ -133,7 +133,7 @@ def _table(
 
 def _unsound(log_path: str, why: str) -> StartRefused:
     return StartRefused(
-        f"{log_path}: {why}; a start of the engine repairs what a crash left, `topics verify` shows everything else"
+        f"{log_path}: {why}; the next start of the engine repairs what a crash left, `topics verify` shows other damage"
     )
 
 
@@ -156,7 +156,7 @@ class _Bodies:
         self._target = target
         self._has_same_key = source.key == target.key
         self._decrypt, self._encrypt = source_cipher, target_cipher
-        # Nobody knows what compressed messages come to: one at first, then as many as seem to fit.
+        # The size of expanded messages is not known before: one message at first, then as many as seem to fit.
         self._group = 1
 
     def rewrite(self, table: MessageTable) -> "Iterator[_Piece]":
@@ -230,7 +230,7 @@ class _NewSegment:
         self.count += len(ends)
 
     def publish(self, codec: Codec) -> None:
-        """`.log` last. No `.codec` is needed for what is not compressed."""
+        """Gives the files their names, `.log` last. A segment without compression has no `.codec`."""
         if codec is not Codec.NONE:
             path = segment_path(self._directory, self.start_offset, CODEC)
             if not self._fs.exists(path):
@@ -249,7 +249,7 @@ class _NewSegment:
 
 
 class _Written:
-    """The new segments of one old one."""
+    """The new segments that one old segment becomes."""
 
     def __init__(self, fs: Fs, item: SegmentItem) -> None:
         self._fs = fs

@@ -1,9 +1,9 @@
-"""`replay`: a range of a topic, once more, into a topic.
+"""`replay`: copies a range of a topic into a topic.
 
-The range is cut into chunks, each an epoch of the target: staged, and seen as a whole. Tags, nodes and metas are kept;
-`_topics_replay` in the meta names the record that it is a copy of. At a speed other than `max` a chunk is what the
-source got within a tick, and is written when it is due: as far behind the first one as it was then, divided by the
-speed. A replay that was stopped goes on with the next chunk at once, and keeps the pace from there.
+The range is cut into chunks. Each chunk is an epoch of the target: it is staged, and becomes visible as a whole. Tags,
+nodes and metas are kept; `_topics_replay` in the meta names the original record. At a speed other than `max` a chunk
+has the records of one tick of the source. It is written when it is due: as long after the first chunk as it was in the
+source, divided by the speed. A replay that was stopped writes the next chunk at once, and keeps the pace from there.
 """
 
 import re
@@ -28,12 +28,12 @@ from topics.spark.read.plan import choose_cuts, range_bytes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-# More would be a query of its own for every few records.
+# Each tick is a query, so that more ticks would take too long.
 TICKS_MAX: Final = 100_000
 
 
 class ReplayChunk(msgspec.Struct, frozen=True):
-    """Seqs, both included, about how many bytes they are, and when the first was written, if that matters."""
+    """Seqs, both included, and about how many bytes they are. `ts` is the time of the first record, for the pace."""
 
     first_seq: int
     last_seq: int
@@ -42,13 +42,13 @@ class ReplayChunk(msgspec.Struct, frozen=True):
 
 
 class ReplayPlan(msgspec.Struct, frozen=True):
-    # Of the source, so that another topic of the same name is not taken for it.
+    # Of the source: another topic of the same name has another number.
     instance: int
     chunks: list[ReplayChunk]
 
 
 def parse_speed(text: str) -> float | None:
-    """How many times as fast as it was; None for as fast as it goes."""
+    """How many times as fast as the source; None for `max`."""
     if text == "max":
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)x", text)
@@ -58,7 +58,7 @@ def parse_speed(text: str) -> float | None:
 
 
 def run(spark: "SparkSession", options: ReplayOptions, *, report: ReportProgress | None = None) -> Report:
-    """Raises `TopicsDataLoss` for records that are gone, unless they may be skipped: then they are findings."""
+    """Raises `TopicsDataLoss` for records that are gone. With `skip_gaps` they are findings instead."""
     speed = parse_speed(options.speed)
     with options.client() as client:
         require_staging(client)
@@ -75,7 +75,9 @@ def run(spark: "SparkSession", options: ReplayOptions, *, report: ReportProgress
         lambda: ReplayPlan(manifest.instance, _cut(spark, options, manifest, speed)),
     )
     if plan.instance != manifest.instance:
-        raise BadOption(f'topic "{options.source}" was made anew since the replay began; begin another with --id')
+        raise BadOption(
+            f'topic "{options.source}" was deleted and created again since the replay began; begin another with --id'
+        )
     gaps = _GapWatch()
     done = write_epochs(
         "replay",
@@ -99,7 +101,7 @@ def run(spark: "SparkSession", options: ReplayOptions, *, report: ReportProgress
 
 
 def _asked(options: ReplayOptions) -> dict[str, object]:
-    """What makes two replays the same one."""
+    """The options that the plan depends on."""
     names = ("source", "target", "from_seq", "to_seq", "as_of_ms", "speed", "tick_ms", "chunk_records", "chunk_bytes")
     return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}}
 
@@ -118,7 +120,7 @@ def _cut(spark: "SparkSession", options: ReplayOptions, manifest: Manifest, spee
     first_seq = manifest.first_seq if options.from_seq is None else max(1, options.from_seq)
     last_seq = manifest.head_seq if options.to_seq is None else min(options.to_seq, manifest.head_seq)
     if options.as_of_ms is not None:
-        # Times never go back in a topic, so nothing behind a segment that begins later is wanted.
+        # Times never go back in a topic, so that the range ends before the first segment that begins later.
         later = [segment.first_seq for segment in manifest.segments if segment.min_ts > options.as_of_ms]
         last_seq = min([last_seq, *(seq - 1 for seq in later[:1])])
     if first_seq > last_seq:
@@ -136,7 +138,7 @@ def _cut(spark: "SparkSession", options: ReplayOptions, manifest: Manifest, spee
 def _cut_by_time(
     spark: "SparkSession", options: ReplayOptions, manifest: Manifest, whole: ReplayChunk, speed: float
 ) -> list[ReplayChunk]:
-    """One query over the times of the range; records of a tick stay together, however many they are."""
+    """One query over the times of the range. All records of a tick are in one chunk."""
     from pyspark.sql import functions as f
 
     tick_ms = max(1, round(options.tick_ms * speed))
@@ -150,7 +152,7 @@ def _cut_by_time(
     )
     if len(rows) > TICKS_MAX:
         raise BadOption(f"the range has more than {TICKS_MAX} ticks; choose a longer --tick or a higher --speed")
-    # Up to the next tick, so that deleted seqs in between belong to a chunk as well.
+    # A chunk ends before the next tick begins, so that deleted seqs between two ticks belong to a chunk.
     ends = [row["first_seq"] - 1 for row in rows[1:]] + [whole.last_seq]
     starts = [whole.first_seq, *(end + 1 for end in ends)]
     return [
@@ -160,7 +162,7 @@ def _cut_by_time(
 
 
 def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], object]) -> Callable[[ReplayChunk], None]:
-    """Waits in front of each chunk until it is due; the first one is at once."""
+    """A function that waits until a chunk is due. The first chunk is due at once."""
     began: tuple[float, int] | None = None
 
     def before(chunk: ReplayChunk) -> None:
@@ -178,7 +180,7 @@ def pace(speed: float, now_s: Callable[[], float], wait: Callable[[float], objec
 
 
 class _GapWatch:
-    """Counts gaps while rows pass by, so that none that is skipped goes unnoticed."""
+    """Counts gaps in the rows of each chunk, so that every skipped gap is reported."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[ReplayChunk, Observation]] = []

@@ -1,8 +1,8 @@
-"""`restore`: records of a lake, or of segments without a server, become a topic again.
+"""`restore`: makes a topic from the records of a lake, or of segments without a server.
 
-Into a new topic of a running server: chunk by chunk, staged, each seen as a whole. The server gives seqs and times of
-its own; the original ones are in `_topics_origin` of the meta. Into a directory: segments with the original seqs and
-times, for a server to be started with.
+A new topic of a running server is written chunk by chunk; each chunk is staged, and becomes visible as a whole. The
+server gives new seqs and times; the original ones are in `_topics_origin` of the meta. A new directory gets segments
+with the original seqs and times, and a server can be started with it.
 """
 
 import os
@@ -83,7 +83,7 @@ def _source(options: RestoreOptions) -> Source:
 
 
 def _asked(options: RestoreOptions) -> dict[str, Any]:
-    """What makes two restores the same one."""
+    """The options that the plan depends on."""
     names = ("lake", "path", "topic", "epoch", "from_seq", "to_seq", "target", "into_dir", "chunk_bytes")
     server = {"endpoint": options.address()} if options.target is not None else {}
     return {**server, **{name: getattr(options, name) for name in names}}
@@ -121,7 +121,7 @@ def _into_topic(
 
 
 def _require_new(client: Client, target: str, writer: str) -> None:
-    """Nothing is mixed into a topic that has records of others."""
+    """Raises `Conflict` for a topic that has records from elsewhere."""
     try:
         state = client.topic(target)
     except TopicNotFound:

@@ -1,8 +1,8 @@
-"""A restore into a new data directory: segments with the seqs and times that the records had, for a server to serve.
+"""A restore into a new data directory: segments with the original seqs and times, for a server to serve.
 
-All of it is made in `<directory>.partial`, by tasks, a chunk each; what a task is done with is noted beside it. The
-last step gives the folder its name: before that there is nothing that a server could be started with by mistake. The
-folder must be the same one for all executors.
+Tasks write the segments into `<directory>.partial`, one chunk each, and note each finished chunk there. The last step
+gives the folder its name, so that no server can be started with half a directory. Driver and executors must see the
+same folder under the same path.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class ChunkDone(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ChunkToWrite:
-    """What a task gets."""
+    """The work of one task."""
 
     root: str
     chunk: RestoreChunk
@@ -53,7 +53,7 @@ class ChunkToWrite:
 
 
 def write_chunk(task: ChunkToWrite) -> ChunkDone:
-    """On an executor. Whatever an earlier try left of the same seqs goes first."""
+    """Runs on an executor. Files with the same seqs that an earlier try left are removed first."""
     fs = RealFs()
     directory = layout.topic_directory(task.root, TOPIC_ID)
     _clear(fs, directory, task.chunk)
@@ -84,7 +84,7 @@ def _clear(fs: Fs, directory: str, chunk: RestoreChunk) -> None:
 
 
 def _bodies(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """As a log has them: that is what segments are written from."""
+    """The bodies of log frames, because segments are written from them."""
     columns: list[list[Any]] = [batch.column(name).to_pylist() for name in ("seq", "node", "tag", "data", "meta")]
     times = (batch.column("ts").cast(pa.int64()).to_numpy() // _US_PER_MS).tolist()
     for ts, seq, node, tag, data, meta in zip(times, *columns, strict=True):
@@ -107,7 +107,7 @@ def _store_id(writer: str) -> str:
 
 
 class DirectoryBuilder:
-    """The driver's side. One process at a time; the folder's lock says so."""
+    """The driver's side. The lock of the folder keeps other processes out."""
 
     def __init__(self, directory: str) -> None:
         self._fs = RealFs()
@@ -116,7 +116,7 @@ class DirectoryBuilder:
         self._lock: Lock | None = None
 
     def is_done(self, writer: str) -> bool:
-        """Whether this very restore has been finished. Raises `Conflict` when something else is in the place."""
+        """Whether this restore is finished. Raises `Conflict` when the directory holds something else."""
         fs = self._fs
         if not fs.exists(self.directory):
             return False
@@ -124,7 +124,7 @@ class DirectoryBuilder:
             return False
         if read_store_id(FolderStore(fs, self.directory)) == _store_id(writer):
             return True
-        raise Conflict(f"{self.directory} is not empty; give a directory that is not there yet")
+        raise Conflict(f"{self.directory} is not empty; give a directory that does not exist")
 
     def begin(self) -> None:
         fs = self._fs
@@ -175,7 +175,7 @@ class DirectoryBuilder:
             config,
             head_seq=head_seq,
             last_ts=segments[-1].last_ts if segments else 0,
-            # Who asks for what was before the range is told that it is not here.
+            # Readers that ask for older seqs are told that they are gone.
             trim_floor=first_seq - 1,
             first_live=first_seq,
             checkpointed_seq=head_seq,
@@ -193,10 +193,10 @@ class DirectoryBuilder:
         write_atomic(fs, topic_json, msgspec.json.encode(described))
         snapshot = Snapshot(1, TOPIC_ID + 1, [WalPosition(1, 1, 0)], [encode_topic(state)])
         write_snapshot(fs, self.root, snapshot)
-        # Readers tell by it that it is this directory, and not another one at the same path; and so does a rerun.
+        # Readers and a rerun recognise this directory by it.
         ensure_store_id(FolderStore(fs, self.root), _store_id(writer))
         remove_tree(fs, f"{self.root}/{_NOTES}")
-        # Still held; whoever opens the directory makes one of its own.
+        # The lock is still held. The server that opens the directory makes another file.
         fs.unlink(f"{self.root}/{layout.LOCK}")
         if fs.exists(self.directory):
             fs.rmdir(self.directory)

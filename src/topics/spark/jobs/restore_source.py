@@ -1,7 +1,7 @@
-"""What a restore reads: a lake, or segments without a server. Either is cut into chunks of seqs, and read in pieces.
+"""What a restore reads: a lake, or segments without a server. Both are cut into chunks of seqs, and read in pieces.
 
-A piece is what one task reads by itself, so it carries all that the task needs. Pieces of a chunk follow each other in
-the order of their seqs, and so do the rows in each.
+One task reads one piece, which carries all that the task needs. Pieces of a chunk are in the order of their seqs, and
+so are the rows of a piece.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 def _chunked(spans: Sequence[RestoreChunk], chunk_bytes: int, last_seq: int) -> list[RestoreChunk]:
-    """Neighbours together up to so many bytes, without seqs between two chunks."""
+    """Neighbours go together up to so many bytes. Each chunk ends where the next one begins."""
     chunks: list[RestoreChunk] = []
     for span in spans:
         if chunks and chunks[-1].bytes + span.bytes <= chunk_bytes:
@@ -97,7 +97,7 @@ class _LakePiece:
         if len(self.names) == 1:
             yield from file_batches(store, self.names[0])
             return
-        # Files of different days whose seqs lie between each other.
+        # Files of different days whose ranges of seqs overlap.
         tables = [pa.Table.from_batches(file_batches(store, name)) for name in self.names]
         yield from pa.concat_tables(tables).sort_by("seq").to_batches()
 
@@ -122,7 +122,7 @@ class LakeSource:
         self.last_seq = max(file.last_seq or 0 for file in files) if to_seq is None else to_seq
 
     def _groups(self, first_seq: int, last_seq: int) -> list[list[LakeFile]]:
-        """Files in the order of their seqs; those that overlap together."""
+        """Files in the order of their seqs. Files that overlap are in one group."""
         files = self._state.files_between(self.topic, self.epoch, first_seq, last_seq)
         groups: list[list[LakeFile]] = []
         end_seq = 0
@@ -159,7 +159,7 @@ class LakeSource:
             and gap.first_seq <= self.last_seq
             and (gap.last_seq is None or gap.last_seq >= self.first_seq)
         ]
-        # What was asked for by number, and no archiver has seen.
+        # Seqs that were asked for, and that no archiver has read.
         done = self._state.segments_between(self.topic, self.epoch, self.first_seq, self.last_seq)
         covered_first = min((segment.first_seq for segment in done), default=self.last_seq + 1)
         covered_last = max((segment.last_seq for segment in done), default=self.last_seq)

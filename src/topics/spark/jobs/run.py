@@ -1,11 +1,11 @@
-"""`run`: a declarative pipeline project, by `spark-pipelines`, without the ways in which that goes wrong.
+"""`run`: runs a declarative pipeline project with `spark-pipelines`, and avoids three of its failures.
 
-rule 1  Never `--master`: Spark's command adds `--remote local` to itself, and refuses both. A cluster is a Connect
-        server.
-rule 2  No `dataSource.register` in a project: all flows complete, and then the command fails. Our formats are found by
-        their names.
-rule 3  Tables are remembered from run to run, or the second one finds their folders and refuses. So there is a catalog
-        below the project, unless another one is set.
+rule 1  `--master` is never given: Spark's command adds `--remote local`, and refuses both together. A cluster is used
+        through a Connect server.
+rule 2  A project must not call `dataSource.register`: the command fails after all flows have completed. Spark finds our
+        formats by their names.
+rule 3  Tables need a catalog that is kept. Otherwise a second run finds the folders of the tables and refuses. So a
+        catalog is kept below the project, unless another one is set.
 """
 
 import os
@@ -34,12 +34,12 @@ _CATALOG: Final = "spark.sql.catalogImplementation"
 _FLOW: Final = re.compile(r"Flow (?P<name>\S+) (?:is|has) (?P<state>[A-Z]+)")
 
 _LAST_STATES: Final = frozenset({"COMPLETED", "FAILED", "SKIPPED", "STOPPED", "EXCLUDED", "IDLE"})
-# Of the output, for whoever has to find out why it failed.
+# So many last lines of the output are searched for the reason of a failure.
 _LINES_KEPT: Final = 40
 
 
 def run(spark: "SparkSession | None", options: RunOptions, *, tell: Callable[[str], None] | None = None) -> Report:
-    """A pipeline makes a session of its own, so none is needed. `tell` gets one line for each flow that ends.
+    """The pipeline makes its session itself, so that `spark` is not used. `tell` gets a line for each flow that ends.
 
     Raises `BadOption` for a project that cannot run.
     """
@@ -64,7 +64,7 @@ def run(spark: "SparkSession | None", options: RunOptions, *, tell: Callable[[st
     )
 
 
-# Before.
+# Checks before the start.
 
 
 def find_spec(fs: Fs, path: str) -> str:
@@ -79,7 +79,7 @@ def find_spec(fs: Fs, path: str) -> str:
 
 
 def check_project(fs: Fs, folder: str) -> None:
-    """Refuses what would fail late, with the line."""
+    """Raises `BadOption` for a line of the project that would fail late."""
     for path in _python_files(fs, folder):
         for number, line in enumerate(read_file(fs, path).decode(errors="replace").splitlines(), 1):
             if re.search(r"^[^#]*\bdataSource\.register\(", line):
@@ -102,14 +102,14 @@ def _python_files(fs: Fs, folder: str) -> Iterator[str]:
 
 
 def _own_conf(fs: Fs, spec: str, options: RunOptions) -> dict[str, str]:
-    """What we set unless told otherwise. A Connect server has its own, and takes no others."""
+    """Our defaults for the session; `conf` of the options wins. A Connect server has its own settings."""
     if options.remote is not None:
         return {}
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # The session's own server is for nobody else; by default it listens everywhere.
+        # The Connect server of the session listens on this machine only; by default it listens on all addresses.
         "spark.connect.grpc.binding.address": "127.0.0.1",
     }
     if _has_catalog(options.conf) or _has_catalog(_configuration(fs, spec)):
@@ -164,7 +164,7 @@ def _conf_flags(conf: dict[str, str]) -> list[str]:
 def _environment(options: RunOptions, conf: dict[str, str]) -> dict[str, str]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if options.remote is None:
-        # Not as flags of the command: it hands them on in groups, of which Python reads the last one only.
+        # Not as flags: the command passes flags on in groups, and Python reads only the last group.
         given = shlex.join([*_conf_flags(conf), "pyspark-shell"])
         environment["PYSPARK_SUBMIT_ARGS"] = given
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -173,7 +173,7 @@ def _environment(options: RunOptions, conf: dict[str, str]) -> dict[str, str]:
     return environment
 
 
-# While it runs.
+# The run.
 
 
 def _follow(
@@ -205,7 +205,7 @@ def _follow(
 
 
 def _reason(lines: list[str]) -> str:
-    """The line that says most: the last one with an error class of Spark, or simply the last one."""
+    """The last line with an error class of Spark, or else the last line."""
     told = [line for line in lines if line and not line.startswith(("at ", "File ", "[Stage"))]
     named = [line for line in told if re.search(r"\[[A-Z][A-Z_.]+\]|Error|Exception", line)]
     return (named or told or ["it said nothing"])[-1]

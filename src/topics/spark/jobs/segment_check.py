@@ -1,9 +1,8 @@
-"""One segment, looked at twice: quickly by columns, and by the survey when anything is not as it should be.
+"""Checks one segment: quickly by columns, and with the survey when the quick check has a doubt.
 
-The quick look says whether all checksums, all entries of the index and the digest agree, as fast as checksums are made.
-It does not say well what is wrong: that is what `SegmentSurvey` is for, which has the rules and takes its time. A doubt
-that the survey does not share is a finding of its own. So nothing that the quick look sees is dropped, and what is
-reported is what `topics verify` would say.
+The quick check compares all checksums, all entries of the index and the digest, at the speed of the checksums. It does
+not say precisely what is wrong. `SegmentSurvey` does: it has the rules of `topics verify`, and is slow. A doubt that
+the survey does not confirm is reported as a finding, too. So no doubt is dropped.
 """
 
 from collections.abc import Sequence
@@ -28,12 +27,12 @@ from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.segment_survey import SegmentSurvey, SegmentTask, cold_files, counting_floor, hot_files
 from topics.storage.tiers.addresses import open_store, path_of_address
 
-# A piece that stays in the cache of a core while its frames are hashed.
+# A piece of this size stays in the cache of a core while its frames are hashed.
 _PIECE_BYTES: Final = 2 * MIB
 
 
 class Checked(NamedTuple):
-    """What became of a file, or pair of files. A missing one has no findings: the caller knows what that means."""
+    """The check of a file, or of a pair of files. A missing file has no findings: the caller knows what it means."""
 
     findings: tuple[Finding, ...] = ()
     records: int = 0
@@ -42,12 +41,12 @@ class Checked(NamedTuple):
 
 
 def check_segments(tasks: Sequence[SegmentTask]) -> list[Checked]:
-    """What an executor does."""
+    """Runs on an executor."""
     return [check_segment(task) for task in tasks]
 
 
 def check_segment(task: SegmentTask, fs: Fs | None = None) -> Checked:
-    """All findings but notes; they name files by their address."""
+    """All findings except notes. Files are named by address."""
     fs = fs or RealFs()
     try:
         looked = _look(task, fs)
@@ -55,7 +54,7 @@ def check_segment(task: SegmentTask, fs: Fs | None = None) -> Checked:
             return Checked((), looked.records, looked.bytes)
         findings = tuple(finding for finding in _survey(task, fs) if finding.severity != "note")
         if not findings:
-            # Deletes are made in both files while a server runs; that was it, unless it is seen again.
+            # A running server may have marked a record as deleted in one file, not yet in the other. Look once more.
             looked = _look(task, fs)
     except FileNotFoundError:
         return Checked(is_missing=True)
@@ -83,7 +82,7 @@ def _with_file(finding: Finding, file: str) -> Finding:
     return msgspec.structs.replace(finding, file=file)
 
 
-# The quick look.
+# The quick check.
 
 
 class _Looked(NamedTuple):
@@ -94,7 +93,7 @@ class _Looked(NamedTuple):
 
 def _look(task: SegmentTask, fs: Fs) -> _Looked:
     state = task.state
-    # The index first: what it calls deleted by then is deleted in the data that is read after it.
+    # The index first: a record that it calls deleted is deleted in the data that is read later.
     idx = _read(task, fs, "idx", state.entry_count * ENTRY_BYTES)
     data = _read(task, fs, "data", state.data_bytes)
     if data is None:
@@ -112,7 +111,7 @@ def _look(task: SegmentTask, fs: Fs) -> _Looked:
 
 
 def _read(task: SegmentTask, fs: Fs, kind: str, noted_bytes: int | None) -> Buffer | None:
-    """A file of the segment; only as far as it counts while it still grows. None when it is missing."""
+    """A file of the segment; of a growing file only the bytes that count. None when it is missing."""
     name = f"{task.name.removesuffix('data')}{kind}"
     is_whole = task.state.sealed or noted_bytes is None
     path = path_of_address(task.address)
@@ -122,7 +121,7 @@ def _read(task: SegmentTask, fs: Fs, kind: str, noted_bytes: int | None) -> Buff
             return store.read_range(name, 0, store.size(name) if is_whole or noted_bytes is None else noted_bytes)
         file = fs.open(f"{path}/{name}", "read")
         try:
-            # The index is copied: it is looked at again after the data was read.
+            # The index is copied, because it is used again after the data was read.
             if kind == "data" and is_whole and file.size():
                 return file.map()
             return file.pread(file.size() if is_whole or noted_bytes is None else noted_bytes, 0)
@@ -161,7 +160,7 @@ def _first_wrong_checksum(table: FrameTable, stored: NDArray[Any]) -> int | None
 
 
 def _entries_doubt(idx: Buffer, deleted: Mask) -> str | None:
-    """What the table does not compare: delete hints, and the entries of holes."""
+    """Delete hints and the entries of holes, which the table does not compare."""
     entries = np.frombuffer(idx, dtype=ENTRIES)
     is_hole = entries["length"] == 0
     hints = entries["flags"][~is_hole] & FLAG_DELETED != 0
@@ -190,11 +189,11 @@ def _live_doubt(table: FrameTable, deleted: Mask, task: SegmentTask) -> str | No
 
 
 def _tags_doubt(raw: Buffer | None, first_seq: int) -> str | None:
-    """Its checksum, which is what bits can break. Whether it agrees with every frame is left to `topics verify`."""
+    """Checks the checksum of the sidecar. `topics verify` compares it with every frame."""
     if raw is None:
         return "the tag sidecar is missing"
     try:
         sidecar = TagSidecar(raw)
     except FormatError as error:
         return error.message
-    return None if sidecar.first_seq == first_seq else "the tag sidecar is another segment's"
+    return None if sidecar.first_seq == first_seq else "the tag sidecar belongs to another segment"

@@ -1,10 +1,10 @@
-"""The frame of jobs whose work is done by tasks: small items go together, waves of tasks, results on the driver.
+"""The frame of jobs whose work is done by tasks.
 
-A job plans its items, says what a task does with one of them (`work`) and what the driver does with the results of a
-wave (`collect`), which is where a wave is committed. Where tasks run is for the `Executors` to say.
+A job plans its items. It says what a task does with one item (`work`), and what the driver does with the results of a
+wave (`collect`): there the job commits the wave. `Executors` say where tasks run.
 
-On Spark a task is a row: a range with as many partitions as items, and `mapInArrow` over it. Spark Connect has these
-calls, too. The items travel inside the function, so that one call is meant for one wave.
+On Spark a wave is a range with one partition for each item, and `mapInArrow` over it: Spark Connect has these calls,
+too. The items are pickled into the function, so that a call with very many items would be slow.
 """
 
 import pickle
@@ -78,7 +78,7 @@ def spread_waves(
         given = items if prepare is None else prepare(items)
         return collect(items, executors.spread(given, work))
 
-    # To count the cores is a query.
+    # Counting the cores runs a query.
     cores = executors.core_count() if items else 1
     return run_waves(job, items, wave, cores=cores, weigh=weigh, report=report)
 

@@ -1,9 +1,9 @@
 """`sql`: one SELECT over named inputs, once or as a stream, into a topic, a lake or files.
 
-Inputs are views: topics, lakes, and whatever Spark can read. With a trigger topics are read as streams, and all other
-inputs as they are; the checkpoint knows how far the query is. Into a topic each batch is an epoch that is staged and
-committed as a whole, so a query that is killed and started again adds nothing twice and leaves nothing out. Into a lake
-the chain of manifests keeps the same promise, into files Spark's own log of them.
+Inputs are views: topics, lakes, and everything that Spark can read. With a trigger, topics are read as streams and the
+other inputs as tables; the checkpoint has how far the query is. A batch into a topic is an epoch, which is staged and
+committed as a whole. So a query that is killed and started again adds nothing twice and leaves nothing out. For a lake
+the chain of manifests guarantees the same, for files the log that Spark keeps of them.
 """
 
 import re
@@ -27,16 +27,16 @@ AVAILABLE_NOW: Final = "availableNow"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERVAL: Final = re.compile(r"([0-9]+)\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-# What a query may begin with. Anything else would be done at once, and is no SELECT.
+# The beginnings of a query. Spark would run any other statement at once.
 _SELECT: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(select|with|from|values|table)\b", re.IGNORECASE | re.DOTALL
 )
-# How often a running query is asked how far it is.
+# How often the progress of a running query is read.
 _LOOK_S: Final = 1
 
 
 def run(spark: "SparkSession", options: SqlOptions, *, report: ReportProgress | None = None) -> Report:
-    """`detail["rows"]` has the rows, as JSON text, when they go nowhere else."""
+    """Without `into`, `detail["rows"]` has the rows as JSON text."""
     started_s = monotonic()
     target = None if options.into is None else parse_target(options.into)
     _check(options, target)
@@ -138,7 +138,7 @@ def _run_stream(
     rows: "DataFrame", options: SqlOptions, target: Target, report: ReportProgress | None, started_s: float
 ) -> Report:
     if not rows.isStreaming:
-        raise BadOption("the query reads no topic, so that there is nothing to follow; leave --trigger out")
+        raise BadOption("the query reads no topic as a stream; leave out --trigger")
     assert options.checkpoint is not None
     writer = _into(rows, options, target).option("checkpointLocation", options.checkpoint)
     if options.trigger == AVAILABLE_NOW:
@@ -179,7 +179,7 @@ def _into(rows: "DataFrame", options: SqlOptions, target: Target) -> "DataStream
 
 
 def _follow(query: "StreamingQuery", report: ReportProgress | None) -> tuple[int, int]:
-    """Until the query ends, or somebody presses Ctrl-C. (batches, rows read) of this run."""
+    """Waits until the query ends, or for Ctrl-C. Returns the batches and the rows of this run."""
     seen: dict[int, int] = {}
     started_s = monotonic()
     with interrupts_held_back() as is_interrupted:
@@ -196,10 +196,10 @@ def _follow(query: "StreamingQuery", report: ReportProgress | None) -> tuple[int
 
 
 def _note(query: "StreamingQuery", seen: dict[int, int]) -> bool:
-    """Takes in the batches that ended since; whether there were any."""
+    """Adds the batches that ended since the last call; whether there were any."""
     before = len(seen)
     for progress in query.recentProgress:
-        # By attribute: as a mapping it has no number of rows on Spark Connect.
+        # On Spark Connect only the attributes have the number of rows.
         known: Any = progress
         rows = known.numInputRows if hasattr(known, "numInputRows") else known["numInputRows"]
         batch = known.batchId if hasattr(known, "batchId") else known["batchId"]

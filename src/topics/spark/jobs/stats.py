@@ -1,8 +1,8 @@
 """`stats`: one snapshot of topics as numbers and pictures, in `stats.json` and in a page that needs nothing else.
 
-The snapshot is one manifest for each topic. Its records are read once, by tasks that send back sums; what segments and
-floors tell comes from the manifest itself. So the totals are those that the server counted at that moment, unless
-records went meanwhile.
+The snapshot is one manifest for each topic. Tasks read the records once and send back sums. Numbers about segments and
+floors come from the manifest. So the totals are those of the server at that moment, unless records were evicted or
+deleted before a task read them.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STATS_JSON: Final = "stats.json"
 STATS_HTML: Final = "stats.html"
-# Tasks count by finer buckets than are drawn: when the last record came is known only afterwards.
+# Tasks count in finer buckets than the page draws, because the time of the last record is not known before.
 FINE_BUCKETS: Final = 2000
 DRAWN_BUCKETS: Final = 120
 
@@ -49,7 +49,7 @@ def run(spark: "SparkSession", options: StatsOptions, *, report: ReportProgress 
     detail: dict[str, Any] = {"totals": stats["totals"]}
     if options.out is not None:
         store = open_shared_store(options.out, RealFs())
-        # Each whole or not at all; a later run replaces them.
+        # Each file is put whole. A later run replaces both.
         store.put(STATS_JSON, msgspec.json.encode(stats))
         store.put(STATS_HTML, render_page(stats).encode())
         detail["page"] = f"{store.address}/{STATS_HTML}"
@@ -100,7 +100,7 @@ def _document(
 ) -> dict[str, Any]:
     whole = Summary(next(iter(summaries.values())).bucket_ms if summaries else 1000)
     for summary in summaries.values():
-        # Only what does not depend on order; jumps from one topic to the next mean nothing.
+        # Only numbers that do not depend on order: a jump from one topic to the next means nothing.
         _add_up(whole, summary)
     segments = [_segment(manifest, each, now_ms) for manifest in manifests for each in manifest.segments]
     gaps = [gap for manifest in manifests for gap in _gaps(manifest, summaries[manifest.topic])]
@@ -172,7 +172,7 @@ def _topic(manifest: Manifest, summary: Summary) -> dict[str, Any]:
 
 
 def _rate(summaries: dict[str, Summary]) -> dict[str, Any]:
-    """Records by time, in buckets that are as wide as a plot of them needs."""
+    """Records by time, in buckets as wide as the plot needs."""
     fine = {topic: summary.records_by_bucket for topic, summary in summaries.items() if summary.records}
     if not fine:
         return {"bucket_ms": 1000, "from_ms": 0, "topics": {}}

@@ -1,4 +1,4 @@
-"""The page of `stats`: one file without scripts that needs no network, in the colours that the reader's system has."""
+"""The page of `stats`: one file without scripts that needs no network, light or dark as the reader's system."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from topics.spark.jobs.svg_plot import Point, Series, Tick, bars, points, share_bar, stacked_columns
 
-# Topics with a colour of their own in the rate; all others share the last one.
+# Topics with a colour each in the plot of the rate. All others share the last colour.
 TOPICS_DRAWN: Final = 5
 OTHERS_COLOR: Final = 5
 POINTS_MAX: Final = 2000
@@ -85,7 +85,7 @@ footer { color: var(--soft); font-size: 13px; margin-top: 22px; }
 
 
 def render_page(stats: Stats) -> str:
-    """HTML of the document that `stats.json` has."""
+    """The HTML of the document in `stats.json`."""
     title = escape(stats["title"])
     cards = "".join(
         (
@@ -363,7 +363,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _time_ticks(from_ms: int, width_ms: int, count: int) -> list[Tick]:
-    """About seven places at round times, with the date where it says more than the hour."""
+    """About seven ticks at round times; with dates when the plot covers days."""
     span_ms = width_ms * count
     step_ms = next((step for step in _STEPS_MS if span_ms / step <= 8), _STEPS_MS[-1])
     shape = "%d %b" if step_ms >= _DAY_MS else "%d %b %H:%M" if span_ms > _DAY_MS else "%H:%M"
@@ -394,7 +394,7 @@ def _short(value: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three of them, or all in front of the point."""
+    """Three digits, or all digits before the point."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -1,6 +1,6 @@
-"""What a partition of a topic looks like, in numbers that add up: made in one pass by a task, merged by the driver.
+"""Numbers about a partition of a topic: a task makes them in one pass, and the driver adds them up.
 
-Counts of tags and nodes are exact up to `LABELS_MAX` of them in a task; beyond, the rarest are counted together.
+Tags and nodes are counted exactly up to `LABELS_MAX` of them in a task. Beyond that the rarest are counted together.
 """
 
 from collections import Counter
@@ -23,13 +23,13 @@ from topics.spark.read.plan import Partition
 COLUMNS: Final = ("seq", "ts", "node", "tag", "data", "meta")
 LABELS_MAX: Final = 100_000
 JUMPS_KEPT: Final = 20
-# Each divides all that follow, so that finer buckets add up to coarser ones.
+# Each width divides all larger ones, so that finer buckets add up to coarser ones.
 BUCKETS_MS: Final = (
     *(100, 500, 1000, 5000, 15_000, 30_000, 60_000, 300_000, 900_000, 1_800_000),
     *(3_600_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000),
 )
 assert all(after % before == 0 for before, after in pairwise(BUCKETS_MS))
-# Pauses below it are how records come, not news.
+# Shorter pauses between records are normal.
 PAUSE_MS_MIN: Final = 1000
 
 _US_PER_MS: Final = 1000
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """How far the time moved from one record to the next, in milliseconds; backwards when negative."""
+    """The time from one record to the next, in milliseconds; negative when it went back."""
 
     size_ms: int
     seq: int
@@ -50,7 +50,7 @@ class Jump(NamedTuple):
 
 
 class GapSeen(NamedTuple):
-    """Seqs that a task met no record for, and that were not deleted."""
+    """Seqs that a task found no record for, and that were not deleted."""
 
     first_seq: int
     last_seq: int | None
@@ -59,7 +59,7 @@ class GapSeen(NamedTuple):
 
 @dataclass(slots=True)
 class Labels:
-    """How often each label occurs; `others` are records whose labels are not counted apart."""
+    """How often each label occurs. `others` counts records whose labels are not counted one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
     others: int = 0
@@ -94,11 +94,11 @@ class Summary:
     bucket_ms: int
     records: int = 0
     bytes: int = 0
-    # Of these, what is in no file yet.
+    # Records among them that are in no file yet.
     tail_records: int = 0
     tail_bytes: int = 0
     records_by_bucket: Counter[int] = field(default_factory=Counter)
-    # By n: sizes from 2^n up to below 2^(n + 1); an empty one counts with those of one byte.
+    # By n: sizes from 2^n up to below 2^(n + 1). An empty record counts as one byte.
     records_by_size: Counter[int] = field(default_factory=Counter)
     size_max: int = 0
     tags: Labels = field(default_factory=Labels)
@@ -110,7 +110,7 @@ class Summary:
     last: Place | None = None
 
     def add(self, batch: pa.RecordBatch, tail_first_seq: int) -> None:
-        """Takes records in the order of their seqs."""
+        """Adds records, in the order of their seqs."""
         seqs = batch.column("seq").to_numpy()
         times: Integers = batch.column("ts").cast(pa.int64()).to_numpy() // _US_PER_MS
         sizes = _sizes(batch)
@@ -149,7 +149,7 @@ class Summary:
         self.jumps = nlargest(JUMPS_KEPT, [*self.jumps, *jumps], key=lambda jump: (abs(jump.size_ms), -jump.seq))
 
     def merge(self, later: "Summary") -> None:
-        """Takes in what follows these seqs."""
+        """Adds the summary of the seqs that follow."""
         assert later.bucket_ms == self.bucket_ms
         self.records += later.records
         self.bytes += later.bytes
@@ -185,7 +185,7 @@ def _counted(values: Integers) -> dict[int, int]:
 
 
 def summarize(partition: Partition, options: ReadOptions, bucket_ms: int) -> Summary:
-    """What a task does."""
+    """Runs on an executor."""
     summary = Summary(bucket_ms)
     for batch in read_partition(partition, options, schema(options.columns_with_gaps)):
         is_gap = pc.equal(batch.column("kind"), "gap")

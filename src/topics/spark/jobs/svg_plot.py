@@ -1,7 +1,7 @@
 """Small plots as SVG text: stacked columns, bars, points. Colours come from the page's style sheet, by class.
 
-Every mark has a `<title>`, which a browser shows when the pointer rests on it. Numbers in, text out; nothing is scaled
-to the screen here, as the picture is drawn in its own units and scaled as a whole.
+Every mark has a `<title>`, which a browser shows when the pointer rests on it. A plot is drawn in fixed units; the
+browser scales it as a whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ _LEFT: Final = 62
 _RIGHT: Final = 14
 _TOP: Final = 12
 _BOTTOM: Final = 34
-# Below it a mark could not be seen.
+# A smaller mark could not be seen.
 _LEAST: Final = 1.2
 
 Label = Callable[[float], str]
@@ -60,7 +60,7 @@ def stacked_columns(
     width: int = WIDTH,
     height: int = 260,
 ) -> str:
-    """Columns side by side without gaps that matter; ticks are at columns, 0 is the left edge of the first."""
+    """Columns side by side. A tick is the number of a column; 0 is the left edge of the first."""
     count = max((len(each.values) for each in series), default=0)
     totals = [sum(each.values[column] for each in series) for column in range(count)]
     ticks = nice_ticks(max(totals, default=0))
@@ -85,7 +85,7 @@ def stacked_columns(
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, color: int = 0, width: int = WIDTH // 2) -> str:
-    """Lines of a name, a bar and a text; the longest bar fills its place."""
+    """Lines of a name, a bar and a text. The longest bar has the full width."""
     row_height, name_width, text_width = 26, 150, 92
     top = max((value for _, value, _ in rows), default=0) or 1
     room = width - name_width - text_width - 12
@@ -104,7 +104,7 @@ def bars(rows: Sequence[tuple[str, float, str]], *, color: int = 0, width: int =
 
 
 def share_bar(parts: Sequence[tuple[str, float, int]], *, width: int = WIDTH, height: int = 34) -> str:
-    """One bar cut by shares, (text, value, colour) each."""
+    """One bar, cut into shares of (text, value, colour)."""
     whole = sum(value for _, value, _ in parts) or 1
     marks = []
     x = 0.0
@@ -138,7 +138,7 @@ def points(
 
 
 class _Plot:
-    """The frame of a plot: from values to places."""
+    """The frame of a plot: turns values into positions."""
 
     def __init__(self, width: int, height: int, x_max: float, y_max: float) -> None:
         self.left, self.right = _LEFT, width - _RIGHT

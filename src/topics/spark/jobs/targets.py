@@ -17,7 +17,7 @@ LAKE: Final = "lake"
 
 
 class Target(NamedTuple):
-    """`kind` is `topic`, `lake` or the name of a format, `place` the name or address in it."""
+    """`kind` is `topic`, `lake` or the name of a format. `place` is the name of the topic, or the address."""
 
     kind: str
     place: str
@@ -42,10 +42,10 @@ def write_rows(
     creates: bool = False,
     mode: WriteMode = "errorifexists",
 ) -> int | None:
-    """How many rows were written; None when this epoch of the writer is there already.
+    """How many rows were written; None when the target already has this epoch of the writer.
 
-    `overwrite` replaces what is there: the files, or everything in the topic from before. A topic is appended to
-    otherwise, and so is a lake, always.
+    Mode `overwrite` replaces the files, or all older records of the topic. In other modes rows are appended to a topic.
+    Rows are always appended to a lake.
     """
     if target.kind in (TOPIC, LAKE) and writer is None:
         raise BadOption(
@@ -82,7 +82,7 @@ def _write_topic(
 
 
 def topic_options(connection: Connection, topic: str, *, creates: bool, replaces: bool = False) -> dict[str, str]:
-    """Of a staged write to a topic."""
+    """Options of a staged write to a topic."""
     options = {**connection.format_options(), "topic": topic, "writeMode": "staged"}
     if creates:
         options["createTopic"] = "true"

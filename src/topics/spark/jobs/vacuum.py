@@ -1,10 +1,10 @@
-"""`vacuum`: files of the lake that do not count go, when they have not counted for long enough.
+"""`vacuum`: removes files of the lake that have not counted for long enough.
 
-Those are files that no manifest names (a job was killed before its commit, or gave up to a faster one), files that a
-manifest has removed, and what broken puts left. Who reads a manifest older than that cannot any more afterwards.
+These are files that no manifest names (the job was killed before its commit, or another job committed first), files
+that a manifest has removed, and parts of unfinished puts. A manifest that is older than that cannot be read afterwards.
 
-A job that is running has files that no manifest names *yet*. They are young: that is why an age of less than an hour
-is refused unless somebody says that nothing else is running.
+A running job has files that no manifest names *yet*. Such files are young. So an age of less than an hour is refused,
+unless the user says that no other job is running.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# The chain is read again before each so many removals.
+# So many files are removed before the chain is read again.
 WAVE_FILES: Final = 100
 
 
@@ -32,7 +32,7 @@ def run(
     *,
     report: ReportProgress | None = None,
 ) -> Report:
-    """Removes what does not count any more."""
+    """Removes files that do not count any more."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     lake = open_lake(options.lake)
@@ -45,7 +45,7 @@ def run(
         lake.refresh()
         gone = list(_not_counting(lake, entries, before_ms))
         for entry in gone:
-            # A job may just have put the same file again, to commit it next: it is young then.
+            # A job may have put the same file again since it was listed, to commit it next. Then it is young.
             if lake.store.modified_ms(entry.name) < before_ms:
                 lake.store.delete(entry.name)
                 removed.append(entry)
@@ -72,7 +72,7 @@ def run(
 
 
 def _not_counting(lake: Lake, entries: "Sequence[Entry]", before_ms: int) -> Iterator[Entry]:
-    """Those that are in no manifest, or in none since that time."""
+    """Files that are older than that time, and that no manifest has named since."""
     state = lake.state
     for entry in entries:
         if entry.name in state.files or entry.name in state.gaps or entry.modified_ms >= before_ms:

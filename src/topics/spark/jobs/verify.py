@@ -1,12 +1,11 @@
 """`verify`: every segment in all tiers, the files of lakes, the partitions of streams. Nothing is changed.
 
-Beside a running server its manifests say what is where and how far a file counts; the files themselves are read on the
-executors. What looks wrong is held against a new manifest before it is reported: a segment may have moved, been evicted
-or written again meanwhile. Without a server the data directory is looked at as `topics verify` does, its log and
-snapshots included, and only the segments are spread.
+With a running server its manifests say where files are and how many bytes of them count. Executors read the files. A
+finding is compared with a new manifest before it is reported, because the segment may have been moved, evicted or
+written again meanwhile. Without a server the driver checks log and snapshots of the data directory, as `topics verify`
+does, and executors check the segments.
 
-The rules are those of `storage.verify` and `storage.segment_survey`; `segment_check` and `message_check` are what makes
-them fast.
+The rules are in `storage.inspect`. `segment_check` and `message_check` check the same rules faster.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ from topics.storage.tiers.store_id import read_store_id
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How often a segment may change between a manifest and its check before that is a finding.
+# How often a segment may change between manifest and check. After that its findings are reported.
 CHANGES_MAX: Final = 5
 REPORT_JSON: Final = "verify.json"
 REPORT_PARQUET: Final = "verify.parquet"
@@ -63,7 +62,7 @@ class Unit(NamedTuple):
 
 
 def run(spark: "SparkSession", options: VerifyOptions, *, report: ReportProgress | None = None) -> Report:
-    """Exit code 2 when there are findings. Raises `ColdUnavailable` when the files cannot be seen by an executor."""
+    """Exit code 2 when there are findings. Raises `ColdUnavailable` when an executor does not see the files."""
     return _Run(options, SparkExecutors(spark), report).run()
 
 
@@ -165,7 +164,7 @@ class _Run:
     def _directory_units(self, address: str) -> Iterator[Unit]:
         root = path_of_address(address)
         if root is None:
-            raise BadOption(f"{address} is no path: a data directory is looked at where it is mounted")
+            raise BadOption(f"{address} is no path: mount the data directory, and give its path")
         fs = RealFs()
         cold = None if self._options.cold is None else open_store(self._options.cold, fs)
         left: list[SegmentTask] = []
@@ -174,7 +173,7 @@ class _Run:
             file = finding.file if "://" in finding.file or finding.file.startswith("/") else f"{root}/{finding.file}"
             self._take([msgspec.structs.replace(finding, file=file)])
         if verifier.totals.in_use:
-            # Deletes go on meanwhile.
+            # The server goes on deleting records.
             left = [task._replace(numbers="older") for task in left]
         topics = set(self._options.topics)
         tasks = [task for task in left if not topics or task.topic.name in topics]
@@ -212,13 +211,13 @@ class _Run:
     def _take_messages(self, task: MessageSegment, checked: Checked) -> None:
         self._take(checked.findings)
         if checked.is_missing:
-            # Retention took it since it was listed.
+            # Retention removed it after it was listed.
             self._missing += 1
         else:
             self._message_counts[task] = checked.records
 
     def _settle(self, doubtful: Sequence[tuple[SegmentTask, Checked]]) -> None:
-        """Reports what is still so. Beside a server a segment may be another one by now, which is looked at instead."""
+        """Reports findings that a new manifest confirms. A segment that was written again is checked again."""
         for _ in range(CHANGES_MAX if self._options.path is None else 0):
             if not doubtful:
                 return
@@ -229,7 +228,7 @@ class _Run:
                 if current is None:
                     self._missing += 1
                 elif _is_other(task, current):
-                    # A copy elsewhere keeps its place.
+                    # The address stays, because the task may be about a copy.
                     changed.append(task._replace(state=current.state))
                 elif checked.is_missing and task.uri != current.uri:
                     changed.append(current)
@@ -285,7 +284,7 @@ def _task_of(manifest: Manifest, segment: Segment) -> SegmentTask:
 
 
 def _is_other(task: SegmentTask, current: SegmentTask) -> bool:
-    """Whether the files were written again; an active segment only grows, and what was noted of it stays."""
+    """Whether the files were written again. An active segment only grows, which is no change."""
     old, new = task.state, current.state
     return (old.sealed, old.data_bytes, old.digest) != (new.sealed, new.data_bytes, new.digest) and (
         old.sealed or new.data_bytes < old.data_bytes
@@ -293,7 +292,7 @@ def _is_other(task: SegmentTask, current: SegmentTask) -> bool:
 
 
 def _copies(tasks: Sequence[SegmentTask], places: Iterable[str]) -> list[SegmentTask]:
-    """The same sealed segments in other places: their frames must be those that the listed one was sealed with."""
+    """The same sealed segments in other places. A copy must have the digest of the listed segment."""
     found: list[SegmentTask] = []
     listed = {(task.address, task.name) for task in tasks}
     for place in sorted(places):
@@ -317,7 +316,7 @@ def _segment_units(tasks: Sequence[SegmentTask], store_id: str) -> list[Unit]:
 def _stream_units(path: str) -> list[Unit]:
     root = path_of_address(path)
     if root is None:
-        raise BadOption(f"{path} is no path: partitions of streams are looked at where they are mounted")
+        raise BadOption(f"{path} is no path: mount the directory of streams, and give its path")
     fs = RealFs()
     segments = list(find_message_segments(fs, root))
     if not segments and not fs.exists(root):
@@ -366,7 +365,7 @@ def _discontinuities(counts: Mapping[MessageSegment, int]) -> Iterator[Finding]:
                     severity="warning",
                     file=task.log_path,
                     seq=task.start_offset,
-                    message="does not begin where the segment before it ends",
+                    message="does not begin where the previous segment ends",
                     expected=str(expected),
                     found=str(task.start_offset),
                 )
@@ -393,7 +392,7 @@ def _row(finding: Finding) -> dict[str, Any]:
 
 
 def _write_report(address: str, report: Report, *, now_ms: int) -> None:
-    """Both files whole or not at all; a later run replaces them."""
+    """Each file is put whole. A later run replaces both."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 

@@ -1,7 +1,7 @@
-"""The Parquet files of a lake: how records become files, one for each day, and rows again.
+"""The Parquet files of a lake: writes records into one file for each day, and reads them.
 
-A file is made in memory, so that its name can have the digest of its bytes, and is put in one piece. Rows are sorted
-by seq. `data` and `meta` are the bytes that the record has, so with `epoch` nothing is lost that a restore needs.
+A file is made in memory, because its name has the digest of its bytes, and is put as a whole. Rows are sorted by seq.
+`data` and `meta` are the bytes of the record. With `epoch` a file has all that a restore needs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,12 +37,12 @@ _GAP_SCHEMA: Final = pa.schema(
         pa.field("topic", pa.string(), nullable=False),
         pa.field("epoch", pa.int64(), nullable=False),
         pa.field("gap_from", pa.int64(), nullable=False),
-        # Nobody knows how far an instance went that is gone.
+        # The last seq of an instance that is gone is not known.
         pa.field("gap_to", pa.int64()),
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
-# Dictionaries where values repeat. Payloads are not worth a look: it would cost as much as writing them.
+# Dictionaries for columns whose values repeat. To try one for payloads would cost as much as writing them.
 _WRITING: Final[dict[str, Any]] = {
     "compression": "zstd",
     "write_batch_size": 65_536,
@@ -53,7 +53,7 @@ _WRITING: Final[dict[str, Any]] = {
 
 
 class DayFiles:
-    """Takes the rows of one topic and instance in the order of their seqs, and makes a file of each day."""
+    """Takes the rows of one topic and instance in the order of their seqs, and makes a file for each day."""
 
     def __init__(self, topic: str, epoch: int) -> None:
         self._topic = topic
@@ -98,7 +98,7 @@ class DayFiles:
 
 
 class _DayFile:
-    """A file in the making. Row groups are written as they fill up."""
+    """A file that is being made. A full row group is written at once."""
 
     def __init__(self) -> None:
         self._sink = pa.BufferOutputStream()
@@ -136,7 +136,7 @@ class _DayFile:
 
 
 def _bytes_of(sink: pa.BufferOutputStream) -> memoryview:
-    # Arrow's own view is of signed bytes, which not every store takes.
+    # The view of Arrow has signed bytes, which not every store takes.
     return memoryview(sink.getvalue()).cast("B")
 
 
@@ -163,12 +163,12 @@ def put_gap(store: SharedStore, gap: Gap, epoch: int) -> GapFile:
     return GapFile(file, gap.reason)
 
 
-# Rows again.
+# Reading.
 
 
 @lru_cache(maxsize=8)
 def store_at(address: str) -> SharedStore:
-    """For tasks: a worker writes and reads many files."""
+    """The store of a lake, opened once in each worker."""
     return open_shared_store(address, RealFs())
 
 
@@ -189,7 +189,7 @@ def seq_mask(seqs: Positions, ranges: Iterable[SeqRange]) -> Mask:
 
 
 def dates_of(rows: pa.Table | pa.RecordBatch) -> NDArray[np.str_]:
-    """The day of every row, as it is in the names of files."""
+    """The day of every row, as in the names of files."""
     return np.datetime_as_string(_days(rows).astype("datetime64[D]"))
 
 
@@ -199,7 +199,7 @@ def _days(rows: pa.Table | pa.RecordBatch) -> Positions:
 
 
 def merged_by_seq(kept: Iterable[pa.RecordBatch], fresh: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Batches in the order of their seqs, and the rows of a table between them; no seq is in both."""
+    """The batches together with the rows of a table, in the order of their seqs. No seq is in both."""
     fresh_seqs = fresh.column("seq").to_numpy()
     done = 0
     for batch in kept:
@@ -216,7 +216,7 @@ def merged_by_seq(kept: Iterable[pa.RecordBatch], fresh: pa.Table) -> Iterator[p
 
 
 def read_frame(spark: "SparkSession", address: str, names: Sequence[str]) -> "DataFrame":
-    """These files as one DataFrame. In a bucket they are read by Python, so that Spark needs no jar for it."""
+    """These files as one DataFrame. Python reads files of a bucket, so that Spark needs no jar."""
     ddl = schemas.ddl(pa.schema([field.with_nullable(True) for field in LAKE_SCHEMA]))
     if not names:
         return spark.createDataFrame([], ddl)
@@ -227,7 +227,7 @@ def read_frame(spark: "SparkSession", address: str, names: Sequence[str]) -> "Da
 
 
 def named_rows(address: str, names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On an executor: the rows of the files whose places in the list are given."""
+    """On an executor: the rows of the files whose numbers in the list are given."""
     for batch in batches:
         for index in batch.column(0).to_pylist():
             yield from file_batches(store_at(address), names[index])

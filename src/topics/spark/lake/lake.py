@@ -1,18 +1,21 @@
-"""The lake: Parquet files, and a chain of manifests that says which of them count.
+"""The lake: Parquet files, and a chain of manifests that says which files count.
 
 A manifest is `_topics/manifest-<20 digits>.json`, numbered from 1 without holes. Each names the files that it adds and
-removes, and the segments whose records are in the lake from then on. What is true at a number follows from the
-manifests up to it.
+removes, and the segments whose records are in the lake from then on. The state at a number follows from all manifests
+up to that number.
 
-rule 1  A file counts when a manifest adds it, until one removes it. Other files are invisible, whole or not.
-rule 2  A commit is the next number, put if absent. Nothing else decides between writers, and nothing is locked.
-rule 3  Who loses looks at what the winner did and keeps only what still fits: nothing is in the lake twice.
-rule 4  A file never changes. Its name has a digest of its bytes, so a repeat writes the same bytes under the same
-        name, and who reads an older manifest reads what it read before, until a vacuum removes what it names.
-rule 5  Files of one topic, epoch and date have seqs in ranges that do not overlap. An epoch is an instance of a topic:
-        one that was deleted and made anew has seqs of its own.
+rule 1  A file counts from the manifest that adds it to the manifest that removes it. Other files do not count, whether
+        they are complete or not.
+rule 2  A commit puts the manifest with the next number, if absent. Nothing else decides between writers. No lock is
+        needed.
+rule 3  A writer that comes second reads the manifest of the first one, and commits only the changes that still fit. So
+        nothing is in the lake twice.
+rule 4  A file never changes. Its name has a digest of its bytes, so that a repeat writes the same bytes under the same
+        name. Readers of an older manifest see the same rows, until a vacuum removes its files.
+rule 5  Files of one topic, epoch and date have ranges of seqs that do not overlap. An epoch is an instance of a topic:
+        a topic that was deleted and created again has other seqs.
 
-No JVM here: `read` is the only function that is given a Spark session.
+Only `read` needs a Spark session and a JVM.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,12 +36,12 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 MANIFESTS: Final = "_topics/manifest-"
-# How often a commit may come second before that is an error of its own.
+# How often a commit may come second before that is an error.
 COMMITS_LOST_MAX: Final = 100
 
 
 class Lake:
-    """A lake as one process sees it: `state` is that of the newest manifest it has read. One thread."""
+    """A lake in one process: `state` is that of the newest manifest that was read. Not thread-safe."""
 
     def __init__(self, store: SharedStore) -> None:
         self.store = store
@@ -47,13 +50,13 @@ class Lake:
         self._writer = token_hex(8)
 
     def refresh(self) -> LakeState:
-        """Reads the manifests that came since."""
+        """Reads the manifests that were added since."""
         for manifest in self._manifests(self.state.number + 1):
             self.state.apply(manifest)
         return self.state
 
     def at(self, number: int) -> LakeState:
-        """The state at a number from before. What a vacuum has removed since is still named."""
+        """The state at an older number. It may name files that a vacuum has removed."""
         state = LakeState()
         for manifest in self._manifests(1):
             if state.number == number:
@@ -76,7 +79,7 @@ class Lake:
             manifest, state = self._next(job, kept, now_ms)
             data = msgspec.json.encode(manifest)
             name = manifest_name(state.number)
-            # An answer may get lost and the put be repeated: then the one that was first is this very one.
+            # When the answer of the put is lost, the put is repeated, and finds the manifest of this process.
             if self.store.put_if_absent(name, data) or self._read(name) == data:
                 self.state = state
                 return kept
@@ -96,11 +99,11 @@ class Lake:
             segments=tuple(segment for change in changes for segment in change.segments),
             totals=self.state.totals_after(adds, removes),
         )
-        # Also the proof that the rules hold, before anybody can see it.
+        # Also checks the rules, before the manifest is put.
         return manifest, self.state.applied(manifest)
 
     def _manifests(self, number: int) -> Iterator[LakeManifest]:
-        """Those from the number on. They are read one after the other: a listing may lag, a read does not."""
+        """The manifests from the number on. They are read one by one, because a listing of a bucket may be old."""
         while (data := self._read(manifest_name(number))) is not None:
             yield _decode(data, f"{self.address}/{manifest_name(number)}")
             number += 1
@@ -143,9 +146,9 @@ class _Version(msgspec.Struct, frozen=True):
 def read(
     spark: "SparkSession", address: str, *, topics: Iterable[str] | None = None, at: int | None = None
 ) -> "DataFrame":
-    """The records of the lake, or of some topics in it, as they were at a manifest; by default the newest.
+    """The records of the lake, or of some topics, at a manifest; by default the newest.
 
-    Only files that count are read: a plain read of the folder would also see what a job that was killed left there.
+    Only files that count are read. A plain read of the folder would also read files of a job that was killed.
     """
     from topics.spark.lake.files import read_frame
 

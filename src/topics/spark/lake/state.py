@@ -1,6 +1,6 @@
-"""What a chain of manifests leads to: the files of a lake that count, and the segments whose records are in them.
+"""The state of a lake after a chain of manifests: files that count, and segments whose records are in them.
 
-The rules are those of `lake`; this module is pure.
+The rules are in `lake`. This module is pure.
 """
 
 from bisect import bisect_left, insort
@@ -27,15 +27,15 @@ def gap_name(topic: str, epoch: int, first_seq: int, last_seq: int | None, reaso
 
 
 class LakeDamaged(TopicsError):
-    """The chain of manifests is not one. Nothing was changed."""
+    """The chain of manifests is broken. Nothing was changed."""
 
     code = "lake_damaged"
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file with records of one topic, instance and day, sorted by seq; or with gaps, and no date.
+    """A Parquet file with records of one topic, instance and day, sorted by seq; or with a gap, and no date.
 
-    Seqs are inclusive. A gap that nobody knows the end of has none.
+    Seqs are inclusive. A gap may have no last seq.
     """
 
     name: str
@@ -60,10 +60,10 @@ class GapFile(NamedTuple):
 
 
 class SegmentDone(msgspec.Struct, frozen=True, kw_only=True):
-    """A segment whose live records are in the lake: `rows` of them. `bad` ones could not be read.
+    """A segment whose live records are in the lake: `rows` records. `bad` records could not be read.
 
-    `follows` is the last seq of the segment before it, if that was known: between the two nothing was ever written.
-    `topic_id` is that of the server, which tells the instances of a topic apart.
+    `follows` is the last seq of the previous segment, if it was known: no record has a seq between the two segments.
+    `topic_id` is the id on the server, which is different for each instance of a topic.
     """
 
     topic: str
@@ -79,12 +79,12 @@ class SegmentDone(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def covers_from(self) -> int:
-        """The first seq that it speaks for."""
+        """The first seq after the previous segment, or the first of this one."""
         return self.first_seq if self.follows is None else self.follows + 1
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts after a manifest."""
+    """Files that count after a manifest."""
 
     files: int
     records: int
@@ -95,7 +95,7 @@ NOTHING: Final = Totals(files=0, records=0, bytes=0)
 
 
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One link of the chain. `removes` are names. `writer` is random: who put it can tell it from any other."""
+    """One manifest of the chain. `removes` are names. `writer` is random, so that a process knows its own manifest."""
 
     v: int
     job: str
@@ -129,7 +129,7 @@ class LakeChange:
 
     @property
     def files(self) -> tuple[LakeFile, ...]:
-        """All that it adds."""
+        """All files that it adds."""
         return (*self.adds, *(gap.file for gap in self.gaps))
 
     @property
@@ -149,20 +149,20 @@ class _Span(NamedTuple):
 
 @dataclass(slots=True)
 class LakeState:
-    """All that is true at a number; 0 is a lake that is not there yet."""
+    """The state at a number. 0 is a lake that does not exist yet."""
 
     number: int = 0
     files: dict[str, LakeFile] = field(default_factory=dict)
     gaps: dict[str, LakeFile] = field(default_factory=dict)
-    # When files that do not count any more were removed.
+    # When a manifest removed each file.
     removed_ms: dict[str, int] = field(default_factory=dict)
-    # By topic and epoch, in the order of their seqs; their ranges do not overlap.
+    # By topic and epoch, in the order of their seqs. Ranges do not overlap.
     segments: dict[tuple[str, int], list[SegmentDone]] = field(default_factory=dict)
     totals: Totals = NOTHING
     _spans: dict[tuple[str, int, str], list[_Span]] = field(default_factory=dict)
 
     def files_of(self, topics: Iterable[str] | None = None) -> list[LakeFile]:
-        """Files that count, those of a topic and day in the order of their seqs."""
+        """Files that count. Those of a topic and day are in the order of their seqs."""
         wanted = None if topics is None else set(topics)
         found = [file for file in self.files.values() if wanted is None or file.topic in wanted]
         return sorted(found, key=lambda file: (file.topic, file.epoch, file.date, file.first_seq))
@@ -185,7 +185,7 @@ class LakeState:
         return done[start:end]
 
     def is_covered(self, topic: str, epoch: int, first_seq: int, last_seq: int) -> bool:
-        """Whether all of these seqs are of segments in the lake, or between two that follow each other."""
+        """Whether each of these seqs is in a segment of the lake, or between two neighbouring segments."""
         for done in self.segments.get((topic, epoch), []):
             if done.last_seq >= first_seq:
                 if done.covers_from > first_seq:
@@ -220,7 +220,7 @@ class LakeState:
         return None
 
     def applied(self, manifest: LakeManifest) -> "LakeState":
-        """The state after one more manifest; this one stays as it is."""
+        """The state after one more manifest, as a copy."""
         state = LakeState(
             self.number,
             dict(self.files),
@@ -234,7 +234,7 @@ class LakeState:
         return state
 
     def apply(self, manifest: LakeManifest) -> None:
-        """Goes on by one manifest. Raises `LakeDamaged` for one that breaks a rule; the state is of no use then."""
+        """Applies one manifest. Raises `LakeDamaged` when it breaks a rule; then the state must not be used."""
         if manifest.parent != self.number:
             raise LakeDamaged(f"manifest {self.number + 1} follows {manifest.parent}, not {self.number}")
         self.number += 1
@@ -256,7 +256,7 @@ class LakeState:
             done[start:end] = [segment]
 
     def totals_after(self, adds: Iterable[LakeFile], removes: Iterable[str]) -> Totals:
-        """What counts once these are added and removed. Raises `LakeDamaged` for a removal of what is not there."""
+        """The totals after these are added and removed. Raises `LakeDamaged` when a removed file is not in the lake."""
         added = [file for file in adds if not file.is_gap]
         try:
             removed = [self.files[name] for name in removes]
@@ -270,7 +270,7 @@ class LakeState:
 
     def _add(self, file: LakeFile) -> None:
         if file.is_gap:
-            # Two archivers may meet the same gap.
+            # Two archivers may commit the same gap.
             self.gaps[file.name] = file
             return
         if (other := self._overlapping(file)) is not None:

@@ -1,10 +1,10 @@
-"""Manifests without an engine: from what a snapshot says of a topic, or from the names and ends of segment files.
+"""Manifests without a server: from a snapshot, or from the names and indexes of segment files.
 
-A snapshot is a picture of the moment of a checkpoint: what was written, deleted or evicted since is not in it. Times
-go on: what has expired by now is hidden by now.
+A snapshot has a topic as it was at a checkpoint, without later writes, deletes and evictions. Records that have expired
+since are hidden.
 
-Files alone know no floors. What lies between two segments that do not meet was deleted, or was taken away; nobody can
-tell, so it is told.
+Files alone have no floors. Seqs between two segments may have been deleted, or a file may be missing. The difference
+cannot be seen, so that such seqs are reported as a gap.
 """
 
 import logging
@@ -28,13 +28,13 @@ from topics.storage.tiers.store import SegmentStore
 
 logger = logging.getLogger(__name__)
 
-# How many questions a bucket is asked at a time.
+# So many requests to a bucket run at a time.
 _QUESTIONS_MAX: Final = 16
 _TOPIC_JSON_BYTES_MAX: Final = 1 << 20
 
 
 class DamagedFiles(TopicsError):
-    """Files that are not what they should be. Nothing was read from them."""
+    """Files that are damaged or do not fit together. No record was read from them."""
 
     code = "damaged"
 
@@ -47,7 +47,7 @@ class DamagedFiles(TopicsError):
 
 
 class Files(NamedTuple):
-    """Where the segments of one topic are: a store, and what stands in front of their names in it."""
+    """Where the segments of one topic are: a store, and the prefix of their names."""
 
     store: SegmentStore
     folder: str
@@ -71,7 +71,7 @@ def topic_files(store: SegmentStore, topic_id: int) -> Files:
 
 
 class _Floors(NamedTuple):
-    """Last seqs that went, by reason."""
+    """The last seq that is gone, by reason."""
 
     cap: int
     ttl: int
@@ -87,7 +87,7 @@ class _Floors(NamedTuple):
 def manifest_of_state(
     state: TopicState, store_id: str, files_of: Callable[[SegmentState], Files], *, now_ms: int
 ) -> Manifest:
-    """What is in segments of a topic; the head is the last seq of them, or of those that are known to be lost."""
+    """The manifest of what is in segments. The head is the last seq of a segment, or of a range that is lost."""
     head_seq = max(state.checkpointed_seq, _lost_behind(state))
     floors = _floors(state, head_seq, files_of, now_ms)
     evict_floor = floors.evict_floor(head_seq)
@@ -114,7 +114,7 @@ def manifest_of_state(
 
 
 def _lost_behind(state: TopicState) -> int:
-    """The last seq of what is lost right behind the segments."""
+    """The last seq of lost ranges that follow the segments without a hole."""
     return max((last for first, last in state.lost if first == state.checkpointed_seq + 1), default=0)
 
 
@@ -127,7 +127,7 @@ def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState],
     if ttl_ms:
         first_seq = max(state.first_live, cap_floor + 1)
         expired_seq = _expired_last_seq(state.segments, first_seq, now_ms - ttl_ms, files_of)
-        # Dead slots in front are nobody's loss: something live must have expired.
+        # Deleted records at the beginning are no loss: a live record must have expired.
         if expired_seq >= first_seq:
             ttl_floor = max(ttl_floor, expired_seq)
     return _Floors(cap_floor, ttl_floor, min(state.trim_floor, head_seq))
@@ -136,7 +136,7 @@ def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState],
 def _expired_last_seq(
     segments: Iterable[SegmentState], first_seq: int, cutoff_ts: int, files_of: Callable[[SegmentState], Files]
 ) -> int:
-    """Last seq of the run from `first_seq` on whose times are before the cutoff; one less when there is none."""
+    """The last seq of the records from `first_seq` on that are older than the cutoff; `first_seq - 1` without any."""
     expired_seq = first_seq - 1
     for segment in segments:
         if segment.last_seq < first_seq:
@@ -170,7 +170,7 @@ def _noted_segment(segment: SegmentState, files: Files) -> Segment:
 
 
 def facts_of_state(state: TopicState, manifest: Manifest) -> TopicFacts:
-    """`config` has only what was set to something else than the default; of a snapshot that is all there is."""
+    """`config` has only settings that differ from the default, because a snapshot has no others."""
     first_seqs = {segment.first_seq for segment in manifest.segments}
     live_bytes = sum(segment.live_bytes for segment in state.segments if segment.first_seq in first_seqs)
     live = sum(segment.live for segment in manifest.segments)
@@ -196,7 +196,7 @@ class _Described(msgspec.Struct):
 def manifest_of_files(
     files: Files, names: Sequence[str], topic_id: int, store_id: str
 ) -> tuple[Manifest, TopicFacts] | None:
-    """The topic whose segment files have these names. None when there is not one.
+    """The topic whose segment files have these names. None without a segment.
 
     Raises `DamagedFiles` for a pair that does not fit together.
     """
@@ -252,7 +252,7 @@ def _describe(files: Files, names: Sequence[str], topic_id: int) -> _Described:
 
 
 def found_segments(files: Files, names: Iterable[str], after_seq: int = 0) -> list[Segment]:
-    """Segments of a topic's folder that begin behind `after_seq`, by what their files say."""
+    """Segments of a topic's folder that begin after `after_seq`, from their files."""
     kinds: dict[int, set[str]] = {}
     for name in names:
         parsed = layout.segment_of(name)
@@ -271,7 +271,7 @@ def found_segments(files: Files, names: Iterable[str], after_seq: int = 0) -> li
 
 
 def _found_segment(files: Files, first_seq: int, kinds: set[str]) -> Segment:
-    """Of the index only the ends are looked at: an archive has many. Without one the frames are walked."""
+    """Reads only both ends of the index, because an archive has many. Without an index it reads all frames."""
     data_len = files.store.size(files.name(first_seq, "data"))
     if "idx" in kinds:
         idx_name = files.name(first_seq, "idx")
@@ -302,7 +302,7 @@ def _found_segment(files: Files, first_seq: int, kinds: set[str]) -> Segment:
 
 
 def _ends_of_index(files: Files, name: str, idx_len: int, data_len: int) -> tuple[IndexEntry, IndexEntry]:
-    """Its first and its last entry, which tell whether it belongs to the data: the last one is never a hole."""
+    """The first and the last entry. They show whether the index belongs to the data: the last entry is never a hole."""
     where = f"{files.store.address}/{name}"
     if idx_len == 0 or idx_len % ENTRY_BYTES:
         raise DamagedFiles(where, f"entries of {ENTRY_BYTES} bytes", f"{idx_len} bytes")

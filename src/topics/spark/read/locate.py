@@ -1,12 +1,11 @@
-"""What a task does: finds the bytes of a partition, wherever they are by now, and makes batches of them.
+"""What a task does: it finds the bytes of a partition, and makes batches of them.
 
-For each file: the file itself if this machine has the store, else the cold tier, else frames over HTTP. A file that is
-not there any more was moved or evicted after the plan was made, so the server is asked again: what it still has is
-read, what it has not is a gap. No other reason makes rows missing: a task ends with all of its seqs accounted for, or
-with an error.
+For each file it reads the file on this machine, or the cold tier, or frames over HTTP. A file that is gone was moved or
+evicted after the plan was made. Then the task asks the server again: it reads what the server still has, and the rest
+is a gap. So a task ends with every seq delivered or named in a gap, or with an error.
 
-Files may be on another machine under the same path. Only a tier whose STORE object has the id of the manifest is
-taken for the one that was meant.
+Another machine may have other files under the same path. So the STORE object of a tier must have the id that is in the
+manifest.
 """
 
 import logging
@@ -30,14 +29,14 @@ from topics.spark.schemas import with_schema
 
 logger = logging.getLogger(__name__)
 
-# How often files may move away under a reader before that is an error of its own. Pins see to it that they do not.
+# How often files may be moved while a task reads them, before the task fails. Pins prevent such moves.
 MOVES_MAX: Final = 20
 
 
 def read_partition(partition: Partition, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a partition in the order of their seqs, under exactly this schema.
 
-    Raises `TopicsDataLoss` for what is missing, unless gaps may be rows.
+    Raises `TopicsDataLoss` for missing records, unless gaps may be rows.
     """
     yield from read_partitions([partition], options, schema)
 
@@ -45,14 +44,14 @@ def read_partition(partition: Partition, options: ReadOptions, schema: pa.Schema
 def read_partitions(
     partitions: Iterable[Partition], options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The same of several, one behind the other."""
+    """The rows of several partitions, one after the other."""
     with _PartitionReader(options, schema) as task:
         for partition in partitions:
             yield from task.batches(partition)
 
 
 class _Range(NamedTuple):
-    """Seqs, both included; none when the last is below the first."""
+    """Seqs, both included. Empty when the last is below the first."""
 
     first_seq: int
     last_seq: int
@@ -78,8 +77,8 @@ class _PartitionReader:
         return self._opened
 
     def batches(self, partition: Partition, moves: int = 0) -> Iterator[pa.RecordBatch]:
-        """Gaps that planning found stand between the records where they belong, and those of an instance of the topic
-        that is gone before all others. `moves` counts how often these seqs were looked for again."""
+        """Records and the gaps that planning found, in the order of their seqs. Gaps of an instance that is gone come
+        first. `moves` counts how often the server was asked again for these seqs."""
         first_seq = partition.first_seq
         for gap in sorted(partition.gaps, key=lambda gap: (gap.reason != "recreated", gap.first_seq)):
             if gap.reason != "recreated":
@@ -89,7 +88,7 @@ class _PartitionReader:
         yield from self._range(partition, _Range(first_seq, partition.last_seq), moves)
 
     def _range(self, partition: Partition, wanted: _Range, moves: int) -> Iterator[pa.RecordBatch]:
-        """Seqs of files, then those of the tail; seqs between files never had a record."""
+        """First the seqs of files, then the seqs of the tail. Seqs between files never had a record."""
         wanted = _Range(wanted.first_seq, min(wanted.last_seq, partition.last_seq))
         next_seq = wanted.first_seq
         if self._options.access == "http" and self._options.path is None:
@@ -100,15 +99,15 @@ class _PartitionReader:
             if part.first_seq > part.last_seq:
                 continue
             try:
-                # All that can fail for want of the file fails here: no row was given away yet.
+                # A missing file fails here, before any of its rows is delivered.
                 table = open_segment(file, part.first_seq, part.last_seq, partition.store_id)
             except Moved:
-                # So are others behind it, perhaps: one new look for all of them, and one gap for what is gone.
+                # Later files may be gone, too: the server is asked once for all of them, and the rest is one gap.
                 part = _Range(part.first_seq, min(wanted.last_seq, partition.files[-1].last_seq))
                 yield from self._moved(partition, part, moves)
             except Elsewhere as error:
                 self._require_server(partition, part, error)
-                # The files behind it in the same place are no nearer.
+                # The next files in the same tier cannot be read here either.
                 last_seq = _last_seq_beside(partition.files[place:])
                 part = _Range(part.first_seq, min(wanted.last_seq, last_seq))
                 yield from self._frames(partition, part)
@@ -121,7 +120,7 @@ class _PartitionReader:
     # Files.
 
     def _require_server(self, partition: Partition, part: _Range, error: Elsewhere) -> None:
-        """Raises `ColdUnavailable` unless the server may be asked for what is not here."""
+        """Raises `ColdUnavailable` or `BadOption` unless the server may be asked instead of the file."""
         what = f'topic "{partition.topic}": seqs {part.first_seq}-{part.last_seq} cannot be read here: {error}'
         if self._options.path is not None:
             raise ColdUnavailable(what) from error
@@ -134,7 +133,7 @@ class _PartitionReader:
         self, partition: Partition, part: _Range, file: Segment, table: FrameTable, moves: int
     ) -> Iterator[pa.RecordBatch]:
         if table.bad and not file.sealed and not moves and self._options.path is None:
-            # Before it counts as damage: it may have been sealed and written again while we read.
+            # It may be no damage: the server may have sealed and rewritten the file during the read.
             yield from self._moved(partition, part, moves)
             return
         if table.index_problem is not None:
@@ -142,7 +141,7 @@ class _PartitionReader:
         yield from self._decode(partition, table, part, file.uri)
 
     def _moved(self, partition: Partition, part: _Range, moves: int) -> Iterator[pa.RecordBatch]:
-        """Asks again where the seqs are. What is gone by now is a gap."""
+        """Asks the server again where the seqs are. Seqs that are gone are a gap."""
         if self._options.path is not None or moves >= MOVES_MAX:
             raise ColdUnavailable(
                 f'topic "{partition.topic}": the files of seqs {part.first_seq}-{part.last_seq} are gone or '
@@ -153,7 +152,7 @@ class _PartitionReader:
         gaps = [
             gap
             for gap in find_gaps(manifest, part.first_seq - 1, part.last_seq)
-            # What the plan knew of has its row, in this partition or another.
+            # Gaps that the plan knew have their row already, in this partition or another.
             if not any(first <= gap.first_seq and (gap.last_seq or 0) <= last for first, last in partition.hidden)
         ]
         accept_gaps(gaps, self._options.gaps, manifest)
@@ -176,7 +175,7 @@ class _PartitionReader:
     # Frames.
 
     def _frames(self, partition: Partition, part: _Range) -> Iterator[pa.RecordBatch]:
-        """The same seqs from the server. It leaves out what is deleted or hidden by now."""
+        """The seqs as frames from the server, which leaves out deleted and hidden records."""
         next_seq, last_seq = part
         if next_seq <= last_seq and self._options.include_deleted:
             raise BadOption("option `includeDeleted` needs the files: give `path`, or run where they are")
@@ -186,7 +185,7 @@ class _PartitionReader:
             _require_instance(partition, answer.topic_id, answer.epoch, _Range(next_seq, last_seq))
             if answer.next_seq <= next_seq:
                 raise _lost(partition, _Range(next_seq, last_seq), "regressed")
-            # The gap is in front of the records.
+            # The gap comes before the records.
             if answer.gap is not None:
                 lost = _Range(max(answer.gap.first_seq, next_seq), min(answer.gap.last_seq, last_seq))
                 yield self._gap_row(partition, lost, answer.gap.reason)
@@ -203,14 +202,14 @@ class _PartitionReader:
         except TopicNotFound:
             raise _lost(partition, _Range(first_seq, last_seq), "topic_deleted") from None
         except CorruptRecord as error:
-            # It answers so only when the damaged record is the next one.
+            # The server answers so only when the next record is damaged.
             seq = (error.detail or {}).get("seq")
             if self._options.on_corrupt == "fail" or not isinstance(seq, int):
                 raise corrupt_loss(error, partition.topic) from error
             return Frames(b"", seq + 1, last_seq, partition.epoch, FramesGap(seq, seq, "corrupt"))
 
     def _gap_row(self, partition: Partition, lost: _Range, reason: str) -> pa.RecordBatch:
-        """The row of a gap that turned up while reading, or the error, with what the server says of the topic now."""
+        """The row of a gap that the read met, or the error, with the floors of a new manifest."""
         if reason == "corrupt":
             return gap_rows([Gap(partition.topic, *lost, "corrupt")], self._schema, partition.epoch)
         manifest = self._manifest_now(partition, lost)
@@ -223,7 +222,7 @@ class _PartitionReader:
         options = self._options
         names = self._schema.names
         if options.on_corrupt == "rows":
-            # The reader may have asked for some of those only.
+            # The read may have asked for some of these columns only.
             names = [*names, *(name for name in GAP_COLUMNS if name not in names)]
         batches = record_batches(
             table,
@@ -257,7 +256,7 @@ def ask_manifest(
 
 
 def _last_seq_beside(files: Sequence[Segment]) -> int:
-    """The last seq of the files that lie in the same tier as the first, one behind the other."""
+    """The last seq of the files at the beginning of the list that are in one tier."""
     address, _ = tier_and_name(files[0].uri)
     last_seq = files[0].last_seq
     for file in files:
@@ -268,7 +267,7 @@ def _last_seq_beside(files: Sequence[Segment]) -> int:
 
 
 def _require_instance(partition: Partition, topic_id: int, epoch: int, part: _Range) -> None:
-    """Raises `TopicsDataLoss` when a topic of the same name has taken its place. Old servers do not tell the id."""
+    """Raises `TopicsDataLoss` when a topic of the same name has taken its place. An id of 0 is not compared."""
     is_same = epoch == partition.epoch and (not topic_id or topic_id == partition.topic_id)
     if not is_same:
         raise _lost(partition, part, "recreated")
@@ -296,5 +295,5 @@ def _filter(options: ReadOptions, partition: Partition, part: _Range) -> RecordF
 
 def _reason(text: str) -> Reason:
     known: dict[str, Reason] = {"cap": "cap", "ttl": "ttl", "source_trim": "source_trim", "power_loss": "power_loss"}
-    # What a newer server says and we do not know is a gap, too.
+    # A reason of a newer server that is not known here.
     return known.get(text, "mixed")

@@ -1,20 +1,20 @@
 """Reading without a server: the option `path`.
 
-What a path can be, and where its picture comes from:
+What a path can be, and where its manifests come from:
 
-| Path | Picture |
+| Path | Manifests |
 |---|---|
-| a data directory that nobody serves | what a start would find, log included: the read-only recovery |
-| a data directory that is served | the newest snapshot: a picture of the last checkpoint, and option `tail` decides |
+| a data directory without a running server | the read-only recovery: what a start would find, log included |
+| a data directory with a running server | the newest snapshot; option `tail` decides about later records |
 | an archive: a tier, or any folder or bucket with `topics/<id>/seg-*` | its snapshot if it has one, else the files |
-| one topic's directory of those | the same, of that topic |
+| the directory of one topic in one of them | the same, for that topic |
 
-Records that are in the log alone have no file that a task could open. Up to 8 MiB of them travel inside the partitions,
-so that executors anywhere can read them. More are left as segments in a folder of the driver's machine: below Spark's
-own local directory, which goes with the application, or else removed when this process ends. An executor that does
-not see that folder fails and says so.
+Records that are only in the log have no file that a task could open. Up to 8 MiB of them are put into the partitions:
+every executor can read them. More are written as segments into a folder of the driver's machine: below the local
+directory of Spark, which is removed with the application, or into a folder that is removed when this process ends. An
+executor that does not see this folder fails with a message.
 
-Nothing is ever written into what is read, not even a lock file.
+Nothing is written into the path itself, not even a lock file.
 """
 
 import atexit
@@ -57,11 +57,11 @@ from topics.storage.wal.log_beyond import LogBeyond, log_beyond
 
 logger = logging.getLogger(__name__)
 
-# Of records that travel inside partitions, over all topics.
+# Records that are put into partitions, over all topics.
 CARRIED_BYTES_MAX: Final = 8 * MIB
-# The server's setting, without which nobody knows where cold segments are.
+# The setting of the server that says where cold segments are.
 COLD_VARIABLE: Final = "TOPICS_COLD_DIR"
-# Checkpoints that may come while a directory is looked at.
+# How many checkpoints may happen while a directory is read.
 _TRIES_MAX: Final = 5
 
 
@@ -84,10 +84,10 @@ class OfflineView:
 
 
 def take_manifests(options: ReadOptions, environment: Mapping[str, str] = os.environ) -> OfflineView:
-    """The picture of what is at `options.path`.
+    """The manifests of `options.path`.
 
-    Raises `BadOption` when there is nothing of ours, `TailMissing` by option `tail`, and `DamagedFiles` or
-    `StartRefused` for what cannot be read: never a picture with something left out.
+    Raises `BadOption` when the path has no topics, `TailMissing` by option `tail`, and `DamagedFiles` or `StartRefused`
+    for files that cannot be read. Manifests are never incomplete.
     """
     assert options.path is not None
     fs = RealFs()
@@ -115,7 +115,7 @@ def take_manifests(options: ReadOptions, environment: Mapping[str, str] = os.env
 
 
 def _scratch_directory(environment: Mapping[str, str]) -> str:
-    """Spark removes its own when the application ends; a planner's process may be gone before its tasks are done."""
+    """Spark removes its local directory when the application ends. This process may end before its tasks are done."""
     local = environment.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return os.path.abspath(local or environment.get("TMPDIR") or "/tmp")  # noqa: S108
 
@@ -124,11 +124,11 @@ def _scratch_directory(environment: Mapping[str, str]) -> str:
 
 
 class _Place(NamedTuple):
-    # Of a folder its path, of a bucket its address.
+    # The path of a folder, the address of a bucket.
     root: str
     is_data_directory: bool
     topic_id: int | None = None
-    # A topic's directory that stands in no tier: its own name says nothing.
+    # The directory of a topic that is in no tier. Its name does not tell the id.
     is_loose: bool = False
 
 
@@ -151,7 +151,7 @@ def _recognise(fs: Fs, address: str) -> _Place:
 
 
 def _split_topic(address: str) -> tuple[str, int | None]:
-    """The root of a topic's directory and its id, or the address itself."""
+    """The tier and the id of a topic's directory, or the address itself."""
     parent, _, name = address.rpartition("/")
     topic_id = layout.topic_of(name)
     if topic_id is None or parent.rpartition("/")[2] != "topics":
@@ -163,11 +163,11 @@ def _id_in(path: str) -> int:
     return layout.topic_of(path.rpartition("/")[2]) or 0
 
 
-# A data directory that nobody serves.
+# A data directory without a running server.
 
 
 def _recovered_view(fs: Fs, place: _Place, folder: str, topics: Sequence[TopicView]) -> tuple[OfflineView, bool]:
-    """The view, and whether it needs the folder."""
+    """The view, and whether the folder with segments is needed."""
     view = OfflineView()
     manifests = [msgspec.convert(topic.manifest, Manifest) for topic in topics]
     prefix = f"file://{folder}/".replace("%", "%25")
@@ -186,7 +186,7 @@ def _recovered_view(fs: Fs, place: _Place, folder: str, topics: Sequence[TopicVi
 
 
 def _carry(fs: Fs, root: str, segment: Segment) -> Segment:
-    """The same with its bytes in it, named after the log that they are from."""
+    """The segment with its frames inside. Its uri names the log."""
     path = path_of_address(segment.uri)
     assert path is not None
     frames = read_file(fs, path)[: segment.data_len]
@@ -194,7 +194,7 @@ def _carry(fs: Fs, root: str, segment: Segment) -> Segment:
     return msgspec.structs.replace(segment, uri=f"file://{uri}", frames=frames)
 
 
-# A data directory that is served.
+# A data directory with a running server.
 
 
 def _served_view(fs: Fs, place: _Place, options: ReadOptions, cold_dir: str | None) -> OfflineView:
@@ -202,8 +202,8 @@ def _served_view(fs: Fs, place: _Place, options: ReadOptions, cold_dir: str | No
         try:
             return _look_at_served(fs, place, options, cold_dir)
         except (FileNotFoundError, Damaged):
-            # A checkpoint has taken away what the snapshot before it needed: there is a newer one. Or bytes changed
-            # while they were read, which looks like damage once, and hardly ever again.
+            # A checkpoint may have removed files of the older snapshot: then there is a newer one. Or bytes may have
+            # changed during the read, which looks like damage only once.
             continue
     return _look_at_served(fs, place, options, cold_dir)
 
@@ -257,7 +257,7 @@ def _tier_of(state: TopicState, segment: SegmentState, hot: SegmentStore, cold: 
 
 
 def _check_lengths(fs: Fs, root: str, topic_id: int, segments: Sequence[Segment]) -> None:
-    """Raises `FileNotFoundError` for one that went meanwhile."""
+    """Raises `FileNotFoundError` for a file that is gone."""
     for segment in segments:
         if segment.tier == "hot":
             path = f"{root}/{layout.segment_object(topic_id, segment.first_seq, 'data')}"
@@ -274,7 +274,7 @@ def _mind_tail(
     options: ReadOptions,
     topic_id: int | None,
 ) -> None:
-    """What is in no segment yet fails the read, or is named in the log."""
+    """Records that are in no segment fail the read or give a warning, as option `tail` says."""
     missing = _missing_tails(states, snapshot, beyond, topic_id)
     if not missing:
         return
@@ -303,7 +303,7 @@ def _missing_tails(
         elif state.config.get("durability") == "ephemeral":
             missing.append(f'topic "{state.name}" seqs from {state.checkpointed_seq + 1} on, as it is ephemeral')
         elif any(source in beyond.records for source in fed_by.get(state.id, ())):
-            # Copies are made again from their source at a start; until a checkpoint they are in no file at all.
+            # The server makes copies again at a start. Before a checkpoint they are in no file.
             missing.append(f'topic "{state.name}" seqs from {state.checkpointed_seq + 1} on, which routers copy')
     for new_id, (first_seq, last_seq) in sorted(beyond.records.items()):
         is_new = new_id >= snapshot.next_topic_id and new_id not in known | beyond.removed
@@ -358,7 +358,7 @@ def _names_by_topic(store: SegmentStore, topic_id: int | None) -> dict[int, list
 
 
 def _archived_states(store: SegmentStore) -> dict[int, TopicState]:
-    """What the newest snapshot says, if one was archived too."""
+    """The topics of the newest snapshot, if the archive has one."""
     numbers = [layout.snapshot_number(name.removeprefix("meta/")) for name in store.list("meta/")]
     newest = max((number for number in numbers if number is not None), default=None)
     if newest is None:
@@ -374,7 +374,7 @@ def _archived_states(store: SegmentStore) -> dict[int, TopicState]:
 def _archived_topic(
     state: TopicState, files: Files, names: Sequence[str], store_id: str, now_ms: int
 ) -> tuple[Manifest, TopicFacts]:
-    """By the snapshot; segments that came later are taken as they are found."""
+    """The manifest by the snapshot. Later segments are added from their files."""
     manifest = manifest_of_state(state, store_id, lambda _: files, now_ms=now_ms)
     there = set(names)
     for segment in manifest.segments:

@@ -8,14 +8,14 @@ from topics.spark.options import ReadOptions
 
 
 class Pace:
-    """What is forgotten in a restart only makes the next batch come sooner or later."""
+    """A restart forgets this state. Only the time of the next batch depends on it."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._last_batch_s: float | None = None
 
     def default_limit(self) -> ReadLimit:
-        """Only says whether there are limits. Which ones is in the options: Spark has no type for all of them."""
+        """Only says whether there are limits. The options have them, because Spark has no type for all limits."""
         limit = self._options.max_records_per_trigger
         if limit is None and self._options.max_bytes_per_trigger is not None:
             limit = self._options.max_records_per_partition

@@ -1,7 +1,7 @@
 """Manifests in, partitions out: what a read covers, and how it is cut into tasks.
 
-A *cut* is the last seq of a partition. Cuts are chosen from the sizes in the manifest: neighbours are read together, as
-a task for every segment of the default size would cost ten times as much in starting it.
+A *cut* is the last seq of a partition. Cuts are chosen from the sizes in the manifest. Neighbouring segments are read
+together: starting a task for every segment of the default size would cost ten times as much as reading it.
 
 Pure: no Spark, no clock, no files.
 """
@@ -16,19 +16,19 @@ from topics.spark.loss import Gap, accept_gaps, check_cursor, find_gaps
 from topics.spark.manifest import Manifest, Segment, SeqRange
 from topics.spark.options import EARLIEST, LATEST, Offsets, ReadOptions
 
-# Keeps a partition below 64 KiB as a pickle: 250 bytes a file.
+# A file is 250 bytes of the pickle, so that a partition stays below 64 KiB.
 FILES_PER_PARTITION_MAX: Final = 200
-# What a record is taken to weigh when no segment tells.
+# The assumed size of a record when there is no segment.
 RECORD_BYTES_ASSUMED: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What one task reads: all that it needs, as it shares nothing with the planner.
+    """What one task reads, with all that the task needs.
 
-    A gap belongs to the partition that it begins in. A partition may hold gaps alone, or nothing: `last_seq` is below
-    `first_seq` then. Seqs from `tail_first_seq` on have no file and are asked of the server as frames; others that
-    no file covers were never given a record.
+    A gap belongs to the partition in which it begins. A partition without seqs has a `last_seq` below `first_seq`; it
+    may have gaps. Seqs from `tail_first_seq` on have no file: the task asks the server for frames. Lower seqs that no
+    file covers never had a record.
     """
 
     topic: str
@@ -40,21 +40,21 @@ class Partition:
     tail_first_seq: int
     files: tuple[Segment, ...] = ()
     hidden: tuple[SeqRange, ...] = ()
-    # Deleted, though their frames may not say so yet. Only for those who asked for deleted records.
+    # Deleted, although their frames may not say so yet. Only for a read that includes deleted records.
     deleted: tuple[SeqRange, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
     @property
     def record_count(self) -> int:
-        """Seqs, whether they hold records or not."""
+        """How many seqs, with or without records."""
         return max(0, self.last_seq - self.first_seq + 1)
 
 
-# Sizes. A range of a topic is made of pieces: parts of segments, and what has no file.
+# Sizes. A range of a topic consists of pieces: parts of segments, and seqs without a file.
 
 
 class _Piece(NamedTuple):
-    """Seqs that are read from one place, and about how many bytes that is."""
+    """Seqs of one segment or of the tail, and about how many bytes they are."""
 
     first_seq: int
     last_seq: int
@@ -97,7 +97,7 @@ def range_bytes(manifest: Manifest, first_seq: int, last_seq: int) -> int:
 
 
 def last_seq_within(manifest: Manifest, first_seq: int, last_seq: int, size_bytes: int) -> int:
-    """The last seq up to which the range has about so many bytes; at least its first one."""
+    """The last seq so that the range has about so many bytes; at least the first seq."""
     for piece in _pieces(manifest, first_seq, last_seq):
         if piece.size_bytes >= size_bytes:
             fitting = piece.record_count * size_bytes // piece.size_bytes if piece.size_bytes else piece.record_count
@@ -112,7 +112,7 @@ def last_seq_within(manifest: Manifest, first_seq: int, last_seq: int, size_byte
 def choose_cuts(manifest: Manifest, first_seq: int, last_seq: int, options: ReadOptions) -> list[int]:
     """The last seq of each partition of the range, ascending, the end of the range included.
 
-    Segments that lie side by side share a partition up to its bounds; a segment beyond them is split evenly.
+    Neighbouring segments share a partition up to its bounds. A larger segment is split evenly.
     """
     cuts: list[int] = []
     open_bytes = open_records = open_files = 0
@@ -151,7 +151,7 @@ def _even_cuts(first_seq: int, last_seq: int, parts: int) -> list[int]:
 
 
 def split_further(cuts: dict[str, list[int]], first_seqs: Mapping[str, int], partition_count: int) -> None:
-    """Halves the largest partitions, by seqs, until there are so many; fewer only when all have one seq."""
+    """Halves the partition with most seqs until there are so many partitions, or each has one seq."""
     heap: list[tuple[int, str, int, int]] = []
     for name, ends in cuts.items():
         starts = [first_seqs[name], *(end + 1 for end in ends)][: len(ends)]
@@ -175,7 +175,7 @@ def cut_partitions(
     *,
     include_deleted: bool = False,
 ) -> list[Partition]:
-    """The partitions of one topic from `first_seq` on, each up to its cut. One more when there are only gaps."""
+    """The partitions of one topic from `first_seq` on, each up to its cut. Gaps without a cut get one partition."""
     floor = first_readable_seq(manifest, include_deleted=include_deleted)
     hidden = list(manifest.lost_ranges)
     deleted = [*manifest.pending_deletes, (0, manifest.delete_below - 1)]
@@ -185,7 +185,7 @@ def cut_partitions(
         cuts = [first_seq - 1]
     homes: list[list[Gap]] = [[] for _ in cuts]
     for gap in gaps:
-        # One of an instance that is gone has seqs of its own.
+        # A gap of an instance that is gone has other seqs.
         place = 0 if gap.reason == "recreated" else bisect_left(cuts, gap.first_seq)
         homes[min(place, len(homes) - 1)].append(gap)
     made: list[Partition] = []
@@ -232,9 +232,9 @@ def visible_head(manifest: Manifest, options: ReadOptions) -> int:
 
 
 def starting_cursor(manifest: Manifest, options: ReadOptions) -> int:
-    """The seq before the first one that is wanted.
+    """The seq before the first wanted seq.
 
-    A time is found to the segment; the rest of it is left to the filter on `ts`, which every read has then.
+    A time leads to the first segment with such times. The filter on `ts` leaves out older records of this segment.
     """
     first_seq = first_readable_seq(manifest, include_deleted=options.include_deleted)
     if options.starting_timestamp_ms is not None:
@@ -270,7 +270,7 @@ def _last_seq_wanted(manifest: Manifest, options: ReadOptions) -> int:
 
 
 def first_readable_seq(manifest: Manifest, *, include_deleted: bool = False) -> int:
-    """The first seq that is still there; deleted ones are, for those who ask for them."""
+    """The first seq that can be read. Deleted seqs count only with `include_deleted`."""
     return max(manifest.evict_floor, manifest.numbering.first) if include_deleted else manifest.first_seq
 
 

@@ -1,7 +1,7 @@
-"""Segments where they lie: in a folder of this machine, or in a bucket.
+"""Segments as files: in a folder of this machine, or in a bucket.
 
-A sealed file of a folder is mapped. Of all others only what is needed is read, and never beyond the lengths that the
-manifest gives: behind them a writer may be at work.
+A sealed file of a folder is mapped. Of other files only the needed bytes are read, and never bytes above the lengths in
+the manifest: a writer may be writing them.
 """
 
 from functools import lru_cache
@@ -24,7 +24,7 @@ _PARTS_OF_A_NAME: Final = 3  # topics/0000000A/seg-0000000000000001.data
 
 
 class Moved(Exception):
-    """The files are not those of the manifest, or not there any more: take a new one."""
+    """The files have changed since the manifest, or are gone: a new manifest is needed."""
 
 
 class Elsewhere(Exception):
@@ -36,9 +36,9 @@ class _Files(Protocol):
 
 
 def open_segment(file: Segment, first_seq: int, last_seq: int, store_id: str) -> FrameTable:
-    """The frames of these seqs of a segment, and perhaps more of it. A store without an id is taken as it is.
+    """The frames of these seqs of a segment, and perhaps more frames. Without a `store_id` every store is taken.
 
-    Raises `Moved` or `Elsewhere`; what is wrong with the bytes is in the table.
+    Raises `Moved` or `Elsewhere`. The table lists damaged frames.
     """
     if file.frames:
         return from_frames(file.frames, first_seq=file.first_seq, last_seq=file.last_seq)
@@ -67,7 +67,7 @@ def tier_and_name(uri: str) -> tuple[str, str]:
     return "/".join(parts[:-_PARTS_OF_A_NAME]), "/".join(parts[-_PARTS_OF_A_NAME:])
 
 
-# Asked once per process, where they are found: a worker reads many partitions.
+# Looked up once in each process, because a worker reads many partitions.
 
 
 @lru_cache(maxsize=64)
@@ -77,7 +77,7 @@ def _store(address: str) -> SegmentStore:
 
 @lru_cache(maxsize=64)
 def _require_store(address: str, store_id: str) -> None:
-    """Raises `Elsewhere` unless the tier is the one that was meant, as this machine sees it."""
+    """Raises `Elsewhere` unless the tier on this machine has the id of the manifest."""
     found = read_store_id(_store(address))
     if found is None:
         raise Elsewhere(f"{address} has no {STORE} here")
@@ -112,7 +112,7 @@ def _idx_of(name: str) -> str:
 def _mapped(folder: _Folder, name: str, file: Segment, first_seq: int, last_seq: int) -> FrameTable:
     data = folder.map(name)
     if len(data) != file.data_len:
-        raise Moved  # Written again since: the pair is another one.
+        raise Moved  # The pair was written again since the manifest.
     try:
         idx = folder.map(_idx_of(name))
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _sliced(files: _Files, name: str, file: Segment, first_seq: int, last_seq: i
         table = from_index(data, wanted, first_seq, last_seq=last_seq, data_start=start)
         if table.index_problem is None and not table.bad:
             return table
-    # The index leads nowhere. All of the data, and the frames decide.
+    # The index is wrong. All of the data is read, and the frames are found without it.
     data = files.read_range(name, 0, file.data_len)
     if len(data) != file.data_len:
         raise Moved
@@ -141,7 +141,7 @@ def _sliced(files: _Files, name: str, file: Segment, first_seq: int, last_seq: i
 def _span(idx: bytes, file: Segment, first_seq: int, last_seq: int) -> tuple[int, int] | None:
     """Where the frames of these seqs begin and end; None when the index is not whole.
 
-    It is looked at as a whole: a part of it that lost entries looks like one with holes.
+    All of the index is read: a part of it that lost entries looks like a part with holes.
     """
     entries = np.frombuffer(idx, dtype=ENTRIES, count=len(idx) // ENTRIES.itemsize)
     ends = np.cumsum(entries["length"], dtype=np.int64)

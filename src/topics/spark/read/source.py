@@ -1,11 +1,11 @@
-"""What is behind the format `topics` when it is read, in batches and in streams.
+"""Readers of the format `topics`, for batches and streams.
 
 Constructors do nothing: Spark makes these objects several times for each query, on the driver and in tasks, and sends
-them by pickle. What a task needs is in its partition. A reader's state is only what it may forget: a streaming query
-that is restarted goes on from its offsets alone.
+them as pickles. A partition has all that its task needs. A reader keeps only state that it may lose: a streaming query
+that is restarted needs only its offsets.
 
-`pushFilters` is not overridden. Spark keeps the pushed plan with the DataFrame, so that a second use of it would get
-the rows of the first filter.
+`pushFilters` is not overridden. Spark keeps the plan with the pushed filters in the DataFrame, so that a second use of
+the DataFrame would get the rows of the first filter.
 """
 
 import os
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 REQUESTS_AT_ONCE: Final = 8
-# So long they are asked one after the other: on the same machine threads are in each other's way.
+# When all requests together take less, they are sent one after the other: a near server answers faster so.
 IN_TURN_S_MAX: Final = 0.2
-# Of partitions that share a task.
+# Bounds of partitions that share a task.
 PACKED_RECORDS_MAX: Final = 20_000
 PACKED_PARTITIONS_MAX: Final = 50
 
@@ -63,7 +63,7 @@ def stream_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsStre
 
 
 class RecordsTask(InputPartition):
-    """What one task reads, one behind the other."""
+    """The partitions that one task reads, one after the other."""
 
     def __init__(self, partitions: Sequence[Partition]) -> None:
         super().__init__(None)
@@ -71,11 +71,11 @@ class RecordsTask(InputPartition):
 
 
 def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: ReadOptions) -> list[RecordsTask]:
-    """Tasks for these partitions, small ones of several topics in one: starting a task costs more than reading a
-    thousand records.
+    """Tasks for these partitions. Small partitions of several topics share a task: starting a task costs more than
+    reading a thousand records.
 
-    Decided by seqs alone, from the cursors of the topics on: floors and files change between two attempts of a batch,
-    and the second must be split like the first.
+    Only seqs decide, from the cursors on. Floors and files change between two attempts of a batch, and both attempts
+    must be split in the same way.
     """
     tasks: list[RecordsTask] = []
     waiting: list[Partition] = []
@@ -94,7 +94,7 @@ def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: R
 
 
 class TableTask(InputPartition):
-    """What a table other than `records` is made from."""
+    """The input of a table other than `records`."""
 
     def __init__(self, table: TableName, manifests: Sequence[Manifest], facts: Mapping[str, TopicFacts]) -> None:
         super().__init__(None)
@@ -135,7 +135,7 @@ class TopicsReader(DataSourceReader):
 
 
 def take_manifests(options: ReadOptions) -> list[Manifest]:
-    """One picture of each topic that the options name, with its files pinned for as long as the options say."""
+    """One manifest of each topic that the options name, with its files pinned as long as the options say."""
     if options.path is not None:
         return offline.take_manifests(options).manifests
     with open_client(options) as client:
@@ -144,7 +144,7 @@ def take_manifests(options: ReadOptions) -> list[Manifest]:
 
 
 def take_facts(options: ReadOptions, names: Sequence[str]) -> dict[str, TopicFacts]:
-    """What else there is to say about these topics; of one that went meanwhile nothing."""
+    """Facts of these topics that are not in a manifest. A topic that is gone is left out."""
     facts: dict[str, TopicFacts] = {}
     with open_client(options) as client:
         for name in names:
@@ -154,7 +154,7 @@ def take_facts(options: ReadOptions, names: Sequence[str]) -> dict[str, TopicFac
 
 
 class Wanted(NamedTuple):
-    """A picture that is asked for. Of a topic that `may_be_gone` there may be none."""
+    """A request for a manifest. With `may_be_gone` a missing topic is no error."""
 
     topic: str
     from_seq: int = 0
@@ -163,14 +163,14 @@ class Wanted(NamedTuple):
 
 
 class _Topics:
-    """The subscribed topics of a server, as they are now."""
+    """The subscribed topics of a server."""
 
     def __init__(self, client: Client, options: ReadOptions) -> None:
         self._client = client
         self._options = options
 
     def names(self) -> Sequence[str]:
-        """Those of the list, whether they are there or not, or those that match now."""
+        """The topics of the list, which may not exist, or the topics that match the pattern now."""
         if self._options.subscribe_pattern is None:
             return self._options.subscribe
         return list(filter(self.is_subscribed, self._client.topic_names()))
@@ -180,9 +180,9 @@ class _Topics:
         return name in self._options.subscribe if pattern is None else re.fullmatch(pattern, name) is not None
 
     def manifests(self, wanted: Sequence[Wanted], *, pin_ms: int = 0) -> dict[str, Manifest]:
-        """By name, in the given order. When the way to the server is long, some at a time.
+        """By name, in the given order. When the server answers slowly, several requests run at a time.
 
-        Raises `TopicNotFound` for a topic that was asked for by name and is not there.
+        Raises `TopicNotFound` for a topic that was asked for by name and does not exist.
         """
 
         def ask(each: Wanted) -> Manifest | None:
@@ -208,27 +208,27 @@ class _Topics:
 
 
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The driver's side of a streaming query, in a process of its own; tasks get another instance, by pickle."""
+    """The driver's side of a streaming query, in a separate process. Tasks get a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
         self._client: Client | None = None
         self._initial: dict[str, Any] | None = None
-        # Heads that must not be passed, under the trigger AvailableNow.
+        # With the trigger AvailableNow the query ends at these heads.
         self._ceilings: dict[str, int] | None = None
         self._heads: Offset | None = None
         self._pace = Pace(options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        # Asked for twice, and the heads move meanwhile.
+        # Spark asks twice, and both answers must be the same although heads move.
         if self._initial is None:
             manifests = self._manifests_now([Wanted(name) for name in self._topics.names()])
             self._initial = trigger_plan.initial_offset(list(manifests.values()), self._options).as_json()
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        # What follows from a topic that is gone is for the offset to say, which knows whether it was there.
+        # A topic that is gone is handled in `latestOffset`, which knows whether the query has read it.
         wanted = [Wanted(name, may_be_gone=True) for name in self._topics.names()]
         self._ceilings = {name: manifest.head_seq for name, manifest in self._manifests_now(wanted).items()}
 
@@ -262,7 +262,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, target = Offset.from_json(start), Offset.from_json(end)
         planned = trigger_plan.partitions_between(begin, target, self._manifests_between(begin, target), self._options)
         cursors = {
-            # A topic that is new to the query, or made anew, begins with its first seq.
+            # A topic that is new to the query, or was created again, begins with its first seq.
             name: known.seq if (known := begin.topics.get(name)) and known.epoch == topic.epoch else 0
             for name, topic in target.topics.items()
         }
@@ -274,13 +274,13 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_partitions(partition.partitions, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing hangs on it: it comes late, and not always."""
+        """Does nothing: Spark calls it late, and not always."""
 
     def stop(self) -> None:
         if self._client is not None:
             self._client.close()
 
-    # Pictures.
+    # Manifests.
 
     @property
     def _topics(self) -> _Topics:
@@ -289,7 +289,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _Topics(self._client, self._options)
 
     def _require_subscribed(self, begin: Offset) -> None:
-        """A topic that the query was told to leave alone is not one that was deleted."""
+        """Raises `BadOption` for a topic that is not subscribed any more: it must not look like a deleted topic."""
         for name in begin.topics:
             if not self._topics.is_subscribed(name):
                 raise BadOption(
@@ -303,7 +303,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _manifests_between(self, begin: Offset, target: Offset) -> dict[str, Manifest]:
-        """Those of the topics that move, with the files of the batch pinned."""
+        """Manifests of the topics with new records, with the files of the batch pinned."""
         wanted: list[Wanted] = []
         for name, topic in target.topics.items():
             known = begin.topics.get(name)
@@ -315,5 +315,5 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _by_instance(manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
-    """The same with the number of the instance in place of the epoch: offsets are about one instance."""
+    """The manifests with the number of the instance as epoch, because an offset is about one instance."""
     return {name: structs.replace(manifest, epoch=manifest.instance) for name, manifest in manifests.items()}

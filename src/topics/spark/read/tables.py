@@ -1,6 +1,6 @@
-"""The tables beside `records`: segments, topics and gaps, from the same manifests that a read of records begins with.
+"""The tables `segments`, `topics` and `gaps`, made from the same manifests as a read of records.
 
-Pure: manifests and what topics say of themselves go in, batches come out.
+Pure: manifests and facts of topics in, batches out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What a manifest does not say of its topic. `config` is JSON."""
+    """Facts of a topic that are not in its manifest. `config` is JSON."""
 
     type: str
     count: int
@@ -35,7 +35,7 @@ class TopicFacts:
 
 
 def facts_of(state: TopicState) -> TopicFacts:
-    """As a server tells them."""
+    """From the answer of a server."""
     return TopicFacts(state.type, state.count, state.bytes, msgspec.json.encode(state.config).decode())
 
 
@@ -46,7 +46,7 @@ def table_batches(
     *,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a table under the schema of `schemas`, topics by name. Only `topics` needs facts, of each of them."""
+    """The rows of a table under the schema of `schemas`, by name of topic. Only the table `topics` needs facts."""
     ordered = sorted(manifests, key=lambda manifest: manifest.topic)
     rows: Iterable[Row]
     if name == "segments":
@@ -94,7 +94,7 @@ def _topic_row(manifest: Manifest, facts: TopicFacts) -> Row:
 
 
 def _gap_rows(manifest: Manifest) -> Iterator[Row]:
-    """All that a reader from the first seq on is told of."""
+    """All gaps that a read from the first seq meets."""
     for gap in find_gaps(manifest, 0, manifest.head_seq):
         yield gap.topic, gap.first_seq, gap.last_seq, gap.reason
 

@@ -1,11 +1,11 @@
-"""Offsets of a streaming query: where it begins, where the next batch ends, and the partitions in between.
+"""Plans one trigger of a streaming query: where the query begins, where the next batch ends, and its partitions.
 
-Cuts are chosen once, when a batch is planned, and travel in its offset: files move, seal and are rewritten between two
-attempts of a batch, and the second must split it like the first. So `partitions_between` never chooses; it takes the
-cuts as they are and only looks up which files cover them now.
+Cuts are chosen once, when a batch is planned, and are kept in its offset. Files are moved, sealed and rewritten between
+two attempts of a batch, and both attempts must be split in the same way. So `partitions_between` chooses no cuts: it
+takes those of the offset, and looks up which files cover them now.
 
-Spark compares offsets as text. Their form is canonical: keys sorted, nothing in it that changes by itself, and the very
-same value again when there is nothing new.
+Spark compares offsets as text. So their form is canonical: keys are sorted, nothing in it changes by itself, and the
+same value is returned when there is nothing new.
 
 Pure: no Spark, no clock, no files.
 """
@@ -34,7 +34,7 @@ TOPICS_PER_QUERY_MAX: Final = 10_000
 
 
 class TopicOffset(NamedTuple):
-    """How far a topic is read: `seq` is the last one. `cuts` are those of the batch that ends here, without its end."""
+    """How far a topic is read: `seq` is the last seq. `cuts` are those of the batch that ends here, except its end."""
 
     epoch: int
     seq: int
@@ -50,7 +50,7 @@ class Offset:
     def as_json(self, numbering: Numbering = SEQS) -> dict[str, Any]:
         """The canonical form: the same offset is always the same text."""
         subject, unit, _ = numbering
-        # Sorted as they stand here, in either wording.
+        # These keys are in sorted order, for topics and for partitions.
         return {
             f"{subject}s": {
                 name: {"cuts": list(topic.cuts), "epoch": topic.epoch, unit: topic.seq}
@@ -61,7 +61,7 @@ class Offset:
 
     @staticmethod
     def from_json(value: Mapping[str, Any], numbering: Numbering = SEQS) -> "Offset":
-        """Raises `InvalidRequest` for what no version that we know has written."""
+        """Raises `InvalidRequest` for an offset of another version, or of another program."""
         subject, unit, _ = numbering
         version = value.get("v")
         if version != OFFSET_VERSION:
@@ -81,7 +81,7 @@ class Offset:
 
 
 def initial_offset(manifests: Sequence[Manifest], options: ReadOptions) -> Offset:
-    """Where a new query begins. Ask once per query: the heads move."""
+    """Where a new query begins. Call it once for each query, because heads move."""
     _check_topic_count(len(manifests))
     topics = {}
     for manifest in manifests:
@@ -92,12 +92,12 @@ def initial_offset(manifests: Sequence[Manifest], options: ReadOptions) -> Offse
 
 
 def heads(manifests: Iterable[Manifest]) -> Offset:
-    """As far as a query could be: what shows how far behind it is."""
+    """The end of every topic, which shows how much a query has not read yet."""
     return Offset({manifest.topic: TopicOffset(manifest.epoch, manifest.head_seq) for manifest in manifests})
 
 
 class _Lag(NamedTuple):
-    """What a topic has that was not read: seqs behind the cursor that can be."""
+    """The seqs after the cursor that a topic has and that can be read."""
 
     manifest: Manifest
     cursor: int
@@ -120,9 +120,9 @@ def next_offset(
 ) -> Offset:
     """Where the next batch ends; `start` itself when there is nothing new.
 
-    `manifests` are those of the topics that are there. `read_all` leaves the limits aside; `ceilings` are heads
-    that must not be passed, and topics without one wait; `may_wait` holds a small batch back for more.
-    Raises `TopicsDataLoss` for what is lost, unless it may become rows.
+    `manifests` are those of the topics that exist. `read_all` ignores the limits. `ceilings` are the last seqs to read;
+    topics without a ceiling are not read. With `may_wait` a small batch waits for more records.
+    Raises `TopicsDataLoss` for lost records, unless gaps may be rows.
     """
     _check_topic_count(len(manifests))
     lags: dict[str, _Lag] = {}
@@ -132,7 +132,7 @@ def next_offset(
         if manifest is None:
             assert known is not None
             accept_gaps([_deleted_gap(name, known, options)], options.gaps)
-            continue  # It leaves the offset, and its gap row comes with the partitions.
+            continue  # The topic leaves the offset. `partitions_between` makes its gap row.
         if ceilings is not None and name not in ceilings:
             if known is not None:
                 ended[name] = known
@@ -153,7 +153,7 @@ def next_offset(
 
 
 def _cursor(known: TopicOffset | None, manifest: Manifest, options: ReadOptions) -> int:
-    """What was read of this very instance; a topic that is new to the query begins with its first seq."""
+    """The last seq that was read of this instance. A topic that is new to the query begins with its first seq."""
     if known is None:
         return manifest.numbering.first - 1
     if known.epoch != manifest.epoch:
@@ -178,7 +178,7 @@ def _deleted_gap(name: str, known: TopicOffset, options: ReadOptions) -> Gap:
 
 
 def _limited(lags: Mapping[str, _Lag], options: ReadOptions) -> dict[str, int]:
-    """How far each topic gets within the limits of a trigger: in proportion to its lag, at least a record further."""
+    """The last seq of each topic within the limits of a trigger: in proportion to its lag, at least one record."""
     ends = {name: lag.last_seq for name, lag in lags.items()}
     lagging = {name: lag for name, lag in lags.items() if lag.record_count}
     if options.max_records_per_trigger is not None:
@@ -197,9 +197,9 @@ def _limited(lags: Mapping[str, _Lag], options: ReadOptions) -> dict[str, int]:
 
 
 def proportional_shares(amounts: Mapping[str, int], limit: int) -> dict[str, int]:
-    """The limit split up: 1 for each, the rest in proportion. More than the limit only if there are more names.
+    """The limit as shares: 1 for each name, the rest in proportion. With more names than the limit, 1 for each.
 
-    What rounding leaves over goes to the largest remainders, then to the first names. Same input, same answer.
+    What rounding leaves goes to the largest remainders, then to the first names, so that the result is deterministic.
     """
     total = sum(amounts.values())
     if total <= limit:
@@ -221,7 +221,7 @@ def _ended(lags: Mapping[str, _Lag], last_seqs: Mapping[str, int], options: Read
     }
     split_further(cuts, {name: lags[name].first_seq for name in cuts}, options.min_partitions or 0)
     return {
-        # Never behind the cursor: `durable` may lie below what was read before the option was set.
+        # Never below the cursor: with `isolation=durable` the head may be below seqs that were read without it.
         name: TopicOffset(lag.manifest.epoch, max(lag.cursor, last_seqs[name]), tuple(cuts.get(name, ())[:-1]))
         for name, lag in lags.items()
     }
@@ -230,7 +230,7 @@ def _ended(lags: Mapping[str, _Lag], last_seqs: Mapping[str, int], options: Read
 def _is_same(start: Offset, end: Offset) -> bool:
     """Whether a batch between them would be empty."""
     if start.topics.keys() != end.topics.keys():
-        # A topic that is new and empty is still news: its instance is noted.
+        # The instance of a new topic is kept in the offset, also when the topic is empty.
         return False
     return all(topic[:2] == end.topics[name][:2] for name, topic in start.topics.items())
 
@@ -238,9 +238,9 @@ def _is_same(start: Offset, end: Offset) -> bool:
 def partitions_between(
     start: Offset, end: Offset, manifests: Mapping[str, Manifest], options: ReadOptions
 ) -> list[Partition]:
-    """The partitions of a batch, cut exactly as its end says. Gaps are found again, and may have grown since.
+    """The partitions of a batch, with the cuts of `end`. Gaps are looked for again, because they may have grown.
 
-    `manifests` are those of now; a topic of `end` that has none is gone, which is a gap to its end.
+    `manifests` are new ones. A topic of `end` without a manifest is gone: its seqs are a gap.
     """
     made: list[Partition] = []
     for name in sorted(start.topics.keys() | end.topics.keys()):
@@ -262,7 +262,7 @@ def _topic_between(
     is_new_instance = known is not None and known.epoch != target.epoch
     numbering = options.numbering
     cursor = numbering.first - 1 if known is None or is_new_instance else known.seq
-    # What was there when the batch was planned may be gone as a whole.
+    # The topic may be gone since the batch was planned.
     if manifest is None:
         deleted = Gap(name, cursor + 1, target.seq, "topic_deleted", numbering=numbering)
         gaps = accept_gaps([deleted], options.gaps)
@@ -282,7 +282,7 @@ def _topic_between(
 
 
 def _gaps_alone(topic: str, epoch: int, gaps: Sequence[Gap]) -> Partition:
-    """For a topic that is not there to be read."""
+    """A partition for a topic that cannot be read."""
     first_seq = gaps[0].first_seq
     return Partition(
         topic=topic,

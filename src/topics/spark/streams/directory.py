@@ -1,10 +1,10 @@
-"""A data directory of the partitioned engine, as this machine sees it, without its engine.
+"""A data directory of the partitioned engine, read without the engine.
 
-Nothing is changed and no lock is taken: an engine may be at work on the same files. Its state log tells which streams
-and topics there are; what an engine is just writing at its end is not there yet.
+Nothing is changed and no lock is taken, so that an engine may use the same files. The state log has all streams and
+topics. An incomplete entry at its end is left out: an engine is writing it.
 
-Keys are found where they are needed, on the driver and on every node: in the environment, or in a file that an option
-names. They are in no option, no plan and no error.
+Driver and nodes look up keys where they need them: in the environment, or in a file that an option names. No option, no
+plan and no error has a key.
 """
 
 import os
@@ -21,7 +21,7 @@ from topics.storage.fs import Fs, read_file
 from topics.storage.tiers.addresses import path_of_address
 from topics.stream_errors import StreamsError
 
-# As the engine reads them: its settings `system.…`.
+# The variables of the engine for its settings `system.…`.
 ENCRYPTION_ENABLED_VARIABLE: Final = "IGGY_SYSTEM_ENCRYPTION_ENABLED"
 ENCRYPTION_KEY_VARIABLE: Final = "IGGY_SYSTEM_ENCRYPTION_KEY"
 _FOLDER_VARIABLES: Final = {
@@ -39,7 +39,7 @@ class KeyPlace(NamedTuple):
 
 
 def find_cipher(fs: Fs, place: KeyPlace, environment: Mapping[str, str]) -> Cipher | None:
-    """None when nothing says that there is a key. Raises `BadOption` when it is not where it should be."""
+    """None when no key is configured. Raises `BadOption` when the configured key is not on this machine."""
     if place.file is not None:
         try:
             key, where = read_file(fs, os.path.abspath(place.file)).decode("ascii").strip(), place.file
@@ -62,13 +62,13 @@ def find_cipher(fs: Fs, place: KeyPlace, environment: Mapping[str, str]) -> Ciph
 
 
 def folder_names(environment: Mapping[str, str]) -> StreamKeys:
-    """As the settings of the engine name them."""
+    """The names of folders, from the settings of the engine."""
     named = {name: environment[variable] for name, variable in _FOLDER_VARIABLES.items() if variable in environment}
     return StreamKeys(**named)
 
 
 def directory_path(address: str) -> str:
-    """The local path of a `path` option. Raises `BadOption` for an address of something else."""
+    """The local path of a `path` option. Raises `BadOption` for an address that is no path."""
     path = path_of_address(address)
     if path is None:
         raise BadOption(f"{address}: a directory of streams is read from files; mount it, or copy it")
@@ -76,7 +76,7 @@ def directory_path(address: str) -> str:
 
 
 class StreamDirectory:
-    """`root` must be one: it has the state log of one flavour. Thread-safe, as it remembers nothing."""
+    """`root` must have the state log of one flavour. Thread-safe, because it keeps no state."""
 
     def __init__(self, fs: Fs, root: str, keys: StreamKeys, cipher: Cipher | None) -> None:
         self.fs = fs
@@ -87,11 +87,11 @@ class StreamDirectory:
 
     @property
     def state_log_bytes(self) -> int:
-        """Grows with every command, so an equal size says that nothing was created, emptied or deleted meanwhile."""
+        """Grows with every command. With the same size nothing was created, emptied or deleted meanwhile."""
         return self.fs.size(self.flavour.state_log_path(self.root))
 
     def state_entries(self) -> list[StateEntry]:
-        """All that are whole."""
+        """All complete entries."""
         path = self.flavour.state_log_path(self.root)
         scan = scan_page if self.flavour is Flavour.PAGE else scan_iggy
         entries: list[StateEntry] = []
@@ -99,7 +99,7 @@ class StreamDirectory:
             for scanned in scan(read_file(self.fs, path), None if self.cipher is None else self.cipher.decrypt):
                 entries.append(scanned.entry)  # noqa: PERF401 - what came before a torn end is kept
         except Torn:
-            # An engine is writing there, or was killed while it did.
+            # An engine is writing the last entry, or was killed while it wrote.
             pass
         except (FormatError, StreamsError) as error:
             raise StartRefused(
@@ -123,5 +123,5 @@ def find_flavour(fs: Fs, root: str) -> Flavour:
     if not found:
         raise StartRefused(f"{root} is no data directory of streams on this machine: it has no state log")
     if len(found) > 1:
-        raise StartRefused(f"{root} has two state logs: nobody can say which one is true")
+        raise StartRefused(f"{root} has two state logs: remove the wrong one")
     return found[0]

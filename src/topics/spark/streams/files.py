@@ -1,10 +1,10 @@
-"""Segments of a partition, read beside the engine that may be writing them.
+"""Segments of a partition, which an engine may be writing at the same time.
 
-The engine writes `.log` first and `.index` behind it, so what an index has is whole. Planning looks at sizes and at
-the last entry of each index; a task reads the part of both files that it needs, and never beyond what planning saw. A
-sealed segment is never written again. Where its index does not lead to the end of its log, the messages are found
-without it, as an engine would at its next start; the index of the last segment must be sound, because where it ends
-is where the partition ends.
+The engine writes `.log` first and `.index` afterwards, so that every message of the index is complete. Planning reads
+sizes and the last entry of each index. A task reads only the part of both files that it needs, and nothing that was
+written after planning. A sealed segment never changes. When its index does not cover its log, the messages are found
+without the index, as an engine does at its next start. The index of the last segment must be sound, because the
+partition ends where it ends.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,18 +22,18 @@ from topics.limits import MIB
 from topics.spark.manifest import Segment
 from topics.storage.fs import File, Fs, read_file
 
-# Of a log, in one go.
+# So many bytes of a log are read at once.
 PIECE_BYTES: Final = 32 * MIB
-# How often the files of a partition may go away while they are looked at, before that is an error of its own.
+# How often files of a partition may be removed while they are listed, before that is an error.
 LOOKS_MAX: Final = 5
 
 
 class Vanished(Exception):
-    """A file is not there any more, or shorter than it was: retention took it, or the partition was emptied."""
+    """A file is gone or became shorter: retention removed it, or the partition was emptied."""
 
 
 class SegmentExtent(NamedTuple):
-    """What of a segment can be read: `message_count` messages by its index, which end at `end` of `log_bytes`."""
+    """The readable part of a segment: `message_count` messages in the index, which end at byte `end` of `log_bytes`."""
 
     start_offset: int
     message_count: int
@@ -45,25 +45,25 @@ class SegmentExtent(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the index has all of the log."""
+        """Whether the index covers the whole log."""
         return self.end == self.log_bytes
 
 
 class SegmentExtents:
-    """Remembers sealed segments, so that a trigger with nothing new looks at the last one of each partition only."""
+    """Keeps the extents of sealed segments: a trigger without news reads only the last segment of each partition."""
 
     def __init__(self, fs: Fs) -> None:
         self._fs = fs
         self._sealed: dict[tuple[str, int], dict[int, SegmentExtent]] = {}
 
     def of_partition(self, directory: str, epoch: int) -> list[SegmentExtent]:
-        """Rising. None for a partition without files, which has no messages."""
+        """In the order of offsets. Empty for a partition without files."""
         for _ in range(LOOKS_MAX):
             try:
                 return self._look(directory, epoch)
             except FileNotFoundError:
-                continue  # Retention took a segment since they were listed.
-        raise StartRefused(f"{directory}: segments come and go faster than they can be looked at; try again")
+                continue  # Retention removed a segment after it was listed.
+        raise StartRefused(f"{directory}: segments come and go faster than they can be listed; try again")
 
     def _look(self, directory: str, epoch: int) -> list[SegmentExtent]:
         if not self._fs.exists(directory):
@@ -83,7 +83,7 @@ def read_extent(fs: Fs, directory: str, start_offset: int, *, is_sealed: bool) -
         return _extent_without_index(fs, log_path, start_offset, is_sealed=is_sealed)
     index = fs.open(index_path, "read")
     try:
-        # In this order: an index is never ahead of a log that is looked at after it.
+        # The index first: it never covers more than a log that is read later.
         total = index.size() // ENTRY_BYTES
         log_bytes = fs.size(log_path)
         count = bisect_right(range(total), log_bytes, key=lambda place: _entry(index, place)[1])
@@ -110,8 +110,8 @@ def _extent_without_index(fs: Fs, log_path: str, start_offset: int, *, is_sealed
 
 def _unsound(index_path: str) -> StartRefused:
     return StartRefused(
-        f"{index_path} does not fit its log, and nothing else says where messages are; it is made again by the next "
-        "start of the engine, or by `topics pipeline rebuild-index`"
+        f"{index_path} does not fit its log; the next start of the engine makes it again, and so does "
+        "`topics pipeline rebuild-index`"
     )
 
 
@@ -124,7 +124,7 @@ def _entry(index: File, place: int) -> tuple[int, int, int]:
 
 
 def first_offset_at(fs: Fs, segments: tuple[Segment, ...], ts: int, default: int) -> int:
-    """The offset of the first message that is not older than `ts`, in milliseconds; the default when all are."""
+    """The offset of the first message that is not older than `ts`, in milliseconds; else the default."""
     for segment in segments:
         count = segment.idx_len // ENTRY_BYTES
         if count < segment.records:
@@ -139,11 +139,11 @@ def first_offset_at(fs: Fs, segments: tuple[Segment, ...], ts: int, default: int
     return default
 
 
-# What a task does.
+# In a task.
 
 
 class OpenSegment:
-    """The files of a segment, held open: what is deleted meanwhile can still be read to its end."""
+    """The open files of a segment: a file that is removed meanwhile can still be read."""
 
     def __init__(self, fs: Fs, segment: Segment) -> None:
         """Raises `Vanished`."""
@@ -151,7 +151,7 @@ class OpenSegment:
         self._segment = segment
         self.path = segment.uri
         self._index: File | None = None
-        # Before the log: it goes after it, so one that is missing although the log is there was never there.
+        # Before the log, because it is removed after the log: when the log exists, a missing codec never existed.
         self.codec = _read_codec(fs, stem + CODEC)
         try:
             self._log = fs.open(segment.uri, "read")
@@ -170,7 +170,7 @@ class OpenSegment:
             self._index.close()
 
     def tables(self, first_offset: int, last_offset: int) -> Iterator[tuple[MessageTable, int, int]]:
-        """The messages from first to last offset, both included: tables, and which offsets to take of each."""
+        """The messages from first to last offset, both included: tables, with the offsets to take of each table."""
         segment = self._segment
         start = segment.first_seq
         indexed_last = start + segment.idx_len // ENTRY_BYTES - 1
@@ -185,7 +185,7 @@ class OpenSegment:
             first_offset = piece_last + 1
 
     def _piece(self, first_offset: int, last_offset: int) -> tuple[MessageTable | None, int]:
-        """A table over the bytes of these messages alone, and how far it goes; none when the index misleads."""
+        """A table of these messages, and its last offset. No table when the index is wrong."""
         assert self._index is not None
         first = first_offset - self._segment.first_seq
         before = 1 if first else 0
@@ -195,7 +195,7 @@ class OpenSegment:
             raise Vanished
         entries = message_index.decode_entries(data)
         base = int(entries["position"][0]) if before else 0
-        # One message at least, however large.
+        # At least one message, of any size.
         positions = entries["position"][before:]
         fitting = max(1, int((positions <= base + PIECE_BYTES).sum())) if base <= int(positions[-1]) else count
         end = int(positions[fitting - 1])
@@ -212,7 +212,7 @@ class OpenSegment:
         return (table if table.index_problem is None and not table.bad else None), last_offset
 
     def _whole(self) -> MessageTable:
-        """The index leads nowhere. The whole pair, and the messages decide."""
+        """A table of the whole log: the index is wrong, and messages are found without it."""
         segment = self._segment
         log = memoryview(self._log.map() if segment.sealed else self._log.pread(segment.data_len, 0))
         if len(log) < segment.data_len:

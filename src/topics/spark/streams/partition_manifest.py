@@ -1,7 +1,7 @@
-"""Partitions of a stream's topic for the planner: what it knows as topics and seqs are partitions and offsets here.
+"""Manifests of partitions. Planning is the same as for topics: a partition takes the place of a topic, offsets of seqs.
 
-The name of a partition is its number as text, which is also how offsets name it. Its epoch is that of the catalog: a
-topic that is deleted and made anew, or purged, has another one.
+The name of a partition is its number as text, also in the offsets of a query. Its epoch comes from the catalog: a topic
+that is deleted and created again, or purged, gets another epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _TIER: Final = "local"
 
 
 class PartitionManifest(Manifest, frozen=True, kw_only=True):
-    """A partition at one moment. Nothing of it is without a file."""
+    """A partition at one moment. All of its messages are in files."""
 
     @property
     def numbering(self) -> Numbering:
@@ -33,13 +33,13 @@ class PartitionManifest(Manifest, frozen=True, kw_only=True):
 def partition_manifest(
     partition: int, topic_id: int, epoch: int, directory: str, extents: Sequence[SegmentExtent]
 ) -> PartitionManifest:
-    """What lies between two segments is missing; what lies before the first one was taken by retention."""
+    """Offsets between two segments are missing. Retention removed the offsets before the first segment."""
     segments: list[Segment] = []
     lost: list[SeqRange] = []
     for extent, following in zip(extents, [*extents[1:], None], strict=True):
         last = extent.start_offset + extent.message_count - 1
         if following is not None and not extent.is_whole:
-            # The log has more than its index: what that is will be seen when it is read.
+            # The log is longer than its index. The read finds the messages.
             last = following.start_offset - 1
         if extent.start_offset <= last:
             segments.append(_segment(directory, extent, last, is_sealed=following is not None))
@@ -84,9 +84,9 @@ def _segment(directory: str, extent: SegmentExtent, last_offset: int, *, is_seal
 def with_times_as_offsets(
     fs: Fs, manifests: Sequence[Manifest], options: ReadOptions
 ) -> tuple[list[Manifest], ReadOptions]:
-    """The same read by offsets: times were looked up in the indexes. Without partitions of which nothing is wanted.
+    """The same read with offsets instead of times, from the indexes. Partitions without wanted messages are left out.
 
-    Times never fall inside a partition, so the messages from one time to another are those between two offsets.
+    Times never go back in a partition, so that a range of times is a range of offsets.
     """
     found = list(manifests)
     if options.starting_timestamp_ms is not None:

@@ -1,8 +1,8 @@
 """What a task does with a partition of messages: opens the files that planning saw, and makes batches of them.
 
-A file that is gone by now was taken by retention, which is a gap. That it belongs to the very partition that was
-planned, and not to one that has its place since, is what the state log says *after* the file was opened: the engine
-writes down that a partition is emptied or deleted before it touches its files.
+Retention removed a file that is gone, which is a gap. A file under the planned path may belong to a newer partition. So
+the state log is read *after* the file was opened: the engine logs that a partition is emptied or deleted before it
+touches the files.
 """
 
 import os
@@ -56,7 +56,7 @@ def read_messages(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition in the order of their offsets, under exactly this schema.
 
-    Raises `TopicsDataLoss` for what is missing, unless gaps may be rows.
+    Raises `TopicsDataLoss` for missing messages, unless gaps may be rows.
     """
     task = _Task(partition, place, options, wanted_schema)
     try:
@@ -76,7 +76,7 @@ class _Task:
             self._columns += [column for column in GAP_COLUMNS if column not in wanted_schema.names]
         self._origin = PartitionOrigin(place.stream, place.topic, int(partition.topic))
         self._opened: StreamDirectory | None = None
-        # The state log was this long when it said that the partition is the one that was planned.
+        # The length of the state log when it confirmed that the partition is the planned one.
         self._checked_at_bytes = -1
 
     @property
@@ -88,10 +88,10 @@ class _Task:
         return self._opened
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Gaps that planning found stand between the messages where they belong."""
+        """Messages and the gaps that planning found, in the order of their offsets."""
         partition = self._partition
         first_offset = partition.first_seq
-        # One of an instance that is gone has offsets of its own, and was before all of these.
+        # A gap of an instance that is gone has other offsets, and comes first.
         for gap in sorted(partition.gaps, key=lambda gap: (gap.reason != "recreated", gap.first_seq)):
             if gap.reason == "recreated":
                 yield self._gap_row(gap)
@@ -127,10 +127,10 @@ class _Task:
         try:
             yield from segment.tables(first_offset, last_offset)
         except Vanished:
-            # The epoch is the same: what was there and was not synced went with a power loss, or by hand.
+            # The epoch is the same: messages that were not synced were lost with the power, or a user removed files.
             raise self._loss(first_offset, last_offset, "regressed") from None
 
-    # What became of the partition since it was planned.
+    # Changes of the partition since it was planned.
 
     def _check_epoch(self, first_offset: int, last_offset: int) -> None:
         size = self._directory.state_log_bytes
@@ -180,12 +180,12 @@ class _Task:
             for batch in batches:
                 yield with_schema(batch, self._schema)
         except CorruptRecord as error:
-            # Positions in it are those of the piece that was read; `topics verify` tells the ones in the file.
+            # Positions in the error are those of the piece; `topics verify` shows positions in the file.
             offset = (error.detail or {})["seq"]
             assert isinstance(offset, int)
             raise self._loss(offset, offset, "corrupt").within(segment.path) from error
         except StreamsError as error:
-            # The checksum is right: no damage, but a key or an algorithm that is not the one it was written with.
+            # The checksum is right, so that the key or the compression is another one than at the write.
             raise StreamsError(
                 error.number, f"{segment.path}, offsets {first_offset}-{last_offset}: {error.message}"
             ) from error
@@ -196,7 +196,7 @@ class _Task:
 
 
 def body_decoder(flavour: Flavour, codec: Codec, cipher: Cipher | None) -> BodyDecoder:
-    """Undoes what was done to bodies: encrypted last, so decrypted first."""
+    """Decrypts bodies, then expands them: the engine compresses first and encrypts last."""
     if codec is Codec.NONE:
         decrypt = None if cipher is None else cipher.decrypt
         return BodyDecoder(order=flavour.body_order, payload=decrypt, user_headers=decrypt)

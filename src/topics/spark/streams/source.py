@@ -1,7 +1,7 @@
-"""What is behind the format `topics_streams`: reads of a topic of the partitioned engine, from its files.
+"""Readers of the format `topics_streams`: a topic of the partitioned engine, read from its files.
 
-As with `topics`, constructors do nothing, tasks have all they need in their partition, and a streaming query goes on
-from its offsets alone. Driver and tasks see the directory under the same path, with an engine at work on it or not.
+As in `topics`, constructors do nothing, a partition has all that its task needs, and a restarted streaming query needs
+only its offsets. Driver and tasks must see the directory under the same path. An engine may be using it.
 """
 
 import os
@@ -44,7 +44,7 @@ def stream_reader(given: Mapping[str, str], schema: "StructType") -> "StreamsStr
 
 
 class MessagesTask(InputPartition):
-    """What one task reads, and where."""
+    """The partition that one task reads, and where."""
 
     def __init__(self, partition: Partition, place: Place) -> None:
         super().__init__(None)
@@ -79,14 +79,14 @@ class StreamsReader(DataSourceReader):
 
 
 class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The driver's side of a streaming query, in a process of its own; tasks get another instance, by pickle."""
+    """The driver's side of a streaming query, in a separate process. Tasks get a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
         self._opened: StreamTopic | None = None
         self._initial: dict[str, Any] | None = None
-        # Heads that must not be passed, under the trigger AvailableNow.
+        # With the trigger AvailableNow the query ends at these heads.
         self._ceilings: dict[str, int] | None = None
         self._heads: Offset | None = None
         self._pace = Pace(options)
@@ -98,7 +98,7 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        # Asked for twice, and the heads move meanwhile.
+        # Spark asks twice, and both answers must be the same although heads move.
         if self._initial is None:
             manifests = list(self._manifests_now().values())
             found, options = with_times_as_offsets(self._topic.directory.fs, manifests, self._options)
@@ -107,7 +107,7 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        # What follows from a topic that is gone is for the offset to say, which knows whether it was there.
+        # A topic that is gone is handled in `latestOffset`, which knows whether the query has read it.
         manifests = self._manifests_now(is_known=True)
         self._ceilings = {name: manifest.head_seq for name, manifest in manifests.items()}
 
@@ -146,13 +146,13 @@ class StreamsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_messages(partition.partition, partition.place, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing hangs on it: it comes late, and not always."""
+        """Does nothing: Spark calls it late, and not always."""
 
     def stop(self) -> None:
-        """Nothing is held open between triggers."""
+        """Does nothing: no file is open between triggers."""
 
     def _require_wanted(self, begin: Offset) -> None:
-        """A partition that the query was told to leave alone is not one that was deleted."""
+        """Raises `BadOption` for a partition that is not wanted any more: it must not look like a deleted one."""
         wanted = self._options.partitions
         for name in begin.topics:
             if wanted and int(name) not in wanted:

@@ -1,4 +1,4 @@
-"""The topic of a directory that a read is about: found by name, pictured partition by partition."""
+"""The topic of a read: finds it in a directory by name, and makes a manifest of each partition."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,26 +24,26 @@ def open_directory(options: ReadOptions, environment: Mapping[str, str]) -> Stre
 
 
 class StreamTopic:
-    """Looks anew at every call, and remembers what cannot change. Not thread-safe."""
+    """Reads the directory at every call, and keeps only what cannot change. Not thread-safe."""
 
     def __init__(self, directory: StreamDirectory, options: ReadOptions) -> None:
         self.directory = directory
         self._options = options
         self._extents = SegmentExtents(directory.fs)
-        # What the topic is called, and was, should it be gone.
+        # Also after the topic is gone.
         self._place: Place | None = None
 
     @property
     def place(self) -> Place:
-        """For tasks. Asked for after `manifests`."""
+        """For tasks. Call `manifests` first."""
         if self._place is None:
-            # A query that goes on after its topic was deleted: there are gaps to tell of, and no file to find.
+            # The topic of the query was deleted before a restart: tasks report gaps, and open no file.
             stream, topic = self._options.stream or "", self._options.topic or ""
             return Place(self.directory.root, stream, topic, -1, -1)
         return self._place
 
     def manifests(self, *, is_known: bool = False) -> dict[str, Manifest]:
-        """By partition, those that were asked for. For a query that `is_known` a topic that is gone has none."""
+        """By partition. For a query that `is_known`, a topic that is gone has no manifests; else it is an error."""
         catalog = self.directory.catalog()
         stream, topic = self._find(catalog)
         if stream is None or topic is None:
@@ -69,7 +69,7 @@ class StreamTopic:
         return partition_manifest(partition, topic.id, epoch, path, self._extents.of_partition(path, epoch))
 
     def _find(self, catalog: Catalog) -> tuple[CatalogStream | None, CatalogTopic | None]:
-        """By name; what is no name and only digits is taken for an id, as engine and clients do."""
+        """By name. Digits that are no name are an id, as for engine and clients."""
         stream_name, topic_name = self._options.stream, self._options.topic
         assert stream_name is not None
         assert topic_name is not None
@@ -89,7 +89,7 @@ class StreamTopic:
 
     @contextmanager
     def named_in_losses(self) -> Iterator[None]:
-        """The planner knows the number of a partition, not of what."""
+        """Adds stream and topic to errors of the planner, which knows only the number of a partition."""
         try:
             yield
         except TopicsDataLoss as loss:

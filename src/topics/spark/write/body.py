@@ -1,15 +1,15 @@
 """Rows of a write as JSON text of records: built by columns, checked, and cut into chunks.
 
-rule 1  Whatever a row holds stays in its own record. A payload is spliced into the text of the record, so it must be
-        one JSON value and nothing else: `1,"tag":"x"` is JSON in its place, and is refused.
-rule 2  What is not right is refused with the partition and the row, counted from 0 as the task sees them. The value
-        itself is not shown: logs are read by more people than topics are.
+rule 1  A row must not change another part of its record. A payload is put into the text of the record, so that it must
+        be exactly one JSON value. `1,"tag":"x"` would be valid there, and is refused.
+rule 2  An error names the partition and the row, counted from 0 in the task. It does not show the value, because more
+        people read logs than topics.
 
 All values of a column are checked in one pass of the parser: joined to an array they must be as many values, each as
-long as it was. Then there is no room for anything else, and each is where it should be.
+long as before. Then each value is exactly one JSON value.
 
-What the parser does not mind (depth, numbers that no reader can hold, sizes, bytes that are no UTF-8) is left to the
-server, which checks it anyway; `refused_row` then finds the row by the same rules.
+The server checks what the parser accepts (depth, numbers that no reader can hold, sizes, bytes that are no UTF-8).
+`refused_row` then finds the row by the same rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,12 +40,12 @@ _BINARY: Final = pa.large_binary()
 _decode_values: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_value: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-# Everything that stands for itself inside a JSON string.
+# Characters that need no escape inside a JSON string.
 _PLAIN_BYTES: Final = bytes(byte for byte in range(0x20, 0x100) if byte not in b'"\\')
 
 
 class BadRow(InvalidRequest):
-    """A row that cannot be a record. Nothing of its chunk was stored."""
+    """A row that cannot be a record. No record of its chunk was stored."""
 
     def __init__(self, part: int, row: int, reason: str) -> None:
         super().__init__(f"partition {part}, row {row}: {reason}", {"partition": part, "row": row})
@@ -97,7 +97,7 @@ def record_texts(batch: pa.RecordBatch, part: int, first_row: int) -> pa.Array:
         if name in names and batch.column(name).null_count < len(batch):
             column = batch.column(name).cast(_BINARY)
             values = _checked(column, name, part, first_row) if name == "meta" else _quoted(column)
-            # Null where there is none, and then nothing in the text.
+            # Null without a value; then the text has no member for it.
             pieces.append(
                 pc.binary_join_element_wise(
                     _scalar(f',"{name}":'.encode()), values, _scalar(b""), null_handling="emit_null"
@@ -119,7 +119,7 @@ def _joined(values: pa.Array) -> bytes:
 
 
 def _checked(column: pa.Array, name: str, part: int, first_row: int) -> pa.Array:
-    """The column, every value of which is one JSON value; without blanks around them if there were any."""
+    """The column, when every value is one JSON value. Blanks around values are removed."""
     values = column.drop_null()
     try:
         found = _decode_values(b"[%b]" % _joined(values))
@@ -146,9 +146,9 @@ def _checked_value(value: bytes, name: str, part: int, row: int) -> bytes:
 
 
 def _quoted(column: pa.Array) -> pa.Array:
-    """Text as JSON strings. Only what occurs is replaced, one pass over the column for each such character."""
+    """Text as JSON strings. Each character that needs an escape and occurs costs one pass over the column."""
     special = set(_joined(column.drop_null()).translate(None, _PLAIN_BYTES))
-    # The backslash first: the other replacements bring new ones.
+    # The backslash first, because the other replacements add backslashes.
     for byte in sorted(special, key=lambda byte: byte != ord("\\")):
         character = chr(byte)
         escaped = msgspec.json.encode(character).decode()[1:-1]
@@ -160,7 +160,7 @@ def _quoted(column: pa.Array) -> pa.Array:
 
 
 class RowChunk(NamedTuple):
-    """Records that go in one request, and the rows that they were."""
+    """Records of one request, and the numbers of their rows."""
 
     texts: pa.Array
     rows: np.ndarray
@@ -178,14 +178,14 @@ class RowChunk(NamedTuple):
         return _size_bytes(self.texts)
 
     def halves(self) -> tuple["RowChunk", "RowChunk"]:
-        """The first is not the smaller one: what a server has taken of it, it takes of the second."""
+        """The first half is not smaller: a server that takes it takes the second one, too."""
         middle = (len(self) + 1) // 2
         return RowChunk(self.texts[:middle], self.rows[:middle]), RowChunk(self.texts[middle:], self.rows[middle:])
 
 
 @dataclass(slots=True)
 class ChunkLimits:
-    """How large chunks may be. Can be lowered on the way."""
+    """How large chunks may be. The limits may be lowered during a write."""
 
     records_max: int
     bytes_max: int
@@ -208,7 +208,7 @@ class ChunkCutter:
         self.size_bytes += _size_bytes(texts)
 
     def full(self) -> Iterator[RowChunk]:
-        """Chunks that can take no more."""
+        """The chunks that are full."""
         if self._count >= self._limits.records_max or self.size_bytes > self._limits.bytes_max:
             yield from self._cut(keeps_rest=True)
 
@@ -237,18 +237,18 @@ class ChunkCutter:
 
 
 def _size_bytes(texts: pa.Array) -> int:
-    """Of all texts, each with the comma behind it."""
+    """The size of all texts, each with a comma."""
     return int(pc.sum(pc.binary_length(texts)).as_py() or 0) + len(texts)
 
 
 def refused_row(chunk: RowChunk, part: int, error: TopicsError) -> TopicsError:
-    """What a task raises for a chunk that the server refused: the row that is to blame, if it can be found here."""
+    """The error for a chunk that the server refused. It names the row, if the row can be found here."""
     limits = WriteLimits()
     for row, text in zip(chunk.rows.tolist(), chunk.texts.to_pylist(), strict=True):
         try:
             decode_write(b'{"records":[%b]}' % text).batch(limits)
         except TopicsError as found:
             return BadRow(part, row, found.message)
-    # A server that is set to take less, or a reason that lies in no row.
+    # The server has lower limits, or the reason is in no row.
     first_row, last_row = int(chunk.rows.min()), int(chunk.rows.max())
     return InvalidRequest(f"partition {part}, rows {first_row} to {last_row}: {error.message}")

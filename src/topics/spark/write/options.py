@@ -12,11 +12,11 @@ from topics.spark.errors import BadOption
 from topics.spark.option_values import ENDPOINT_VARIABLE, count, duration_ms, flag, one_of, size_bytes, text_of
 from topics.spark.options import Mode, known_name
 
-# A server takes 64 MiB in one request, unless it is set to take less; the rest is for what stands around the records.
+# A server takes 64 MiB in one request by default. The difference is for the text around the records.
 CHUNK_BYTES_MAX: Final = 63 * MIB
 IN_FLIGHT_MAX: Final = 64
 
-# Options of Spark itself, which hands them on to every sink.
+# Options of Spark, which Spark passes to every sink.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 _WRITER_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 assert WRITER_NAME_BYTES_MAX == 128
@@ -24,7 +24,7 @@ assert WRITER_NAME_BYTES_MAX == 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """All write options, with units. What is None was not given."""
+    """All write options, with units. An option that was not given is None."""
 
     endpoint: str
     token: str | None = field(default=None, repr=False)
@@ -91,9 +91,9 @@ WRITE_OPTIONS: Final[dict[str, _Option]] = {
 def parse_write_options(
     given: Mapping[str, str], *, mode: Mode, overwrite: bool = False, environment: Mapping[str, str] | None = None
 ) -> WriteOptions:
-    """The options of one write. `environment` is the driver's, asked for the endpoint when none is given.
+    """The options of one write. `environment` of the driver has the endpoint when no option gives it.
 
-    `overwrite` is what Spark makes of `.mode("overwrite")` and of output mode `complete`.
+    Spark sets `overwrite` for `.mode("overwrite")` and for output mode `complete`.
     """
     values: dict[str, Any] = {}
     for raw_name, value in given.items():
@@ -121,7 +121,7 @@ def parse_write_options(
 
 
 def _problems(options: WriteOptions, given: Mapping[str, Any], mode: Mode, *, overwrite: bool) -> list[str]:
-    """What options say about each other and about the kind of write, the first thing to put right first."""
+    """Options that do not go together, or not with this kind of write, the most important problem first."""
     problems: list[str] = []
     if len(given.keys() & {"token", "token_env", "token_file"}) > 1:
         problems.append("give only one of `token`, `tokenEnv` and `tokenFile`")

@@ -1,8 +1,8 @@
-"""The rows of one partition on their way to the server, in chunks, some requests at a time.
+"""Sends the rows of one partition to the server, in chunks, several requests at a time.
 
-*Staged* chunks wait for the commit, which takes them in the order of their numbers: they may arrive in any order.
-*Direct* ones are appended as they arrive, so those of a topic are sent one after the other. The key of a chunk names
-its place and its content: a repeat adds nothing while the topic remembers keys, and other rows are no repeat.
+*Staged* chunks wait for the commit, which takes them in the order of their numbers. They may arrive in any order.
+*Direct* chunks are appended when they arrive, so that chunks of a topic are sent one after the other. The key of a
+direct chunk names its place and its content: a repeat adds nothing while the topic remembers keys.
 """
 
 from abc import ABC, abstractmethod
@@ -24,16 +24,16 @@ from topics.spark.write.options import WriteOptions
 
 T = TypeVar("T")
 
-# Shorter, and a restart may come too late for its repeats to be known.
+# With a shorter window a restart may repeat chunks that the topic has forgotten.
 WINDOW_MS_MIN: Final = 3_600_000
-# Of topics that are made for a direct write, when their config says nothing about it.
+# The window of topics that a direct write creates, unless `topicConfig` has one.
 WINDOW_MS_CREATED: Final = 86_400_000
-# Rows of several topics may fill so many chunks before some are sent that are not full.
+# Rows of several topics may wait for so many chunks. Then chunks are sent that are not full.
 _WAITING_CHUNKS_MAX: Final = 4
 
 
 class TopicPart(NamedTuple):
-    """What a task has written to one topic. `first_seq` is known of direct writes only."""
+    """What a task has written to one topic. Only direct writes know `first_seq`."""
 
     chunks: int
     records: int
@@ -41,7 +41,7 @@ class TopicPart(NamedTuple):
 
 
 def with_topic(client: Client, name: str, options: WriteOptions, call: Callable[[], T], *, is_direct: bool) -> T:
-    """What the call returns, with the topic created first if it is not there and may be."""
+    """Returns what the call returns. A missing topic is created first, if the options allow it."""
     try:
         return call()
     except TopicNotFound as error:
@@ -50,15 +50,15 @@ def with_topic(client: Client, name: str, options: WriteOptions, call: Callable[
     config = dict(options.topic_config)
     if is_direct:
         config.setdefault("idempotency_window_ms", WINDOW_MS_CREATED)
-    # Of several tasks that come here the first one creates it, and the others ask for the same.
+    # Several tasks may do this at once. All ask for the same topic, and the first request creates it.
     client.put_topic(name, config)
     return call()
 
 
 class Sender(ABC):
-    """How a chunk gets to the server. Any thread."""
+    """Sends a chunk to the server. Thread-safe."""
 
-    # Whether records are seen at once. Then chunks of a topic are sent one after the other.
+    # Whether records are visible at once. Then chunks of a topic are sent one after the other.
     is_direct: bool
 
     def __init__(self, client: Client, options: WriteOptions) -> None:
@@ -70,11 +70,11 @@ class Sender(ABC):
 
     @abstractmethod
     def check_topic(self, name: str) -> None:
-        """Refuses a topic before the first chunk."""
+        """Raises `BadOption` for a topic that cannot be written. Called before its first chunk."""
 
     @abstractmethod
     def send(self, topic: str, number: int, chunk: RowChunk) -> int | None:
-        """The first seq of the records, if they have some."""
+        """The first seq of the records, if they have seqs already."""
 
 
 class StagedSender(Sender):
@@ -86,10 +86,10 @@ class StagedSender(Sender):
         self._place = (epoch, part, attempt)
 
     def check_topic(self, name: str) -> None:
-        """One that is not there says so when it is written to."""
+        """Does nothing: a missing topic is found when it is written."""
 
     def send(self, topic: str, number: int, chunk: RowChunk) -> int | None:
-        # Without blanks: a server is fastest to check that kind of body.
+        # Without blanks, because the server checks such a body fastest.
         body = b'{"writer":"%b","epoch":%d,"part":%d,"attempt":%d,"chunk":%d,"records":%b}' % (
             self._writer,
             *self._place,
@@ -109,7 +109,7 @@ class DirectSender(Sender):
         self._key_start = f"sp1:{writer}:{epoch}:{part}"
 
     def check_topic(self, name: str) -> None:
-        """Refuses a topic that forgets keys before a restart can repeat them."""
+        """Raises `BadOption` for a topic that may forget keys before a restart repeats them."""
         if self._options.accept_window:
             return
         state = self._with_topic(name, lambda: self._client.topic(name))
@@ -129,7 +129,7 @@ class DirectSender(Sender):
 
 
 class _TopicRows:
-    """Rows of the partition for one topic: those that wait, and what became of the others."""
+    """The rows of the partition for one topic: waiting ones, and counts of sent ones."""
 
     def __init__(self, name: str, limits: ChunkLimits) -> None:
         self.name = name
@@ -150,7 +150,7 @@ class PartWriter:
         self._rows = 0
         self._topics: dict[str, _TopicRows] = {}
         self._limits = ChunkLimits(options.chunk_records, options.chunk_bytes)
-        # The largest chunk that the server has taken: it may be set to take less than others do.
+        # The largest chunk that the server has taken. Its limits may be lower than the default.
         self._proven_records = 0
         self._pool = ThreadPoolExecutor(options.max_in_flight, "topics-write")
         self._in_flight: deque[tuple[_TopicRows, Future[int | None]]] = deque()
@@ -186,7 +186,7 @@ class PartWriter:
     def _positions_by_topic(
         self, batch: pa.RecordBatch, first_row: int
     ) -> Iterator[tuple[str, "np.ndarray[Any, Any] | None"]]:
-        """Which rows go where; None for all of them."""
+        """The rows of each topic; None for all rows."""
         if self._options.topic is not None:
             yield self._options.topic, None
             return
@@ -205,7 +205,7 @@ class PartWriter:
             yield name, order[starts[code] : starts[code + 1]]
 
     def _make_room(self) -> None:
-        """Rows of many topics must not all wait for their chunk to be full."""
+        """Sends waiting rows when many topics have chunks that are not full."""
         waiting_bytes = sum(topic.cutter.size_bytes for topic in self._topics.values())
         if waiting_bytes <= _WAITING_CHUNKS_MAX * self._limits.bytes_max:
             return
@@ -217,7 +217,7 @@ class PartWriter:
             self._send(topic, chunk)
 
     def finish(self) -> dict[str, TopicPart]:
-        """Sends what is left, and waits for everything."""
+        """Sends the rest, and waits for all answers."""
         for topic in self._topics.values():
             self._send_all(topic)
         while self._in_flight:
@@ -239,7 +239,7 @@ class PartWriter:
         topic.records += len(chunk)
 
     def _probe(self, topic: _TopicRows, chunk: RowChunk) -> None:
-        """Sends a chunk and waits for it; in halves if it is too large, and from now on all are cut smaller."""
+        """Sends a chunk and waits. A chunk that is too large is sent in halves, and later chunks are cut smaller."""
         try:
             first_seq = self._sent(topic.name, topic.chunks, chunk, topic.last_sent)
         except (BatchTooLarge, PayloadTooLarge) as error:
@@ -259,7 +259,7 @@ class PartWriter:
         _note(topic, first_seq)
 
     def _sent(self, topic: str, number: int, chunk: RowChunk, before: "Future[int | None] | None") -> int | None:
-        """What the sender says. On a thread of the pool, or not; `before` was submitted earlier, so it does run."""
+        """Sends the chunk, on any thread. `before` was submitted earlier, so that it runs or is done."""
         if before is not None and self._sender.is_direct:
             before.result()
         try:

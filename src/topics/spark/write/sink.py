@@ -1,12 +1,13 @@
 """Writers of format `topics`: what Spark calls on executors and on the driver.
 
-*Staged*: tasks stage chunks, which nobody sees, and the driver commits all of them at once. The server's ledger knows
-the last epoch of each writer, so that an epoch counts once, however often it is run. *Direct*: tasks append at once,
-and the driver has little left to do.
+*Staged*: tasks stage chunks, which are not visible, and the driver commits all of them at once. The server's ledger has
+the last epoch of each writer, so that an epoch counts once, however often it is run. *Direct*: tasks append records,
+which are visible at once.
 
-rule 1  `commit` and `abort` know the writer from messages only: there is no task on the driver.
-rule 2  `abort` follows a commit that failed, too, and the commit may have succeeded: the server is asked first.
-rule 3  Constructors do nothing. Spark makes and pickles writers as often as it likes.
+rule 1  `commit` and `abort` know the writer only from the messages of tasks, because they run on the driver.
+rule 2  Spark calls `abort` also after a commit that failed. The commit may have succeeded on the server, so that the
+        server is asked first.
+rule 3  Constructors do nothing, because Spark makes and pickles writers several times.
 """
 
 import logging
@@ -33,19 +34,19 @@ from topics.spark.write.part import DirectSender, PartWriter, StagedSender, Topi
 
 logger = logging.getLogger(__name__)
 
-# It must be a number that JSON readers agree on.
+# Larger numbers are not exact in every JSON reader.
 _ATTEMPT_BITS: Final = 53
 
 _warned: set[str] = set()
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "TopicsBatchWriter":  # noqa: FBT001 -- as Spark calls it
-    """What `DataSource.writer` returns. Raises `BadOption` for what cannot be written so."""
+    """What `DataSource.writer` returns. Raises `BadOption` for options or columns that cannot be written."""
     return TopicsBatchWriter(_sink(options, schema, "batch", overwrite=overwrite))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "TopicsStreamWriter":  # noqa: FBT001 -- as Spark calls it
-    """What `DataSource.streamWriter` returns. Raises `BadOption` for what cannot be written so."""
+    """What `DataSource.streamWriter` returns. Raises `BadOption` for options or columns that cannot be written."""
     return TopicsStreamWriter(_sink(options, schema, "stream", overwrite=overwrite))
 
 
@@ -84,7 +85,7 @@ class TopicsStreamWriter(DataSourceStreamArrowWriter):
 
 
 class Task(NamedTuple):
-    """Whose rows these are. A batch write has no query and no batch."""
+    """The task that writes. A batch write has no query and no batch."""
 
     part: int
     query_id: str | None = None
@@ -116,13 +117,13 @@ class PartWritten(WriterCommitMessage):
 
 @dataclass(slots=True)
 class Sink:
-    """A write, on whichever machine: plain values only."""
+    """One write, on driver and executors. It has plain values only, because Spark pickles it."""
 
     options: WriteOptions
     mode: Mode
-    # Whether everything from before the write goes when it is committed.
+    # Whether the commit removes all older records.
     truncates: bool = False
-    # Who writes, when nobody says so: good for the retries of one run.
+    # The writer when no option names it. It is the same for all attempts of one run.
     run_id: str = field(default_factory=lambda: f"run:{uuid4()}")
 
     # On executors.
@@ -138,8 +139,8 @@ class Sink:
             writer, epoch = options.writer_id or self.run_id, options.epoch
         with self._client() as client:
             is_staged = options.write_mode == "staged" and "stage" in client.health().features
-            # Spark counts attempts anew after a restart, and when it repeats a stage; a chunk of such an earlier one
-            # may hold other rows. Drawn at random, no attempt is taken for another.
+            # Spark numbers attempts from 0 again after a restart and when it repeats a stage. Chunks of an earlier
+            # attempt may have other rows, so that the number of an attempt is random.
             attempt = secrets.randbits(_ATTEMPT_BITS)
             sender = (
                 StagedSender(client, options, writer, epoch, task.part, attempt)
@@ -161,7 +162,7 @@ class Sink:
     # On the driver.
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Makes staged rows seen, topic by topic. A repeat adds nothing, and finishes what was not done."""
+        """Makes staged rows visible, topic by topic. A repeat commits only the topics that are not done."""
         written = [message for message in messages if isinstance(message, PartWritten)]
         if len(written) != len(messages):
             raise TopicsError("a task has not told what it wrote: nothing is committed")
@@ -182,7 +183,7 @@ class Sink:
                     client.delete_below(name, first_seq)
 
     def _commit_topic(self, client: Client, name: str, written: Sequence[PartWritten]) -> int | None:
-        """The first seq of what is new in the topic; None when that is not known any more."""
+        """The first seq of the new records in the topic; None when it is not known any more."""
         is_direct = self.options.write_mode == "direct" or any(not message.is_staged for message in written)
         direct_seqs = [
             part.first_seq
@@ -197,7 +198,7 @@ class Sink:
                 return committed_seq
             return min(first_seq, committed_seq)
         if first_seq is None:
-            # Nothing new, and everything else is to go.
+            # No new records, and all older ones go.
             return with_topic(client, name, self.options, lambda: client.topic(name).head_seq + 1, is_direct=True)
         return first_seq
 
@@ -207,7 +208,7 @@ class Sink:
         if written:
             writer, epoch = written[0].writer, written[0].epoch
         else:
-            # No partition at all: only a batch can be so, and has said who it is.
+            # No partition, which only a batch can have. The options name its writer.
             assert self.options.writer_id is not None
             writer, epoch = self.options.writer_id, self.options.epoch
         assert all((message.writer, message.epoch) == (writer, epoch) for message in written)
@@ -223,7 +224,7 @@ class Sink:
         return answer.first_seq
 
     def _note_repeat(self, known: EpochCommitted, records: int) -> None:
-        """What follows from an epoch that was committed before. Its rows are to be those of now; nobody can tell."""
+        """Warns, or fails, because the epoch was committed before. Its rows are assumed to be the same."""
         where = f'epoch {known.epoch} of writer "{known.writer}" in topic "{known.topic}"'
         if self.mode == "batch":
             logger.warning(
@@ -231,8 +232,8 @@ class Sink:
                 where,
             )
         elif known.count is None:
-            # Spark repeats the last batch only. So this is another query, or an old checkpoint, and its rows must not
-            # be lost in silence.
+            # Spark repeats only the last batch. So this is another query or an old checkpoint, and its rows must not
+            # be dropped without an error.
             raise InvalidRequest(
                 f"{where} comes after a later one was committed: another query writes under the same name, or the "
                 "checkpoint is older than the topic. Nothing was added; give the query a `writerId` of its own"
@@ -241,7 +242,7 @@ class Sink:
             logger.warning("%s was committed with %d records, the %d of now are not added", where, known.count, records)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drops what was staged, unless it is committed after all. What cannot be dropped now goes by itself."""
+        """Drops staged rows, unless the commit has succeeded. The server drops forgotten rows after a day."""
         written = [message for message in messages if isinstance(message, PartWritten) and message.is_staged]
         names = {name for message in written for name in message.topics}
         if not names:
@@ -253,7 +254,7 @@ class Sink:
                 if any(epoch_by_topic.get(name, -1) < epoch for name in names):
                     client.abort(writer, epoch)
         except TopicsError as error:
-            # What made Spark give up is the news, not this.
+            # The error that made Spark abort matters more.
             logger.warning("staged records of writer %s, epoch %d stay for a day: %s", writer, epoch, error)
 
 
