@@ -1,7 +1,7 @@
 """Reading through damage: every valid frame of a WAL or segment file, and the bad bytes between them.
 
 For `verify`, `repair` and `dump` only. A start never reads after a bad frame like this: what may be cut, and
-what must stop it, is decided in `wal_recovery`.
+what must stop it, is decided in `wal.reader`.
 
 Memory is bounded by a window, whatever the file's size. A header is looked at before its frame is read, and a
 frame longer than the limit is none. Behind bad bytes the next frame is searched for by its checksum: a pattern
