@@ -15,6 +15,7 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import RealFs
+from topics.storage.segments import cache as cache_module
 from topics.storage.segments.cache import SegmentCache, load_tags
 from topics.storage.segments.frame_walk import rebuild_index, walk_entries
 from topics.storage.segments.reader import SegmentReader
@@ -285,9 +286,10 @@ def test_a_reader_is_kept_until_its_segment_changes(disk: FakeDisk, state: Segme
     cache.close()
 
 
-def test_the_number_of_open_readers_is_bounded(disk: FakeDisk) -> None:
+def test_the_number_of_open_readers_is_bounded(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """C13: each keeps descriptors."""
-    cache = SegmentCache(disk, ROOT, None, readers_max=1)
+    monkeypatch.setattr(cache_module, "READERS_MAX", 1)
+    cache = SegmentCache(disk, ROOT, None)
     first, second, *_ = sealed(disk)
     reader = cache.reader(TOPIC, first)
     assert live_seqs(cache.reader(TOPIC, second)) == list(range(second.first_seq, second.last_seq + 1))

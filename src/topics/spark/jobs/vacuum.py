@@ -15,7 +15,7 @@ from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone, r
 from topics.spark.jobs.job_options import VacuumOptions
 from topics.spark.lake.lake import Lake, open_lake
 from topics.spark.lake.state import DATA, GAPS
-from topics.storage.tiers.store import Entry
+from topics.storage.tiers.store import ListedObject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +39,9 @@ def run(
     before_ms = clock.now_ms() - options.older_than_ms
     found = [entry for prefix in (DATA, GAPS) for entry in lake.store.entries(prefix)]
     doomed = list(_not_counting(lake, found, before_ms))
-    removed: list[Entry] = []
+    removed: list[ListedObject] = []
 
-    def wave(entries: "Sequence[Entry]") -> WaveDone:
+    def wave(entries: "Sequence[ListedObject]") -> WaveDone:
         lake.refresh()
         gone = list(_not_counting(lake, entries, before_ms))
         for entry in gone:
@@ -71,7 +71,7 @@ def run(
     )
 
 
-def _not_counting(lake: Lake, entries: "Sequence[Entry]", before_ms: int) -> Iterator[Entry]:
+def _not_counting(lake: Lake, entries: "Sequence[ListedObject]", before_ms: int) -> Iterator[ListedObject]:
     """Files that are older than that time, and that no manifest has named since."""
     state = lake.state
     for entry in entries:

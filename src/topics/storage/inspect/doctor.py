@@ -1,6 +1,6 @@
-"""`topics doctor`: what is wrong with a data directory and with its place, and what can be done.
+"""`topics doctor`: what is wrong with a data directory and with its disk, and what can be done.
 
-It only looks, and times one sync on a temporary file. `repair` does what can be done.
+It changes nothing; it only times a few syncs of a temporary file. `repair` acts.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from topics.storage.inspect.repair_plan import RepairPlan, plan_repair
 from topics.storage.inspect.verify import Verifier
 from topics.storage.tiers.store import SegmentStore
 
-# A disk that really syncs needs longer: the fastest ones with a protected cache take about this.
+# A sync that reaches the disk takes longer. The fastest disks, with a protected cache, take about this long.
 FSYNC_PLAUSIBLE_MICROS: Final = 10
 FSYNC_TRIES: Final = 9
 FREE_BYTES_MIN: Final = 4 * WAL_FILE_BYTES
@@ -43,11 +43,11 @@ class Doctor:
         self._cold = cold
         self._host = host
         self.verifier = Verifier(fs, root, cold=cold, progress=progress, holds_lock=holds_lock)
-        # Why the directory could not be looked at to its end.
+        # Why the directory could not be read to its end; None if it could.
         self.unreadable: str | None = None
 
     def diagnose(self) -> Iterator[Finding]:
-        """Everything `verify` finds, then the place itself. A directory that cannot be read is a finding too."""
+        """Everything that `verify` finds, then the disk. A directory that cannot be read is a finding too."""
         totals = self.verifier.totals
         try:
             yield from self.verifier.run()
@@ -70,7 +70,7 @@ class Doctor:
             return RepairPlan()
         return plan_repair(self._fs, self._root, self.verifier, self._cold, accept_loss=accept_loss)
 
-    # The place.
+    # The disk.
 
     def _environment(self) -> Iterator[Finding]:
         if self._host is not None:

@@ -236,8 +236,8 @@ class _Planner:
     def _cut(self, directory: str, cut: Cut, frames: list[bytes]) -> None:
         """Replaces the file by one that ends at the cut, with the new frames after it.
 
-        In one step: a cut file without its lost ranges would be a silent loss. And before later files are set
-        aside: while they are there a start is refused, so an interrupted repair is run again.
+        In one step: a cut file without its lost ranges would be a silent loss. Before later files are set aside: while
+        they exist a start is refused, so an interrupted repair is run again.
         """
         path = self._cut_path(directory, cut)
         temporary = path + layout.TEMPORARY
@@ -345,7 +345,7 @@ class _Planner:
 
 
 def give_up_segments(state: TopicState, first_seqs: set[int]) -> None:
-    """Takes segments out of a topic: what of them may have been live is a lost range from now on."""
+    """Removes segments from a topic. Their seqs that may have been live become lost ranges."""
     floor = counting_floor(state)
     gone = [segment for segment in state.segments if segment.first_seq in first_seqs and segment.last_seq >= floor]
     lost = [*state.lost, *((max(segment.first_seq, floor), segment.last_seq) for segment in gone)]

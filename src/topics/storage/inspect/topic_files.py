@@ -23,7 +23,7 @@ BACKUP_ADVICE: Final = (
 
 
 class TopicFiles:
-    """Checks what the snapshots and the log say of the topics against the files.
+    """Compares the files of topics with the snapshots and the log.
 
     `states` are the topics of the newest snapshot, by id. `kept` are segments that an older snapshot lists, by topic id
     and first seq: they stay while that snapshot does. `traces` is what the log says, by topic id.
@@ -118,7 +118,7 @@ class TopicFiles:
             yield from self._check_unlisted(topic_id, state, first_seq, kinds)
 
     def _as_replaced(self, topic_id: int, noted: SegmentState, floor_seq: int) -> SegmentState:
-        """The segment as its files are, where a snapshot notes it as it was before they were exchanged."""
+        """The state of the files, if they were replaced after the snapshot noted the segment; else the noted state."""
         stem = f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(noted.first_seq)}"
         try:
             return version_in_place(self._fs, stem, noted, floor_seq) or noted

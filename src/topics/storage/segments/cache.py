@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats.segment_index import ENTRY_BYTES
@@ -19,15 +20,16 @@ from topics.storage.segments.reader import SegmentReader, build_tags
 from topics.storage.segments.sources import BareSource, ByteSource, FetchedSource, FileSource, MappedSource, StoreSource
 from topics.storage.tiers.cached_store import CachedStore
 
+READERS_MAX: Final = 256
+
 
 class SegmentCache:
-    """Open readers, a bounded number of them: each map keeps a file descriptor."""
+    """Open readers. Their number is bounded, because each map keeps a file descriptor."""
 
-    def __init__(self, fs: Fs, root: str, cold: CachedStore | None, *, readers_max: int = 256) -> None:
+    def __init__(self, fs: Fs, root: str, cold: CachedStore | None) -> None:
         self._fs = fs
         self._root = root
         self.cold = cold
-        self._readers_max = readers_max
         self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
 
     def stem(self, topic_id: int, first_seq: int) -> str:
@@ -43,7 +45,7 @@ class SegmentCache:
             self.forget(topic_id, state.first_seq)
         reader = SegmentReader(self._source(topic_id, state), state)
         self._readers[key] = reader
-        if len(self._readers) > self._readers_max:
+        if len(self._readers) > READERS_MAX:
             self._readers.popitem(last=False)[1].close()
         return reader
 

@@ -129,8 +129,8 @@ class SegmentReader:
         return entries, base, end
 
     def read(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> list[Slot]:
-        """Slots of an inclusive seq range inside the segment, each frame verified; the first ones of it when all
-        of them have more than `bytes_max`."""
+        """Slots of an inclusive seq range inside the segment, each frame verified. Only the first slots of the range
+        if all frames together have more than `bytes_max`."""
         entries, base, end = self._piece(first_seq, last_seq, bytes_max)
         data = self._source.data(base, end - base)
         slots: list[Slot] = []

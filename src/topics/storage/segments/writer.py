@@ -48,7 +48,7 @@ class SegmentAppender:
         self.touched: list[SegmentState] = []
         self._frames: list[bytes] = []
         self._entries: list[bytes] = []
-        # Of the active segment: what is in the files already, and where the next frame goes.
+        # Numbers of the active segment: bytes and entries in its files, and where the next frame goes.
         self._flushed_bytes = self._flushed_entries = self._data_bytes = 0
         self._next_seq = self._last_ts = 0
         self._entries_left = self._bytes_left = 0
@@ -58,7 +58,8 @@ class SegmentAppender:
             self._begin(active)
 
     def add(self, body: bytes) -> None:
-        """A live record, as a verified WAL body. A million take about 2.5 s, so sums are kept apart until `_note`."""
+        """Adds a live record, given as a verified WAL body. A million take about 2.5 s, so sums go to the state in
+        `_note`."""
         _, flags, _, seq, ts, _, _, data_len = _unpack_body(body)
         frame = segment.from_wal_body(body)
         size = len(frame)
@@ -132,7 +133,7 @@ class SegmentAppender:
         return f"{self._directory}/{layout.segment_stem(self._active.first_seq)}"
 
     def _flush(self) -> None:
-        """Buffered frames into the files, durably, `.data` first."""
+        """Writes the buffered frames into the files, durably, `.data` first."""
         if not self._entries:
             return
         assert self._active is not None
@@ -171,7 +172,7 @@ class SegmentAppender:
         self._active = None
 
     def finish(self, *, seal: bool = False) -> None:
-        """Everything durable; the active segment sealed if it is full or old enough, or if that is asked for."""
+        """Makes everything durable, and seals the active segment if it is full or old, or if `seal` is set."""
         active = self._active
         if active is None:
             return
@@ -193,7 +194,7 @@ def _accounted(body: bytes, data_len: int) -> int:
 
 
 def seal_segment(fs: Fs, stem: str, state: SegmentState) -> None:
-    """Notes digest and tags of a finished segment. The files themselves stay as they are."""
+    """Seals a finished segment: sets digest and tagged count in `state`, and writes the tag sidecar."""
     data = read_file(fs, f"{stem}.data")
     digest = xxh3_128()
     tags: dict[bytes, list[int]] = {}

@@ -28,7 +28,15 @@ from topics.errors import ColdUnavailable, StartRefused
 from topics.limits import KIB
 from topics.storage.fs import Buffer
 from topics.storage.layout import STORE
-from topics.storage.tiers.store import Entries, Entry, Names, check_name, check_range, missing_object, missing_tier
+from topics.storage.tiers.store import (
+    ListedObject,
+    ListedObjects,
+    Names,
+    check_name,
+    check_range,
+    missing_object,
+    missing_tier,
+)
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -186,7 +194,7 @@ class S3Store:
     def list(self, prefix: str) -> Names:
         return [entry.name for entry in self.entries(prefix)]
 
-    def entries(self, prefix: str) -> Entries:
+    def entries(self, prefix: str) -> ListedObjects:
         # obstore's prefixes are whole folders.
         folder = prefix.rpartition("/")[0]
         with self._translated("list", prefix):
@@ -240,12 +248,12 @@ class S3Store:
         except BaseError:
             return False
 
-    def _entries_after(self, last: str | None, folder: str) -> Entries:
-        """Entries after the name `last`, sorted. A server that ignores `last` repeats earlier names: they are
+    def _entries_after(self, last: str | None, folder: str) -> ListedObjects:
+        """Objects after the name `last`, sorted. A server that ignores `last` repeats earlier names: they are
         dropped."""
         found = self._quick.list(folder or None, offset=last).collect()
         return sorted(
-            Entry(meta["path"], meta["size"], _modified_ms(meta))
+            ListedObject(meta["path"], meta["size"], _modified_ms(meta))
             for meta in found
             if last is None or meta["path"] > last
         )

@@ -8,7 +8,7 @@ from topics.errors import StorageFull
 from topics.storage.fs import NO_SPACE, Buffer, write_all
 from topics.storage.layout import TEMPORARY
 from topics.storage.tiers.folder_store import FolderStore
-from topics.storage.tiers.store import Entries, Entry
+from topics.storage.tiers.store import ListedObject, ListedObjects
 
 # Unfinished puts of a folder are here, away from where readers look.
 SCRATCH: Final = "_topics/tmp"
@@ -26,13 +26,13 @@ class SharedFolder(FolderStore):
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         return self._put(name, data, self._rename_new)
 
-    def entries(self, prefix: str) -> Entries:
+    def entries(self, prefix: str) -> ListedObjects:
         found = []
         for name in self.list(prefix):
             path = self._path(name)
             with self._translated("measure", name):
                 try:
-                    found.append(Entry(name, self._fs.size(path), self._fs.modified_ms(path)))
+                    found.append(ListedObject(name, self._fs.size(path), self._fs.modified_ms(path)))
                 except FileNotFoundError:
                     # Removed since it was listed: the same as removed before.
                     continue

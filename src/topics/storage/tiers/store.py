@@ -60,7 +60,7 @@ class SegmentStore(Protocol):
     def close(self) -> None: ...
 
 
-class Entry(NamedTuple):
+class ListedObject(NamedTuple):
     """An object as a listing shows it; the time is by the clock of the store."""
 
     name: str
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     modified_ms: int
 
 
-Entries = list[Entry]
+ListedObjects = list[ListedObject]
 
 
 class SharedStore(SegmentStore, Protocol):
@@ -80,7 +80,7 @@ class SharedStore(SegmentStore, Protocol):
         """
         ...
 
-    def entries(self, prefix: str) -> Entries:
+    def entries(self, prefix: str) -> ListedObjects:
         """What `list` names, with sizes and times."""
         ...
 

@@ -1,6 +1,6 @@
-"""What the log has beyond a snapshot, while a server goes on writing it. Only looks, and only at what frames say.
+"""What the log holds beyond a snapshot, while a server may go on writing it. It only reads the headers of frames.
 
-Behind the last frame that is whole there may be one that is being written: that is no damage here.
+The last frame may be incomplete, because it is being written. That is no damage here.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from topics.storage.wal.reader import ShardReader
 
 @dataclass(slots=True)
 class LogBeyond:
-    """Topic ids, and what the log has of them that segments have not."""
+    """What the log holds and segments do not, by topic id."""
 
     # First and last seq of records.
     records: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -5,13 +5,14 @@ background, one piece at a time, and the owner gets its result as a call.
 
 Rules of this file:
 
-1. A group is everything queued when `flush` runs: one write. Entries that need no sync are done when the
-   write returns, the others when a sync returns that was *called* after it.
-2. A sync covers what was written before it was called. Its position is noted first.
-3. A new file takes its first frame only after the old one is synced, its own name is durable, and CURRENT
-   says so. It is made ahead of time under a temporary name, because its name is its first frame number.
-4. A failed write or sync is final: the shard fails everything that waits and takes no more. No room is not
-   a failure of the disk: the group is refused, its bytes are cut back durably, and the next one may try.
+1. A group is everything that is queued when `flush` runs. It is one write. Entries that need no sync are done when the
+   write returns. The other entries are done when a sync returns that was *called* after the write.
+2. A sync covers the writes that returned before it was called. Their position is noted before the call.
+3. A new file takes its first frame only after the old file is synced, the name of the new file is durable, and CURRENT
+   names it. The file is made ahead of time under a temporary name, because its name is its first frame number.
+4. A failed write or sync is final: the shard fails every waiting entry and takes no more writes. No room is not a
+   failure
+   of the disk: the group is refused, its bytes are cut back durably, and the next group may try.
 5. The first group after each sync begins with a sync mark, so that a start can tell a torn tail from
    damage. If no group follows within a second the mark is written alone.
 6. A long write goes over several groups. Until its last part is queued, other frames of its topic wait: for a reader,
@@ -47,7 +48,7 @@ _NEXT_FILE: Final = "wal-next" + layout.TEMPORARY
 
 
 class _Entry:
-    """One submission: whole in the file or not at all."""
+    """One submission: in the file as a whole, or not at all."""
 
     __slots__ = ("admitted", "buffer", "done", "durable", "end_frame", "frame_count", "write_ms", "written_at")
 
@@ -59,7 +60,7 @@ class _Entry:
         self.done = done
         # Number of its last frame, known once it is written.
         self.end_frame = 0
-        # Of entries that wait for a sync: how long the write of their group took, and when it had returned.
+        # Set for entries that wait for a sync: how long the write of their group took, and when it returned.
         self.write_ms = 0.0
         self.written_at = 0.0
 
@@ -73,7 +74,7 @@ class _TakeBackFailed(Exception):
 
 
 class WalShard:
-    """See the module's rules. Made by `create` (a new directory) or by recovery (at the end it found)."""
+    """See the rules of the module. Recovery makes it: at the end of the frames, or in a new directory."""
 
     def __init__(
         self,
@@ -92,8 +93,8 @@ class WalShard:
         self.directory = directory
         self.index = index
         self.stats = WalStats()
-        # How long the write took, and then the wait for the sync, of the entry whose `done` is being called. The
-        # latter is 0.0 for one that needed no sync.
+        # Valid while `done` of an entry runs: how long its write took, and how long it then waited for the sync (0.0
+        # if it needed no sync).
         self.write_ms = 0.0
         self.sync_ms = 0.0
         self._background = background
@@ -153,12 +154,12 @@ class WalShard:
 
     @property
     def is_synced(self) -> bool:
-        """Whether a power loss would take nothing that is written."""
+        """Whether everything that is written is also synced."""
         return self._synced_frame >= self._next_frame - 1
 
     @property
     def unsynced_ms(self) -> int:
-        """Age of the oldest byte that a power loss would take: the live loss window."""
+        """Age of the oldest unsynced byte, which a power loss would take."""
         if self._unsynced_since_ms is None:
             return 0
         return self._clock.monotonic_ms() - self._unsynced_since_ms
@@ -178,7 +179,7 @@ class WalShard:
         self.queue_depth = depth
 
     def throttle(self, refusal: TopicsError | None) -> None:
-        """Answers every write with the refusal, until it is called with None: checkpoints are behind."""
+        """Answers every write with the refusal, until it is called with None. Used while checkpoints are too slow."""
         self._held_back_by = refusal
         self._queue_max = 0 if refusal is not None else WAL_QUEUE_SUBMISSIONS_MAX
 
@@ -212,7 +213,8 @@ class WalShard:
         self._behind_long[topic_id] = []
 
     def submit_part(self, buffer: bytes, frame_count: int, *, durable: bool, done: Done) -> None:
-        """The next frames of a long write. Neither a full queue nor a throttle refuses what was begun."""
+        """The next frames of a long write. A long write that has begun is refused neither by a full queue nor by
+        `throttle`."""
         assert wal_frame.topic_of(buffer) in self._behind_long
         if self._failed is not None:
             raise self._failed.with_traceback(None)
@@ -224,7 +226,7 @@ class WalShard:
         self.queue_depth -= 1
 
     def flush(self) -> None:
-        """Writes what is queued as one group. Called once per turn of the owner."""
+        """Writes all queued entries as one group. Called once per turn of the owner."""
         if not self._queue or self._rotating or self._held or self._failed is not None:
             return
         if self._complete_cut is not None and not self._finish_cut():
@@ -251,15 +253,15 @@ class WalShard:
     def _zero_ahead(self, size: int) -> None:
         """Writes zeros where the next groups will go.
 
-        A sync of blocks that were written before moves data only; the first write to preallocated ones makes
-        the file system log a change of its metadata. Measured: 120 µs against 200 µs per sync.
+        A sync of blocks that were written before moves data only. The first write to a preallocated block makes the
+        file system log a change of its metadata, too. Measured: 120 µs against 200 µs per sync.
         """
         start = max(self._offset, self._zeroed_offset)
         end = min(self._offset + size + ZERO_AHEAD_BYTES, self._capacity)
         try:
             self._file.pwrite(_ZEROS[: end - start], start)
         except OSError as error:
-            # The write itself will say what is wrong.
+            # The write of the group reports what is wrong.
             logger.debug("WAL shard %d: cannot zero ahead: %s", self.index, error)
         self._zeroed_offset = end
 
@@ -336,7 +338,7 @@ class WalShard:
             entry.done(refusal)
 
     def _fail(self, what: str, error: BaseException, queue: list[_Entry]) -> None:
-        """Turns the shard read-only. Everything unanswered is answered with the failure."""
+        """Turns the shard read-only. Every unanswered entry gets the failure."""
         logger.error("WAL shard %d: %s failed (%s); read-only until a restart", self.index, what, error)
         self._failed = failure = WalFailed(self.index, what)
         entries = [*self._waiting, *queue, *self._queue]
@@ -369,12 +371,13 @@ class WalShard:
     # Syncing.
 
     def sync(self) -> None:
-        """Starts a sync of what is written, unless all of it is synced or a sync already runs."""
+        """Starts a sync, unless everything written is synced or a sync already runs."""
         if self._failed is None and self._synced_frame < self._next_frame - 1:
             self._sync()
 
     def when_synced(self, done: Callable[[], None]) -> None:
-        """Calls back once all that is written now is synced, and sees to it that this is soon. Never if that fails."""
+        """Starts a sync if needed, and calls `done` once everything written until now is synced. Never calls it if
+        the sync fails."""
         self._on_synced.append((self._next_frame - 1, done))
         self.sync()
 
@@ -393,7 +396,7 @@ class WalShard:
             self._maybe_quiet()
             return
         if isinstance(result, BaseException):
-            # Never tried again: the kernel may have dropped the pages and call the next one a success.
+            # Never tried again: the kernel may have dropped the pages, and the next sync would succeed without them.
             self._fail("sync", result, [])
             return
         self.stats.note_fsync((perf_counter_ns() - started_ns) // 1000)
@@ -417,7 +420,7 @@ class WalShard:
         self._synced_offset = offset
         self._mark_unsynced = False
         self._synced_at_ms = self._clock.monotonic_ms()
-        # What is not covered was written after the sync was called, perhaps right after.
+        # Writes that the sync does not cover came after its call, perhaps right after it.
         self._unsynced_since_ms = self._sync_began_ms if frame < self._next_frame - 1 else None
         waiting = self._waiting
         ready: list[_Entry] = []
@@ -456,7 +459,8 @@ class WalShard:
             self._write_mark()
 
     def _write_mark(self) -> None:
-        """The mark alone. It needs no sync: losing it only makes a later start more lenient."""
+        """Writes the mark without a group. It needs no sync: if it is lost, a later start only takes more for a torn
+        tail."""
         mark = wal_frame.encode_sync_mark(self._synced_frame, self._clock.now_ms())
         if self._offset + len(mark) > self._capacity:
             return
@@ -496,7 +500,7 @@ class WalShard:
     def _prepared(self, result: File | BaseException) -> None:
         self._preparing = False
         if isinstance(result, BaseException):
-            # Not needed yet; the rotation tries again and says what is wrong.
+            # The file is not needed yet. The rotation tries again, and reports the error then.
             logger.warning("WAL shard %d: cannot prepare the next file: %s", self.index, result)
         else:
             self._next_file = result
@@ -519,7 +523,7 @@ class WalShard:
             try:
                 old.fdatasync()
             except OSError as error:
-                # Also when it says "no space": what it could not place was already written.
+                # Also for "no space": the bytes that found no space were already written, and perhaps answered.
                 raise _SyncFailed from error
             file = prepared
             if file is not None and file.size() < size:
@@ -541,11 +545,13 @@ class WalShard:
         self._background.run(work, self._rotated)
 
     def _take_back(self, name: str) -> None:
-        """A new file that is not used: the old one may go on, and then take the frame number it is named by."""
+        """Removes a new file that is not used: the old file may go on and take the frame number that the new file is
+        named by."""
         path = f"{self.directory}/{name}"
         try:
             if self.fs.exists(path):
-                # CURRENT may already name it. That is only a hint, but names settle before a log goes.
+                # CURRENT may already name it, which does no harm: CURRENT is only a hint. The directory is synced
+                # before a log file is unlinked.
                 self.fs.sync_dir(self.directory)
                 self.fs.unlink(path)
                 self.fs.sync_dir(self.directory)
@@ -576,7 +582,7 @@ class WalShard:
             self.flush()
 
     def _rotation_refused(self) -> None:
-        """The old file is intact and was synced before room was asked for."""
+        """The old file goes on: it was synced before the new file was made."""
         queue, self._queue = self._queue, []
         self._refuse(queue)
         if self._waiting:
@@ -587,7 +593,7 @@ class WalShard:
     # Holding still for a checkpoint.
 
     def hold(self, quiet: Callable[[], None]) -> None:
-        """Writes nothing more until `release`; calls `quiet` when all that is written is synced."""
+        """Writes nothing until `release`. Calls `quiet` when everything written is synced."""
         assert not self._held
         self._held = True
         self._on_quiet = quiet
@@ -608,14 +614,15 @@ class WalShard:
         self.flush()
 
     def use_background(self, background: Background) -> None:
-        """While nothing runs: recovery works on the caller, whatever the engine is opened for."""
+        """Replaces the background while nothing runs. Recovery runs on the caller; the engine may use a thread
+        later."""
         assert not self._syncing
         assert not self._rotating
         self._background.close()
         self._background = background
 
     def close(self) -> None:
-        """After everything is flushed and synced."""
+        """Call it after everything is flushed and synced."""
         self._background.close()
         if self._next_file is not None:
             self._next_file.close()

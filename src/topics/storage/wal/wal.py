@@ -9,7 +9,7 @@ from topics.storage.wal.stats import WalStats
 
 
 class Wal:
-    """All shards. A topic's frames are all in one of them."""
+    """All shards. All frames of a topic are in one shard."""
 
     def __init__(self, shards: list[WalShard]) -> None:
         assert shards
@@ -79,5 +79,5 @@ class Wal:
 
 
 def shard_index(topic_id: int, shard_count: int) -> int:
-    """Stable: part of the on-disk layout. Fibonacci hashing spreads consecutive ids."""
+    """The shard of a topic. It is part of the on-disk layout and must never change. Fibonacci hashing spreads ids."""
     return ((topic_id * 0x9E3779B97F4A7C15) & (2**64 - 1)) * shard_count >> 64

@@ -23,7 +23,7 @@ from topics.formats.stream_layout import CODEC, INDEX, LOG, segment_path
 from topics.storage.fs import Buffer, Fs, read_file
 from topics.storage.tiers.folder_store import FolderStore
 from topics.storage.tiers.store import SegmentStore
-from topics.streams.retention.cleaner import RetainedPartition, Segment
+from topics.streams.retention.cleaner import RetainedPartition, RetainedSegment
 from topics.streams.settings import StreamsSettings
 
 logger = logging.getLogger(__name__)
