@@ -183,7 +183,7 @@ BOMBS: Final[dict[str, bytes]] = {
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
 @pytest.mark.parametrize("place", [b"", b"\x81\xa6config\x81\xa1a", b"\x81\xa5other", b"\x82\xa6config\x80\xa5other"])
 def test_k11_no_bomb_allocates_or_kills(bomb: bytes, place: bytes) -> None:
-    """K11: in the place of the map, inside the config, in a member that is not known."""
+    """In the place of the map, inside the config, in a member that is not known."""
     tracemalloc.start()
     try:
         with pytest.raises(BadFrame):

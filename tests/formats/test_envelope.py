@@ -96,7 +96,7 @@ def test_any_bytes_split_into_what_encodes_to_them_or_are_refused(payload: bytes
 
 @pytest.mark.parametrize("depth", [127, 100_000])
 def test_depth_is_read_back_or_refused_but_never_kills(depth: int) -> None:
-    """K01: the deepest payload that is let in is read; one without end is an error."""
+    """The deepest payload that is let in is read; one without end is an error."""
     packed = envelope.encode(b"[" * depth + b"]" * depth, b"1")
     if depth == 127:
         assert envelope.split(packed)[1] == b"1"

@@ -105,7 +105,7 @@ def test_b01_a_frame_cut_at_any_byte_is_torn_and_all_before_it_is_kept() -> None
 
 @given(data=st.data())
 def test_c06_any_flipped_byte_gives_an_error_or_for_the_delete_byte_the_same_record(data: st.DataObject) -> None:
-    """B05, C06: never another record."""
+    """Never another record."""
     frame = segment.encode(Record(3, 4, "n", "t", b'{"a":1}', b"null"))
     position, bits = data.draw(flips(len(frame)))
     flipped = flip(frame, position, bits)
@@ -117,7 +117,7 @@ def test_c06_any_flipped_byte_gives_an_error_or_for_the_delete_byte_the_same_rec
 
 
 def test_c06_a_bad_frame_leaves_its_neighbours_readable() -> None:
-    """C06: the error names the offset of the bad one."""
+    """The error names the offset of the bad one."""
     frames = [segment.encode(record(seq, b"%d" % seq)) for seq in (1, 2, 3)]
     size = len(frames[0])
     buffer = frames[0] + flip(frames[1], 30, 1) + frames[2]
@@ -131,14 +131,13 @@ def test_c06_a_bad_frame_leaves_its_neighbours_readable() -> None:
 
 @pytest.mark.parametrize("size", [1, 37, 38, 39, 4096])
 def test_b06_zeros_are_never_a_frame(size: int) -> None:
-    """B06."""
     with pytest.raises(FormatError):
         segment.check(bytes(size), 0, size)
 
 
 @pytest.mark.parametrize("frame_len", [0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 33, 34, 4, 0])
 def test_b08_a_length_that_cannot_be_is_refused(frame_len: int) -> None:
-    """B08: also when the lengths inside agree with it."""
+    """Also when the lengths inside agree with it."""
     frame = raw_frame(frame_len=frame_len)
     with pytest.raises(BadFrame):
         segment.check(frame, 0, len(frame))
@@ -159,7 +158,7 @@ def test_flags_that_are_unknown_or_do_not_fit_are_a_bad_frame(tag: bytes, node: 
 
 @given(offset=st.integers(0, 300), end=st.integers(0, 300))
 def test_c05_whatever_place_an_index_names_there_is_a_whole_frame_or_an_error(offset: int, end: int) -> None:
-    """C05: and the frame says which seq it is."""
+    """And the frame says which seq it is."""
     frames = [segment.encode(record(seq)) for seq in (1, 2, 3)]
     buffer, size = b"".join(frames), len(frames[0])
     if offset % size == 0 and offset + size <= min(end, len(buffer)):

@@ -67,7 +67,7 @@ def test_an_index_with_holes_agrees_with_its_data() -> None:
 
 
 def test_c02_c03_an_index_that_is_longer_or_shorter_than_it_should_be_is_refused() -> None:
-    """C02, C03: by whole entries or parts of one, or with entries twice."""
+    """By whole entries or parts of one, or with entries twice."""
     buffer = segment_index.encode(GOOD)
     for size in range(len(buffer)):
         with pytest.raises(BadFrame):
@@ -82,7 +82,7 @@ def test_c02_c03_an_index_that_is_longer_or_shorter_than_it_should_be_is_refused
 
 
 def test_b06_c04_zeros_do_not_pass_for_the_entry_of_a_frame() -> None:
-    """B06, C04: an index whose size reached the disk before its content."""
+    """An index whose size reached the disk before its content."""
     buffer = segment_index.encode(GOOD)
     for place, entry in enumerate(GOOD):
         if entry[1]:

@@ -120,7 +120,7 @@ def test_a_snapshot_cut_at_any_byte_is_torn() -> None:
 
 
 def test_d06_every_single_bit_of_a_snapshot_counts() -> None:
-    """D06: in its length fields above all. Only the version may look like one from the future."""
+    """In its length fields above all. Only the version may look like one from the future."""
     buffer = snapshot.encode(small())
     for position in range(len(buffer)):
         for bit in range(8):
@@ -131,14 +131,13 @@ def test_d06_every_single_bit_of_a_snapshot_counts() -> None:
 
 @given(data=st.data())
 def test_d06_any_flipped_byte_is_an_error(data: st.DataObject) -> None:
-    """D06."""
     buffer = snapshot.encode(small())
     with pytest.raises((FormatError, FutureVersion)):
         snapshot.decode(flip(buffer, *data.draw(flips(len(buffer)))))
 
 
 def test_b18_a_newer_version_is_named_whatever_the_rest_of_it_looks_like() -> None:
-    """B18, B19: its length and checksum may mean something else."""
+    """Its length and checksum may mean something else."""
     for buffer in (sealed(b"\x80", version=2), sealed(b"\x80", version=2)[:-1], flip(sealed(b"", version=2), 16, 1)):
         with pytest.raises(FutureVersion, match=r"snapshot version 2 is unknown \(this is 1\)"):
             snapshot.decode(buffer)
@@ -174,7 +173,6 @@ def test_any_bytes_are_a_snapshot_or_a_documented_error(garbage: bytes) -> None:
     "bomb", [b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xa1\xff"]
 )
 def test_k11_a_bomb_under_a_right_checksum_is_a_bad_frame(bomb: bytes) -> None:
-    """K11."""
     for body in (bomb, b"\x81\xa3wal" + bomb, b"\x81\xa6topics" + bomb, b"\x81\xa5other" + bomb):
         with pytest.raises(BadFrame):
             snapshot.decode(sealed(body))

@@ -157,7 +157,7 @@ def test_every_frame_type_is_documented() -> None:
 
 
 def test_b01_a_frame_cut_at_any_byte_is_torn_and_all_before_it_is_kept() -> None:
-    """B01: in the length prefix, header, payload and checksum alike."""
+    """In the length prefix, header, payload and checksum alike."""
     before = append(b'{"d":1}', b'{"d":2}')
     last = append(b'{"d":{"a":"b"}}', first_seq=3)
     for size in range(1, len(last)):
@@ -168,7 +168,7 @@ def test_b01_a_frame_cut_at_any_byte_is_torn_and_all_before_it_is_kept() -> None
 
 
 def test_b01_zeros_in_the_place_of_what_was_torn_off_are_an_error_or_the_clean_end() -> None:
-    """B01, B06: the file was preallocated, so a torn frame goes on in zeros."""
+    """The file was preallocated, so a torn frame goes on in zeros."""
     before = append(b'{"d":1}')
     last = append(b'{"d":{"a":"b"}}', first_seq=2)
     for size in range(len(last)):
@@ -183,7 +183,7 @@ def test_b01_zeros_in_the_place_of_what_was_torn_off_are_an_error_or_the_clean_e
 
 @given(data=st.data())
 def test_b05_any_flipped_byte_of_the_last_frame_ends_the_walk_before_it(data: st.DataObject) -> None:
-    """B05: and no flip gives another frame instead."""
+    """And no flip gives another frame instead."""
     before, last = append(b'{"d":1}'), append(b'{"d":[1,2,3]}', first_seq=2)
     position, bits = data.draw(flips(len(last)))
     frames, error = walked(before + flip(last, position, bits))
@@ -204,7 +204,7 @@ def test_b05_every_single_bit_of_a_frame_counts() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 37, 38, 39, 45, 46, 47, 4096])
 def test_b06_zeros_are_the_clean_end_and_never_a_frame(size: int) -> None:
-    """B06: whatever their number."""
+    """Whatever their number."""
     before = append(b'{"d":1}')
     assert walked(bytes(size)) == ([], None)
     frames, error = walked(before + bytes(size))
@@ -213,7 +213,7 @@ def test_b06_zeros_are_the_clean_end_and_never_a_frame(size: int) -> None:
 
 
 def test_b06_a_zero_length_with_something_behind_it_is_no_clean_end() -> None:
-    """B06: half a header that reached the disk is not mistaken for preallocated space."""
+    """Half a header that reached the disk is not mistaken for preallocated space."""
     for position in range(4, HEADER_BYTES):
         frames, error = walked(flip(bytes(200), position, 1))
         assert not frames
@@ -222,7 +222,7 @@ def test_b06_a_zero_length_with_something_behind_it_is_no_clean_end() -> None:
 
 @given(garbage=st.binary(min_size=1, max_size=300))
 def test_b07_garbage_behind_the_frames_takes_none_of_them_away(garbage: bytes) -> None:
-    """B07: a tail of any size and content."""
+    """A tail of any size and content."""
     before = append(b'{"d":1}', b'{"d":2}')
     frames, error = walked(before + garbage)
     assert [frame.seq for frame in frames] == [1, 2]
@@ -231,7 +231,7 @@ def test_b07_garbage_behind_the_frames_takes_none_of_them_away(garbage: bytes) -
 
 @pytest.mark.parametrize("frame_len", [0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 1 << 20, 42, 41, 40, 4, 1])
 def test_b08_a_length_that_cannot_be_is_refused_without_an_allocation(frame_len: int) -> None:
-    """B08: all ones, negative as a signed number, below the minimum."""
+    """All ones, negative as a signed number, below the minimum."""
     frame = raw_frame(data=b'{"d":1}', frame_len=frame_len)
     tracemalloc.start()
     try:
@@ -246,7 +246,7 @@ def test_b08_a_length_that_cannot_be_is_refused_without_an_allocation(frame_len:
 
 @pytest.mark.parametrize("frame_len", [0xFFFFFFFF, 0x80000000, (1 << 20) + 1])
 def test_b08_a_length_that_agrees_with_its_parts_is_held_against_the_limit(frame_len: int) -> None:
-    """B08: the whole header lies, so only the limit is left."""
+    """The whole header lies, so only the limit is left."""
     frame = raw_frame(frame_len=frame_len, data_len=frame_len - wal_frame.FRAME_LEN_MIN)
     with pytest.raises(BadFrame, match=f"frame length {frame_len} is over the limit of 1048576"):
         list(wal_frame.walk(frame, 0, len(frame), FRAME_BYTES_MAX))
@@ -262,7 +262,7 @@ def test_a_frame_over_the_limit_is_refused_also_when_all_of_it_is_there() -> Non
 
 @pytest.mark.parametrize("kind", [0, 14, 15, 128, 255])
 def test_b18_a_valid_frame_of_an_unknown_type_comes_from_a_newer_version(kind: int) -> None:
-    """B18: the frames before it were given out; the error says where it stands."""
+    """The frames before it were given out; the error says where it is."""
     before = append(b'{"d":1}')
     walk = wal_frame.walk(before + raw_frame(kind=kind), 0, 1000, FRAME_BYTES_MAX)
     assert next(walk).seq == 1
@@ -273,7 +273,6 @@ def test_b18_a_valid_frame_of_an_unknown_type_comes_from_a_newer_version(kind: i
 
 @pytest.mark.parametrize("flags", [32, 64, 128 | FLAG_FIRST, 255])
 def test_b18_a_valid_frame_with_an_unknown_flag_comes_from_a_newer_version(flags: int) -> None:
-    """B18."""
     frame = raw_frame(flags=flags)
     with pytest.raises(FutureVersion):
         list(wal_frame.walk(frame, 0, len(frame), FRAME_BYTES_MAX))

@@ -52,7 +52,7 @@ def write_holder(disk: FakeDisk, **members: object) -> None:
 
 
 def test_a_directory_is_opened_once(disk: FakeDisk) -> None:
-    """A16: the second names the holder."""
+    """The second names the holder."""
     first = open_directory(disk, ROOT, ManualClock())
     with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} on {socket.gethostname()}"):
         open_directory(disk, ROOT, ManualClock())
@@ -61,7 +61,7 @@ def test_a_directory_is_opened_once(disk: FakeDisk) -> None:
 
 
 def test_the_lock_of_a_dead_process_is_waited_for_and_then_refused(disk: FakeDisk) -> None:
-    """A16: a killed server's worker may still be ending; it gets its five seconds."""
+    """A killed server's worker may still be ending; it gets its five seconds."""
     disk.makedirs(ROOT)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -75,7 +75,6 @@ def test_the_lock_of_a_dead_process_is_waited_for_and_then_refused(disk: FakeDis
 
 
 def test_the_lock_of_a_dead_process_is_taken_as_soon_as_it_is_let_go(disk: FakeDisk) -> None:
-    """A16."""
     disk.makedirs(ROOT)
     lock = disk.lock(LOCK)
     assert lock is not None
@@ -96,7 +95,7 @@ def test_the_lock_of_a_dead_process_is_taken_as_soon_as_it_is_let_go(disk: FakeD
 
 
 def test_a_holder_on_another_machine_counts_as_alive(disk: FakeDisk) -> None:
-    """A16: its pid says nothing here."""
+    """Its pid says nothing here."""
     disk.makedirs(ROOT)
     write_holder(disk, pid=2**22 + 1, host="elsewhere.example")
     assert disk.lock(LOCK) is not None
@@ -128,7 +127,7 @@ sys.stdin.read()
 
 
 def test_a_second_process_is_refused_with_the_pid_of_the_first_until_that_is_killed(tmp_path: Path) -> None:
-    """A16: for real."""
+    """For real."""
     root = str(tmp_path / "data")
     first = subprocess.Popen([sys.executable, "-c", HOLD, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -146,7 +145,6 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first_until_that_is_kil
 
 
 def test_a_killed_process_is_no_power_loss_and_a_crash_is(disk: FakeDisk) -> None:
-    """A21."""
     directory = open_directory(disk, ROOT, ManualClock())
     assert directory.power_was_lost, "nobody knows of a fresh directory"
     directory.note_recovered()
@@ -159,7 +157,7 @@ def test_a_killed_process_is_no_power_loss_and_a_crash_is(disk: FakeDisk) -> Non
 
 
 def test_a_kill_in_the_middle_of_recovery_does_not_hide_the_power_loss_before_it(disk: FakeDisk) -> None:
-    """A21, B13: the boot id is noted only when recovery has made its conclusions durable."""
+    """The boot id is noted only when recovery has made its conclusions durable."""
     open_directory(disk, ROOT, ManualClock()).note_recovered()
     disk.crash(Damage.DROP)
     for _ in range(5):
@@ -196,7 +194,7 @@ def test_a_shorter_holder_leaves_no_rest_of_a_longer_one(disk: FakeDisk) -> None
 
 
 def test_a_holder_that_cannot_be_noted_is_only_a_warning(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
-    """A07: a full disk."""
+    """A full disk."""
     open_directory(disk, ROOT, ManualClock()).release()
     fs = FaultFs(disk)
     fs.fail("pwrite", error=errno.ENOSPC, path=lambda path: path == LOCK)
@@ -209,7 +207,7 @@ def test_a_holder_that_cannot_be_noted_is_only_a_warning(disk: FakeDisk, caplog:
 
 
 def test_a_fresh_directory_gets_what_it_needs_for_its_owner_only(tmp_path: Path) -> None:
-    """L10: directories 0700, files 0600, whatever the umask."""
+    """Directories 0700, files 0600, whatever the umask."""
     root = tmp_path / "deep" / "data"
     before = os.umask(0)
     try:
@@ -231,7 +229,7 @@ def test_the_store_id_stays(disk: FakeDisk) -> None:
 
 
 def test_temporary_files_go_and_everything_else_stays(disk: FakeDisk) -> None:
-    """D08: never loaded. What is not ours is not touched."""
+    """Never loaded. What is not ours is not touched."""
     open_directory(disk, ROOT, ManualClock()).release()
     disk.makedirs(f"{ROOT}/wal/shard-00")
     disk.makedirs(f"{ROOT}/topics/00000001")
@@ -261,7 +259,6 @@ def test_temporary_files_go_and_everything_else_stays(disk: FakeDisk) -> None:
 def test_a_directory_that_cannot_be_read_is_refused_with_the_reason_and_not_taken_for_empty(
     disk: FakeDisk, operation: str, error: int
 ) -> None:
-    """B12."""
     open_directory(disk, ROOT, ManualClock()).release()
     before = disk.files()
     fs = FaultFs(disk)
@@ -276,7 +273,6 @@ def test_a_directory_that_cannot_be_read_is_refused_with_the_reason_and_not_take
 
 
 def test_a_read_only_file_system_is_refused_with_the_reason(disk: FakeDisk) -> None:
-    """A08."""
     fs = FaultFs(disk)
     fs.fail("makedirs", "create", "pwrite", "lock", error=errno.EROFS, lasts=True)
     with pytest.raises(StartRefused, match="Read-only file system"):
@@ -284,7 +280,6 @@ def test_a_read_only_file_system_is_refused_with_the_reason(disk: FakeDisk) -> N
 
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
-    """B12."""
     path = tmp_path / "data"
     path.write_bytes(b"")
     with pytest.raises(StartRefused, match="Not a directory"):
@@ -292,7 +287,6 @@ def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None
 
 
 def test_a_store_of_a_newer_format_is_refused(disk: FakeDisk) -> None:
-    """B19."""
     open_directory(disk, ROOT, ManualClock()).release()
     content = disk.read(f"{ROOT}/{layout.STORE}")
     described = msgspec.json.decode(content)

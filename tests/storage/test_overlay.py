@@ -1,4 +1,4 @@
-"""Changes that nobody sees: what is below stays as it is, byte for byte, whatever is done above.
+"""Changes stay in the overlay: the files below stay the same, byte for byte.
 
 That an overlay behaves like any other file system is in `test_fs.py`.
 """

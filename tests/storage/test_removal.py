@@ -148,7 +148,6 @@ def test_a_removed_topic_takes_its_cold_objects_along(disk: FakeDisk, cold: Fold
 
 
 def test_a_hot_copy_goes_only_while_the_cold_one_is_there(disk: FakeDisk, cold: FolderStore) -> None:
-    """N01."""
     segments(disk)
     with pytest.raises(ColdUnavailable):
         remove_hot_copy(disk, ROOT, cold, TOPIC, 1)
@@ -159,7 +158,6 @@ def test_a_hot_copy_goes_only_while_the_cold_one_is_there(disk: FakeDisk, cold: 
 
 
 def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
-    """D02."""
     first, _ = segments(disk)
     put_wal(disk, 1, 10)
     monitor = MonitorFs(disk)
@@ -171,7 +169,7 @@ def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
 
 
 def test_a_strange_folder_inside_a_doomed_directory_is_not_an_end_of_everything(tmp_path: Path) -> None:
-    """What we did not put there is not ours to delete: the rest stays until somebody looks."""
+    """Unknown files are not deleted: they stay, with their folder, until a person removes them."""
     doomed = tmp_path / "topics" / "00000001.deleted"
     (doomed / "strange").mkdir(parents=True)
     with pytest.raises(OSError):  # noqa: PT011 - EISDIR or EPERM, by the system

@@ -57,7 +57,7 @@ def test_no_snapshot_is_no_error(disk: FakeDisk) -> None:
 
 
 def test_any_flipped_byte_of_the_newest_falls_back_to_the_one_before(disk: FakeDisk) -> None:
-    """D03, D06: the checksum is looked at before anything is parsed."""
+    """The checksum is looked at before anything is parsed."""
     put(disk, 1, 2)
     path = layout.snapshot_path(ROOT, 2)
     good = disk.read(path)
@@ -73,7 +73,6 @@ def test_any_flipped_byte_of_the_newest_falls_back_to_the_one_before(disk: FakeD
 
 @pytest.mark.parametrize("cut", [0, 3, 23, 24, 40])
 def test_a_snapshot_cut_anywhere_falls_back(disk: FakeDisk, cut: int) -> None:
-    """D03."""
     put(disk, 1, 2)
     path = layout.snapshot_path(ROOT, 2)
     disk.replace(path, disk.read(path)[:cut])
@@ -81,7 +80,6 @@ def test_a_snapshot_cut_anywhere_falls_back(disk: FakeDisk, cut: int) -> None:
 
 
 def test_all_bad_leaves_none_and_names_them(disk: FakeDisk) -> None:
-    """D04."""
     put(disk, 1, 2)
     for number in (1, 2):
         disk.replace(layout.snapshot_path(ROOT, number), b"?")
@@ -92,7 +90,7 @@ def test_all_bad_leaves_none_and_names_them(disk: FakeDisk) -> None:
 
 
 def test_a_snapshot_from_the_future_is_refused_not_skipped(disk: FakeDisk) -> None:
-    """B18, B19: it is not bad, we are old."""
+    """It is not bad, we are old."""
     put(disk, 1, 2)
     disk.poke(layout.snapshot_path(ROOT, 2), 4, struct.pack("<I", 2))
     with pytest.raises(FutureVersion, match="version 2"):
@@ -122,7 +120,7 @@ def test_other_files_are_left_alone(disk: FakeDisk) -> None:
 
 
 def test_a_crash_at_any_call_leaves_the_old_one_or_the_new_one(disk: FakeDisk) -> None:
-    """D01, D02, D08: never none."""
+    """Never none."""
     put(disk, 1)
     for damage in Damage:
         point = 0

@@ -87,7 +87,7 @@ def test_an_empty_range_reads_nothing_and_touches_nothing(disk: FakeDisk) -> Non
 
 
 def test_a_seq_that_is_in_segments_already_is_skipped(disk: FakeDisk) -> None:
-    """B10: also a frame that stands there twice."""
+    """Also a frame that is in the log twice."""
     shards = put_wal(disk, frame(1), frame(2), frame(2), frame(1), frame(3))
     result = run_job(disk, job(shards, topic(3, after_seq=1)))
     assert seqs_of(disk, result.touched[1]) == [2, 3]
@@ -144,7 +144,7 @@ def test_records_below_the_floor_are_not_worth_writing(disk: FakeDisk) -> None:
 
 
 def test_records_that_are_in_no_wal_file_are_merged_in_order(disk: FakeDisk) -> None:
-    """Written while the topic was ephemeral; before, between and behind the logged ones."""
+    """Written while the topic was ephemeral; before, between and after the logged records."""
     shards = put_wal(disk, frame(3), frame(4), frame(7))
     bodies = [frame(seq)[4:-8] for seq in (1, 2, 5, 6, 8)]
     result = run_job(disk, job(shards, topic(8, unlogged=bodies)))
@@ -202,7 +202,7 @@ def test_a_job_and_its_result_travel_as_bytes(disk: FakeDisk) -> None:
 
 
 def test_a_job_that_was_cut_short_anywhere_is_simply_run_again(disk: FakeDisk) -> None:
-    """C07, C08: same segments, same bytes, from the same inputs."""
+    """Same segments, same bytes, from the same inputs."""
     shards = put_wal(disk, *(frame(seq) for seq in range(1, 9)))
     (active,) = run_job(disk, job(shards, topic(3))).touched[1]
     work = job(
@@ -250,7 +250,7 @@ def test_a_finished_job_is_durable_and_kept_the_order_of_calls(disk: FakeDisk) -
 
 
 def test_a_bad_frame_inside_the_range_fails_the_job_instead_of_ending_it_early(disk: FakeDisk) -> None:
-    """B04: a checkpoint must not call records checkpointed that it never saw, for then their WAL goes."""
+    """A checkpoint must not call records checkpointed that it never saw, for then their WAL goes."""
     shards = put_wal(disk, *(frame(seq) for seq in range(1, 6)))
     disk.poke(WAL_FILE, 2 * len(frame(1)) + 50, b"\xff")
     with pytest.raises((FormatError, Damaged)):

@@ -1,4 +1,4 @@
-"""The worker process: it works, it dies without taking anybody along, and it ends with its parent."""
+"""The worker process: it does jobs, the server survives its death, and it ends with its parent."""
 
 import os
 import signal
@@ -137,7 +137,7 @@ sys.stdin.read()
 
 
 def test_a_worker_holds_the_lock_and_ends_with_its_parent(root: str) -> None:
-    """A16: no other server opens the directory while the worker of a killed one still writes."""
+    """No other server opens the directory while the worker of a killed one still writes."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, root, *sys.path],
         stdin=subprocess.PIPE,

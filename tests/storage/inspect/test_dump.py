@@ -1,4 +1,4 @@
-"""`topics dump`: frames as values, and what stands behind bad ones."""
+"""`topics dump`: frames as values, also after bad frames."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ DATA = f"{ROOT}/topics/00000001/seg-0000000000000011.data"
 
 
 def rows(disk: FakeDisk, path: str, *, with_data: bool = True) -> list[Row]:
-    """As somebody who reads the JSON lines gets them."""
+    """The rows as a reader of the JSON lines gets them."""
     return [msgspec.json.decode(msgspec.json.encode(row)) for row in dump(disk, path, with_data=with_data)]
 
 

@@ -122,7 +122,7 @@ def test_a_deleted_record_is_nothing_and_its_neighbours_stay(disk: FakeDisk, sta
 
 
 def test_any_delete_byte_but_the_right_one_is_live(disk: FakeDisk, state: SegmentState) -> None:
-    """C09, invariant 26: a torn delete byte never makes a record half deleted."""
+    """Invariant 26: a torn delete byte never makes a record half deleted."""
     offset, length = entry(disk, 2)
     for value in (0, 1, 0xD4, 0xFF):
         disk.poke(f"{stem(1)}.data", offset + length - 1, bytes([value]))
@@ -130,7 +130,7 @@ def test_any_delete_byte_but_the_right_one_is_live(disk: FakeDisk, state: Segmen
 
 
 def test_an_index_entry_that_points_to_another_record_is_found_out(disk: FakeDisk, state: SegmentState) -> None:
-    """C05: the seq in the frame must be the one that was asked for."""
+    """The seq in the frame must be the one that was asked for."""
     set_entry(disk, 2, *entry(disk, 4))
     assert live_seqs(open_reader(disk, state)) == [1, 2, 4, 5, 6]
 
@@ -141,7 +141,7 @@ def test_an_index_entry_that_points_to_another_record_is_found_out(disk: FakeDis
 def test_an_index_entry_that_leads_nowhere_does_not_hide_the_record(
     disk: FakeDisk, state: SegmentState, offset: int, length: int
 ) -> None:
-    """C03, C05: also one that calls it a hole. The index is never evidence against the frames."""
+    """Also one that calls it a hole. The index is never evidence against the frames."""
     set_entry(disk, 4, offset, length)
     reader = open_reader(disk, state)
     assert live_seqs(reader) == [1, 2, 4, 5, 6]
@@ -150,7 +150,7 @@ def test_an_index_entry_that_leads_nowhere_does_not_hide_the_record(
 
 
 def test_a_bad_index_entry_never_misleads_a_delete(disk: FakeDisk, state: SegmentState) -> None:
-    """C05, C09: the delete byte would land in the middle of a neighbour."""
+    """The delete byte would land in the middle of a neighbour."""
     offset, length = entry(disk, 5)
     set_entry(disk, 2, offset, length - 10)
     flag_deleted(disk, stem(1), open_reader(disk, state).positions([2]))
@@ -158,19 +158,18 @@ def test_a_bad_index_entry_never_misleads_a_delete(disk: FakeDisk, state: Segmen
 
 
 def test_an_index_of_zeros_is_no_index(disk: FakeDisk, state: SegmentState) -> None:
-    """C04: zeros are not valid entries."""
+    """Zeros are not valid entries."""
     disk.replace(f"{stem(1)}.idx", bytes(state.entry_count * ENTRY_BYTES))
     assert live_seqs(open_reader(disk, state)) == [1, 2, 4, 5, 6]
 
 
 def test_a_short_index_is_replaced_by_a_walk_over_the_frames(disk: FakeDisk, state: SegmentState) -> None:
-    """C03."""
     disk.replace(f"{stem(1)}.idx", disk.read(f"{stem(1)}.idx")[:30])
     assert live_seqs(open_reader(disk, state)) == [1, 2, 4, 5, 6]
 
 
 def test_a_bad_frame_is_reported_for_its_seq_alone(disk: FakeDisk, state: SegmentState) -> None:
-    """C06: named with its offset; neighbours stay readable, in whatever part of the frame the rot is."""
+    """Named with its offset; neighbours stay readable, in whatever part of the frame the rot is."""
     offset, length = entry(disk, 4)
     good = disk.read(f"{stem(1)}.data")
     for place in range(0, length - 1, 1 if FULL else 5):
@@ -220,7 +219,7 @@ def test_walking_the_frames_gives_the_index_that_was_written(disk: FakeDisk, sta
 
 
 def test_a_rebuilt_index_is_as_good_as_the_first(disk: FakeDisk, state: SegmentState) -> None:
-    """C01: through a temporary file."""
+    """Through a temporary file."""
     disk.unlink(f"{stem(1)}.idx")
     rebuild_index(disk, stem(1), state)
     segment_index.check(disk.read(f"{stem(1)}.idx"), entry_count=state.entry_count, data_bytes=state.data_bytes)
@@ -229,7 +228,7 @@ def test_a_rebuilt_index_is_as_good_as_the_first(disk: FakeDisk, state: SegmentS
 
 
 def test_a_rebuilt_index_does_not_turn_a_bad_frame_into_a_hole(disk: FakeDisk, state: SegmentState) -> None:
-    """C01, C06: fewer records without a report is the one thing that must not happen."""
+    """Fewer records without a report is the one thing that must not happen."""
     offset, _ = entry(disk, 4)
     last_offset, _ = entry(disk, 6)
     disk.poke(f"{stem(1)}.data", offset, b"\xff\xff\xff\x7f")
@@ -247,7 +246,7 @@ def test_a_rebuilt_index_does_not_turn_a_bad_frame_into_a_hole(disk: FakeDisk, s
 
 @given(damage=st.lists(st.tuples(st.integers(0, 400), st.binary(min_size=1, max_size=9)), min_size=1, max_size=4))
 def test_whatever_is_in_the_files_a_record_is_right_or_reported(damage: list[tuple[int, bytes]]) -> None:
-    """C06: never wrong data, in `.data` as in `.idx`."""
+    """Never wrong data, in `.data` as in `.idx`."""
     for kind in ("data", "idx"):
         disk = FakeDisk()
         (state,) = write(disk, [1, 2, 4, 5, 6])
@@ -287,7 +286,7 @@ def test_a_reader_is_kept_until_its_segment_changes(disk: FakeDisk, state: Segme
 
 
 def test_the_number_of_open_readers_is_bounded(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C13: each keeps descriptors."""
+    """Each keeps descriptors."""
     monkeypatch.setattr(cache_module, "READERS_MAX", 1)
     cache = SegmentCache(disk, ROOT, None)
     first, second, *_ = sealed(disk)
@@ -321,7 +320,6 @@ def test_a_sealed_segment_is_read_through_a_map_and_sees_its_delete_bytes(tmp_pa
 
 
 def test_a_missing_index_is_built_when_the_segment_is_opened(disk: FakeDisk, state: SegmentState) -> None:
-    """C01."""
     disk.unlink(f"{stem(1)}.idx")
     cache = SegmentCache(disk, ROOT, None)
     assert live_seqs(cache.reader(TOPIC, state)) == [1, 2, 4, 5, 6]
@@ -346,7 +344,7 @@ def test_tags_are_built_again_when_the_sidecar_is_gone_or_bad(disk: FakeDisk, da
 
 
 def test_a_cold_segment_is_read_from_its_store(disk: FakeDisk) -> None:
-    """N04: and without one there is a clear error."""
+    """And without one there is a clear error."""
     states = write(disk, [1, 2, 4, 5, 6], limits=SegmentLimits(6, 1 << 20, 0), tags=TAGS)
     (state,) = states
     cold = FolderStore(disk, "/cold")

@@ -54,7 +54,7 @@ def test_a_copy_has_the_same_bytes_under_the_same_names(disk: FakeDisk, cold: Fo
 
 
 def test_data_goes_last_because_it_is_what_counts(disk: FakeDisk, cold: FolderStore, state: SegmentState) -> None:
-    """N01: a copy that was cut short is no copy."""
+    """A copy that was cut short is no copy."""
     order: list[str] = []
     disk.on_operation = lambda operation, path: order.append(path) if operation == "rename" else None
     copy_to_cold(disk, ROOT, cold, TOPIC, state)
@@ -62,7 +62,7 @@ def test_data_goes_last_because_it_is_what_counts(disk: FakeDisk, cold: FolderSt
 
 
 def test_a_damaged_segment_is_not_moved(disk: FakeDisk, cold: FolderStore, state: SegmentState) -> None:
-    """N03: rot does not travel."""
+    """Rot does not travel."""
     disk.poke(f"{stem(1)}.data", 40, b"\xff")
     with pytest.raises(FormatError, match="not moved"):
         copy_to_cold(disk, ROOT, cold, TOPIC, state)
@@ -77,7 +77,6 @@ class Forgetful(FolderStore):
 
 
 def test_a_tier_that_gives_back_something_else_keeps_the_hot_copy(disk: FakeDisk, state: SegmentState) -> None:
-    """N02, N03."""
     with pytest.raises(ColdUnavailable, match="the hot copy stays"):
         copy_to_cold(disk, ROOT, Forgetful(disk, "/cold"), TOPIC, state)
     assert disk.exists(f"{stem(1)}.data")

@@ -114,7 +114,6 @@ def test_a_large_run_is_flushed_in_pieces(disk: FakeDisk, monkeypatch: pytest.Mo
 
 
 def test_data_is_durable_before_the_index_is_touched(disk: FakeDisk) -> None:
-    """C07."""
     seen: list[tuple[str, str]] = []
     disk.makedirs(DIRECTORY)
     disk.on_operation = lambda operation, path: seen.append((operation, path.rpartition(".")[2]))
@@ -142,7 +141,7 @@ def test_no_order_of_calls_breaks_the_rules_of_the_file_system(disk: FakeDisk) -
 
 
 def test_a_run_that_was_cut_short_anywhere_is_simply_run_again(disk: FakeDisk) -> None:
-    """C07, C08: from the same state, with the same result, byte by byte."""
+    """From the same state, with the same result, byte by byte."""
     limits = SegmentLimits(4, 1 << 20, 0)
     (before,) = write(disk, [1, 2])
     noted = (before.entry_count, before.data_bytes)
@@ -175,7 +174,6 @@ def copy(state: SegmentState) -> SegmentState:
 
 
 def test_setting_delete_bytes_twice_is_as_good_as_once(disk: FakeDisk) -> None:
-    """C09."""
     (state,) = write(disk, [1, 2, 3])
     reader = SegmentReader(FileSource(disk, stem(1)), state)
     for _ in range(2):

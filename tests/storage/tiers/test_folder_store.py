@@ -341,7 +341,7 @@ def stopped_put(disk: FakeDisk, operation_index: int) -> bool:
 @pytest.mark.parametrize("damage", list(Damage))
 @pytest.mark.parametrize("old", [None, OLD])
 def test_a_crash_anywhere_in_a_put_leaves_the_old_or_the_new_object(damage: Damage, old: bytes | None) -> None:
-    """N01: the copy step. Whatever the disk kept, a put that returned is there, and the next one works."""
+    """The copy step. Whatever the disk kept, a put that returned is there, and the next one works."""
     before = FakeDisk()
     if old is not None:
         FolderStore(before, ROOT).put(DATA, old)
@@ -364,7 +364,7 @@ def test_a_crash_anywhere_in_a_put_leaves_the_old_or_the_new_object(damage: Dama
 
 @pytest.mark.parametrize("damage", list(Damage))
 def test_a_deleted_object_does_not_come_back_after_a_crash(damage: Damage) -> None:
-    """N01: the delete step."""
+    """The delete step."""
     for seed in range(5):
         disk = FakeDisk()
         store = FolderStore(disk, ROOT)
@@ -421,7 +421,7 @@ class FailAt:
 def test_a_put_that_fails_anywhere_says_so_and_leaves_the_old_or_the_new_object(
     number: int, expected: type[Exception]
 ) -> None:
-    """N02, N04: also a failed sync. Nothing unfinished stays behind to take space, and the next put works."""
+    """Also a failed sync. No unfinished file stays to take space, and the next put works."""
     for operation_index in itertools.count():
         disk = FakeDisk()
         store = FolderStore(disk, ROOT)
@@ -442,7 +442,7 @@ def test_a_put_that_fails_anywhere_says_so_and_leaves_the_old_or_the_new_object(
 
 
 def test_a_delete_that_fails_anywhere_says_so_and_is_done_for_good_when_repeated() -> None:
-    """N01, N04: a delete whose sync failed has not removed anything yet, though nothing is to be seen."""
+    """A delete whose sync failed has not removed anything yet, though nothing is to be seen."""
     for operation_index in range(2):
         disk = FakeDisk()
         store = FolderStore(disk, ROOT)
@@ -516,7 +516,7 @@ CALLS: Final[dict[str, Callable[[SegmentStore], object]]] = {
 def test_a_folder_that_does_not_answer_is_unavailable_and_fine_afterwards(
     call: str, number: int, is_claimed: bool
 ) -> None:
-    """N04: the cold tier goes away and comes back."""
+    """The cold tier goes away and comes back."""
     disk = SilentDisk()
     store = FolderStore(disk, ROOT)
     if is_claimed:
@@ -533,7 +533,7 @@ def test_a_folder_that_does_not_answer_is_unavailable_and_fine_afterwards(
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_claimed_folder_that_is_no_longer_mounted_is_unavailable_and_gets_no_puts(call: str, tmp_path: Path) -> None:
-    """N04: an empty mount point is not an empty tier, and a put there would vanish with the next mount."""
+    """An empty mount point is not an empty tier, and a put there would vanish with the next mount."""
     root = tmp_path / "cold"
     store = FolderStore(RealFs(), str(root))
     ensure_store_id(store, OURS)
@@ -552,7 +552,7 @@ def test_a_claimed_folder_that_is_no_longer_mounted_is_unavailable_and_gets_no_p
 
 
 def test_a_link_into_nowhere_is_an_outage_rather_than_a_missing_object(tmp_path: Path) -> None:
-    """N04: a tier whose root is a link to a disk that is not mounted."""
+    """A tier whose root is a link to a disk that is not mounted."""
     root = tmp_path / "cold"
     root.symlink_to(tmp_path / "disk")
     store = FolderStore(RealFs(), str(root))

@@ -306,7 +306,7 @@ def answered(store: S3Store, call: str, truth: S3Store) -> bool:
 def test_a_server_that_keeps_failing_gives_no_wrong_answer(
     call: str, fault: str, front: Front, address: str, truth: S3Store
 ) -> None:
-    """N02, N05: without retries, since they would all fail the same way."""
+    """Without retries, since they would all fail the same way."""
     store = claimed_store(address, front, NO_RETRIES)
     front.persistent_fault = FAULTS[fault]
     is_answered = answered(store, call, truth)
@@ -323,7 +323,7 @@ def test_a_server_that_keeps_failing_gives_no_wrong_answer(
 def test_one_failed_request_of_a_call_gives_no_wrong_answer(
     call: str, fault: str, front: Front, address: str, truth: S3Store
 ) -> None:
-    """N02: the request that fails is each one that a call makes in turn, such as the check after a put."""
+    """The request that fails is each one that a call makes in turn, such as the check after a put."""
     store = claimed_store(address, front, NO_RETRIES)
     for fault_index in itertools.count():
         front.faults = [lambda forward: forward()] * fault_index + [FAULTS[fault]]
@@ -341,7 +341,7 @@ def test_one_failed_request_of_a_call_gives_no_wrong_answer(
 def test_a_passing_failure_is_retried_to_success(
     call: str, fault: str, front: Front, address: str, truth: S3Store
 ) -> None:
-    """N02: slow-down and a lost connection, as many times as the bound says."""
+    """Slow-down and a lost connection, as many times as the bound says."""
     store = claimed_store(address, front, TWO_RETRIES)
     front.faults = [FAULTS[fault]] * 2
     assert answered(store, call, truth)
@@ -350,7 +350,7 @@ def test_a_passing_failure_is_retried_to_success(
 
 @pytest.mark.parametrize("fault", [refuse(500, "InternalError"), refuse(429, "TooManyRequests"), carry_out_but_fail])
 def test_a_put_is_retried_after_every_passing_failure(fault: Fault, front: Front, address: str, truth: S3Store) -> None:
-    """N02: a put that was carried out, but whose answer was lost, is simply put again."""
+    """A put that was carried out, but whose answer was lost, is simply put again."""
     store = claimed_store(address, front, TWO_RETRIES)
     front.faults = [fault]
     assert answered(store, "put", truth)
@@ -358,7 +358,7 @@ def test_a_put_is_retried_after_every_passing_failure(fault: Fault, front: Front
 
 
 def test_a_body_that_breaks_off_is_continued(front: Front, address: str) -> None:
-    """N02: truncated body."""
+    """Truncated body."""
     store = claimed_store(address, front, TWO_RETRIES)
     front.faults = [cut_off]
     assert store.read_range(DATA, 0, 200) == OLD
@@ -379,7 +379,7 @@ def test_retries_are_bounded(front: Front, address: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_server_that_falls_silent_is_unavailable(call: str, front: Front, address: str, truth: S3Store) -> None:
-    """N02: timeout before an answer, and in the middle of a body."""
+    """Timeout before an answer, and in the middle of a body."""
     store = S3Store(address, bounds=S3Bounds(connect_ms=20_000, idle_ms=100, retries_max=0))
 
     def say_nothing(forward: Forward) -> None:
@@ -394,7 +394,7 @@ def test_a_server_that_falls_silent_is_unavailable(call: str, front: Front, addr
 def test_a_large_put_is_not_cut_off_because_the_server_has_nothing_to_say_meanwhile(
     front: Front, address: str, truth: S3Store
 ) -> None:
-    """The check behind it, a HEAD, is; that this is asked for shows that the put went through."""
+    """The HEAD after the put is bounded. That a HEAD is sent shows that the put succeeded."""
     store = S3Store(address, bounds=S3Bounds(connect_ms=20_000, idle_ms=1, retries_max=0))
     content = bytes(1_000_000)
     with pytest.raises(ColdUnavailable, match="Error performing HEAD"):
@@ -403,7 +403,7 @@ def test_a_large_put_is_not_cut_off_because_the_server_has_nothing_to_say_meanwh
 
 
 def test_a_put_is_checked_against_what_is_there_afterwards(front: Front, address: str) -> None:
-    """N02: the server says yes and keeps the old object, of the same size."""
+    """The server says yes and keeps the old object, of the same size."""
     store = S3Store(address, bounds=NO_RETRIES)
     front.faults = [lambda forward: Answer(200, {"etag": '"new"'}, b"")]
     with pytest.raises(ColdUnavailable) as caught:
@@ -429,7 +429,7 @@ def test_a_delete_that_is_answered_with_404_is_no_error(front: Front, address: s
 
 
 def test_a_page_that_is_no_listing_hides_no_names(front: Front, address: str) -> None:
-    """N02: the first page is good, the second an error with status 200."""
+    """The first page is good, the second an error with status 200."""
     store = claimed_store(address, front, NO_RETRIES)
 
     def first_page(forward: Forward) -> Answer:
@@ -503,7 +503,6 @@ def test_tiers_in_one_bucket_do_not_see_each_other(moto_endpoint: str, monkeypat
 
 
 def test_a_stopped_server_is_unavailable_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N04."""
     with running_moto() as endpoint:
         set_aws_environment(monkeypatch, endpoint)
         request_plain(endpoint, "PUT", f"/{BUCKET}")
@@ -539,7 +538,7 @@ def test_a_bucket_that_does_not_exist_is_named_by_the_first_put(
 def test_a_claimed_bucket_that_was_removed_is_unavailable_rather_than_empty(
     moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N04: a 404 for the bucket must not pass for one for the object."""
+    """A 404 for the bucket must not pass for one for the object."""
     set_aws_environment(monkeypatch, moto_endpoint)
     assert request_plain(moto_endpoint, "PUT", "/short-lived") == 200
     store = S3Store("s3://short-lived/tier", bounds=NO_RETRIES)
@@ -557,7 +556,7 @@ def test_a_claimed_bucket_that_was_removed_is_unavailable_rather_than_empty(
 
 
 def test_wrong_credentials_are_named_in_the_error(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N05: a server that checks them."""
+    """A server that checks them."""
     set_aws_environment(monkeypatch, moto_endpoint)
     store = S3Store(new_s3_address(), bounds=NO_RETRIES)
     store.put(DATA, OLD)
@@ -582,7 +581,7 @@ def test_wrong_credentials_are_named_in_the_error(moto_endpoint: str, monkeypatc
 def test_what_the_server_says_about_credentials_is_passed_on(
     status: int, code: str, front: Front, address: str
 ) -> None:
-    """N05: expired credentials and clock skew."""
+    """Expired credentials and clock skew."""
     store = claimed_store(address, front, NO_RETRIES)
     front.persistent_fault = refuse(status, code)
     with pytest.raises(ColdUnavailable) as caught:
@@ -591,7 +590,7 @@ def test_what_the_server_says_about_credentials_is_passed_on(
 
 
 def test_without_credentials_the_error_says_so(front: Front, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N05: the machine's role is asked for, and there is none."""
+    """The machine's role is asked for, and there is none."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", front.endpoint)
@@ -666,7 +665,7 @@ def test_a_malformed_endpoint_is_refused_at_the_start(
 def test_malformed_credentials_are_refused_by_the_name_of_the_variable(
     variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N05: a line end at the end of a secret is the usual way to get this."""
+    """A line end at the end of a secret is the usual way to get this."""
     set_aws_environment(monkeypatch, "http://127.0.0.1:1")
     monkeypatch.setenv(variable, value)
     with pytest.raises(StartRefused) as caught:

@@ -223,7 +223,7 @@ def test_the_order_of_a_put_is_one_that_a_crash_cannot_punish() -> None:
     assert store.put_if_absent(FIRST, NEW)
     assert not store.put_if_absent(FIRST, OLD)
     assert fs.violations == []
-    # Only the scratch folder has changes that nobody relies on.
+    # Only the scratch folder has unsynced changes, and they need no sync.
     assert set(fs.check_settled()) <= {f"{ROOT}/{SCRATCH}"}
 
 

@@ -1,4 +1,4 @@
-"""What the log has beyond a snapshot, as somebody sees it who only looks."""
+"""What the log holds beyond a snapshot, for a reader that changes nothing."""
 
 import pytest
 

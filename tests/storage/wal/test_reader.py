@@ -35,7 +35,7 @@ def name_of(first_frame: int) -> str:
 
 
 def put(disk: FakeDisk, *parts: bytes, first_frame: int = 1, file_bytes: int = FILE_BYTES) -> str:
-    """A WAL file of these bytes, zeros behind them."""
+    """A WAL file of these bytes, followed by zeros."""
     path = name_of(first_frame)
     disk.replace(path, b"".join(parts).ljust(file_bytes, b"\0"))
     return path
@@ -75,7 +75,7 @@ def damage_of(disk: FakeDisk, start: WalPosition | None = None) -> Damaged:
 
 
 def test_a_frame_torn_at_any_byte_ends_the_log_before_it(disk: FakeDisk) -> None:
-    """B01, invariant 43: in the length, the header, the payload and the checksum."""
+    """Invariant 43: in the length, the header, the payload and the checksum."""
     good, last = frame(1) + frame(2), frame(3)
     for cut in range(1, len(last)):
         put(disk, good, last[:cut])
@@ -87,7 +87,7 @@ def test_a_frame_torn_at_any_byte_ends_the_log_before_it(disk: FakeDisk) -> None
 
 
 def test_a_file_that_ends_inside_a_frame_is_torn_at_any_byte(disk: FakeDisk) -> None:
-    """B01, invariant 43: as above, in a file without preallocated zeros behind it."""
+    """Invariant 43: as above, in a file without preallocated zeros."""
     good, last = frame(1) + frame(2), frame(3)
     for cut in range(len(last)):
         disk.replace(FIRST_FILE, good + last[:cut])
@@ -97,7 +97,7 @@ def test_a_file_that_ends_inside_a_frame_is_torn_at_any_byte(disk: FakeDisk) -> 
 
 
 def test_what_is_appended_behind_a_cut_tail_is_there_after_the_next_start(disk: FakeDisk) -> None:
-    """B02: the second recovery is where the bugs hide."""
+    """The second recovery is where the bugs hide."""
     good = frame(1)
     put(disk, good, frame(2)[:-3])
     assert recover(disk) == [1]
@@ -110,7 +110,7 @@ def test_what_is_appended_behind_a_cut_tail_is_there_after_the_next_start(disk: 
 
 @pytest.mark.parametrize("step", [1 if FULL else 7])
 def test_any_flipped_byte_of_the_last_frame_is_a_torn_tail(disk: FakeDisk, step: int) -> None:
-    """B05: nothing says that it was ever on disk."""
+    """Nothing says that it was ever on disk."""
     good, last = frame(1) + frame(2), frame(3)
     for offset in range(0, len(last), step):
         put(disk, good, last)
@@ -119,7 +119,7 @@ def test_any_flipped_byte_of_the_last_frame_is_a_torn_tail(disk: FakeDisk, step:
 
 
 def test_zeros_behind_the_frames_are_the_clean_end(disk: FakeDisk) -> None:
-    """B06: preallocated space is neither a frame nor torn."""
+    """Preallocated space is neither a frame nor torn."""
     good = frame(1) + frame(2)
     put(disk, good)
     seqs, reader = read_shard(disk)
@@ -130,14 +130,13 @@ def test_zeros_behind_the_frames_are_the_clean_end(disk: FakeDisk) -> None:
 
 
 def test_a_file_of_zeros_alone_has_no_frames(disk: FakeDisk) -> None:
-    """B06."""
     put(disk)
     assert read_shard(disk)[0] == []
     assert end_of(disk).position == WalPosition(1, 1, 0)
 
 
 def test_zeros_and_then_frames_are_a_torn_tail_too(disk: FakeDisk) -> None:
-    """B06, B07: unsynced sectors reach a disk in any order."""
+    """Unsynced sectors reach a disk in any order."""
     good, later = frame(1), frame(3)
     put(disk, good, bytes(512), later)
     assert recover(disk) == [1]
@@ -147,7 +146,7 @@ def test_zeros_and_then_frames_are_a_torn_tail_too(disk: FakeDisk) -> None:
 
 
 def test_a_tail_is_torn_whatever_its_size(disk: FakeDisk) -> None:
-    """B07: garbage over many windows, kept whole beside the file."""
+    """Garbage over many windows, kept whole beside the file."""
     good = frame(1)
     garbage = b"\xa5" * 300_000
     put(disk, good, garbage, file_bytes=400_000)
@@ -157,14 +156,14 @@ def test_a_tail_is_torn_whatever_its_size(disk: FakeDisk) -> None:
 
 @pytest.mark.parametrize("length", [0xFFFFFFFF, 0x80000000, FRAME_BYTES_MAX + 1, 41, 1])
 def test_a_length_without_sense_allocates_nothing_and_is_torn(disk: FakeDisk, length: int) -> None:
-    """B08: over the limit, negative as a signed number, below the smallest frame."""
+    """Over the limit, negative as a signed number, below the smallest frame."""
     good = frame(1)
     put(disk, good, pack("<I", length) + b"\x01" * 60)
     assert recover(disk) == [1]
 
 
 def test_a_claimed_length_within_the_limit_is_checked_against_the_bytes_that_are_there(disk: FakeDisk) -> None:
-    """B08: a header that adds up, over a file that ends long before."""
+    """A header that adds up, over a file that ends long before."""
     size = 20 * 1024 * 1024
     header = pack("<IBBQQQHHI", size + 42, 1, FLAG_FIRST, 1, 2, 1, 0, 0, size)
     put(disk, frame(1), header)
@@ -193,7 +192,7 @@ def test_other_torn_bytes_at_the_same_place_get_a_file_of_their_own(disk: FakeDi
 
 
 def test_nothing_is_cut_while_the_torn_bytes_cannot_be_kept(disk: FakeDisk) -> None:
-    """A07: full disk."""
+    """Full disk."""
     put(disk, frame(1), b"torn!")
     before = disk.files()
     fs = FaultFs(disk)
@@ -208,7 +207,6 @@ def test_nothing_is_cut_while_the_torn_bytes_cannot_be_kept(disk: FakeDisk) -> N
 
 
 def test_settling_twice_changes_nothing(disk: FakeDisk) -> None:
-    """B14."""
     put(disk, mark(0), frame(1), frame(2), b"garbage")
     assert recover(disk) == [1, 2]
     once = disk.files()
@@ -218,7 +216,7 @@ def test_settling_twice_changes_nothing(disk: FakeDisk) -> None:
 
 
 def test_the_unsynced_part_is_written_again_so_that_no_failed_sync_can_take_it_later(disk: FakeDisk) -> None:
-    """A03: the page cache holds what the disk never got."""
+    """The page cache holds what the disk never got."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     answers = Answers()
@@ -250,7 +248,7 @@ def flipped(data: bytes) -> bytes:
 
 
 def test_a_bad_frame_that_a_later_mark_covers_is_damage_with_file_and_offset(disk: FakeDisk) -> None:
-    """B04: it was on disk. Nothing is cut, the start is refused."""
+    """It was on disk. Nothing is cut, the start is refused."""
     put(disk, frame(1), flipped(frame(2)), frame(3), mark(3), frame(4))
     error = damage_of(disk)
     assert (error.path, error.offset) == (FIRST_FILE, len(frame(1)))
@@ -259,7 +257,7 @@ def test_a_bad_frame_that_a_later_mark_covers_is_damage_with_file_and_offset(dis
 
 
 def test_a_bad_frame_behind_what_the_last_mark_covers_is_torn_though_valid_frames_follow(disk: FakeDisk) -> None:
-    """B04, B07: the mark says how far the shard was synced, and no further."""
+    """The mark says how far the shard was synced, and no further."""
     put(disk, frame(1), frame(2), mark(2), frame(3), flipped(frame(4)), frame(5))
     assert recover(disk) == [1, 2, 3]
 
@@ -276,7 +274,7 @@ def test_a_mark_that_covers_exactly_the_bad_frame_is_enough(disk: FakeDisk) -> N
 
 
 def test_zeros_in_place_of_a_covered_frame_are_damage_too(disk: FakeDisk) -> None:
-    """B06, B04: a lost sector in the synced part."""
+    """A lost sector in the synced part."""
     put(disk, frame(1), bytes(len(frame(2))), frame(3), mark(3))
     error = damage_of(disk)
     assert error.offset == len(frame(1))
@@ -289,7 +287,7 @@ def test_a_bad_mark_is_itself_only_a_bad_frame(disk: FakeDisk) -> None:
 
 
 def test_the_mark_is_found_where_no_frame_begins(disk: FakeDisk) -> None:
-    """B04: behind a bad length nobody knows where frames begin."""
+    """After a bad length it is unknown where frames begin."""
     put(disk, frame(1), b"\xff" * 77, mark(5))
     assert damage_of(disk).offset == len(frame(1))
 
@@ -321,20 +319,19 @@ def test_frames_go_on_in_the_next_file(disk: FakeDisk) -> None:
 
 
 def test_a_bad_frame_in_an_earlier_file_is_damage(disk: FakeDisk) -> None:
-    """B03: a new file takes frames only after the old one is synced."""
+    """A new file takes frames only after the old one is synced."""
     two_files(disk, frame(1) + flipped(frame(2)), frame(3), 3)
     error = damage_of(disk)
     assert (error.path, error.offset) == (FIRST_FILE, len(frame(1)))
 
 
 def test_a_torn_tail_in_an_earlier_file_is_damage(disk: FakeDisk) -> None:
-    """B03."""
     two_files(disk, frame(1) + frame(2)[:-5], frame(3), 3)
     assert damage_of(disk).path == FIRST_FILE
 
 
 def test_a_file_missing_in_between_is_damage(disk: FakeDisk) -> None:
-    """B03, B09: names must continue the frame count."""
+    """Names must continue the frame count."""
     two_files(disk, frame(1) + frame(2), frame(5), 5)
     error = damage_of(disk)
     assert error.path == name_of(5)
@@ -342,7 +339,7 @@ def test_a_file_missing_in_between_is_damage(disk: FakeDisk) -> None:
 
 
 def test_a_file_that_repeats_frame_numbers_is_damage(disk: FakeDisk) -> None:
-    """B09: stale or misdirected content does not continue the count."""
+    """Stale or misdirected content does not continue the count."""
     two_files(disk, frame(1) + frame(2) + frame(3), frame(3), 3)
     assert damage_of(disk).path == name_of(3)
 
@@ -353,7 +350,7 @@ def test_a_missing_first_file_is_damage(disk: FakeDisk) -> None:
 
 
 def test_a_prepared_file_that_never_got_a_frame_is_the_last_one_of_a_clean_log(disk: FakeDisk) -> None:
-    """A12: a crash right behind a rotation."""
+    """A crash right after a rotation."""
     two_files(disk, frame(1) + frame(2), b"", 3)
     assert read_shard(disk)[0] == [1, 2]
     assert end_of(disk).position == WalPosition(3, 3, 0)
@@ -386,13 +383,13 @@ def test_a_start_reads_from_the_noted_position_on(disk: FakeDisk) -> None:
 
 
 def test_files_before_the_noted_one_are_not_read(disk: FakeDisk) -> None:
-    """B04 does not bite where everything is in segments already."""
+    """Damage before the noted position is no damage: everything there is in segments already."""
     two_files(disk, b"\xde\xad" * 20, frame(3) + frame(4), 3)
     assert read_shard(disk, WalPosition(4, 3, len(frame(3))))[0] == [4]
 
 
 def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk) -> None:
-    """D07: nothing is lost, all of it is in segments; and it is said."""
+    """Nothing is lost, all of it is in segments; and it is said."""
     put(disk, frame(1))
     seqs, reader = read_shard(disk, WalPosition(9, 1, 700))
     assert seqs == []
@@ -403,7 +400,7 @@ def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk) -> None
 
 
 def test_a_position_beyond_the_end_of_a_short_file_is_not_taken_for_its_end(disk: FakeDisk) -> None:
-    """D07: a file that was cut short by somebody else."""
+    """A file that was cut short by another program."""
     disk.replace(FIRST_FILE, frame(1))
     seqs, reader = read_shard(disk, WalPosition(9, 1, 700))
     assert seqs == []
@@ -412,13 +409,12 @@ def test_a_position_beyond_the_end_of_a_short_file_is_not_taken_for_its_end(disk
 
 
 def test_a_shard_without_any_file_goes_on_at_the_noted_number(disk: FakeDisk) -> None:
-    """D07."""
     assert end_of(disk, WalPosition(9, 1, 700)).position == WalPosition(9, 9, 0)
     assert end_of(disk).position == WalPosition(1, 1, 0)
 
 
 def test_a_missing_noted_file_is_no_harm_when_the_next_one_starts_exactly_at_the_position(disk: FakeDisk) -> None:
-    """The noted position may be the end of a file that is gone: everything behind it is in the next one."""
+    """The noted position may be the end of a file that is gone: every later frame is in the next file."""
     put(disk, frame(5), first_frame=5)
     assert read_shard(disk, WalPosition(5, 1, 700))[0] == [5]
 
@@ -477,7 +473,7 @@ def test_a_tail_longer_than_the_window_is_kept_and_cut_whole(disk: FakeDisk, mon
     ids=["unknown kind", "unknown flag"],
 )
 def test_a_frame_from_the_future_is_refused_with_its_file(disk: FakeDisk, forge: Callable[[bytes], bytes]) -> None:
-    """B18: valid by its checksum, so it is neither torn nor damage."""
+    """Valid by its checksum, so it is neither torn nor damage."""
     put(disk, frame(1), wal_frame.seal_bodies([forge(frame(2)[4:-8])]))
     before = disk.files()
     with pytest.raises(FutureVersion, match="newer version") as caught:
@@ -495,7 +491,7 @@ def test_the_frames_of_an_unfinished_write_are_handed_out_with_their_flags(disk:
 
 
 def test_a_written_shard_survives_any_crash_as_a_prefix_that_has_all_that_was_acked(disk: FakeDisk) -> None:
-    """A09, A10, A11, A12: every damage mode, several seeds."""
+    """Every damage mode, several seeds."""
     for damage in Damage:
         for seed in range(20 if FULL else 4):
             machine = FakeDisk()

@@ -187,7 +187,7 @@ def test_answers_come_in_the_order_of_the_frames(disk: FakeDisk, held: HeldBackg
 
 
 def test_a_short_write_is_continued(disk: FakeDisk, answers: Answers) -> None:
-    """A04: never a half frame that counts as whole."""
+    """Never a half frame that counts as whole."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     fs.short_write(path=lambda path: path.endswith(".log"))
@@ -203,7 +203,7 @@ def test_a_short_write_is_continued(disk: FakeDisk, answers: Answers) -> None:
 def test_a_failed_write_turns_the_shard_read_only_and_fails_everything_that_waits(
     disk: FakeDisk, held: HeldBackground, answers: Answers
 ) -> None:
-    """A01: the whole group fails, and the ones that waited for a sync; nothing is tried again."""
+    """The whole group fails, and the ones that waited for a sync; nothing is tried again."""
     fs = FaultFs(disk)
     shard = new_shard(fs, held)
     submit(shard, answers, 1, durable=True)
@@ -227,7 +227,7 @@ def test_a_failed_write_turns_the_shard_read_only_and_fails_everything_that_wait
 
 
 def test_bytes_of_a_failed_write_are_cut_so_that_no_later_start_finds_them(disk: FakeDisk, answers: Answers) -> None:
-    """A01: a torn group is gone after the restart, the one before it is not."""
+    """A torn group is gone after the restart, the one before it is not."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     submit(shard, answers, 1, durable=True)
@@ -246,7 +246,7 @@ def test_bytes_of_a_failed_write_are_cut_so_that_no_later_start_finds_them(disk:
 def test_a_failed_sync_turns_the_shard_read_only_and_is_never_repeated(
     disk: FakeDisk, held: HeldBackground, answers: Answers
 ) -> None:
-    """A02: a second sync that succeeds proves nothing."""
+    """A second sync that succeeds proves nothing."""
     fs = FaultFs(disk)
     shard = new_shard(fs, held)
     fault = fs.fail("fdatasync")
@@ -267,7 +267,7 @@ def test_a_failed_sync_turns_the_shard_read_only_and_is_never_repeated(
 
 
 def test_no_room_refuses_the_group_cuts_it_back_and_later_writes_work(disk: FakeDisk, answers: Answers) -> None:
-    """A05: the refused record never appears later; records behind it survive."""
+    """The refused record never appears later; later records survive."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     submit(shard, answers, 1, durable=True)
@@ -287,7 +287,7 @@ def test_no_room_refuses_the_group_cuts_it_back_and_later_writes_work(disk: Fake
 
 @pytest.mark.parametrize("error", [errno.EDQUOT, errno.EFBIG])
 def test_a_quota_or_a_file_size_limit_is_no_room_either(disk: FakeDisk, answers: Answers, error: int) -> None:
-    """E10: as ENOSPC."""
+    """As ENOSPC."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     fs.fail("pwrite", error=error, lasts=True)
@@ -298,7 +298,7 @@ def test_a_quota_or_a_file_size_limit_is_no_room_either(disk: FakeDisk, answers:
 
 
 def test_a_refused_group_that_cannot_be_cut_back_fails_the_shard(disk: FakeDisk, answers: Answers) -> None:
-    """A05: its bytes might come back to life behind the next group."""
+    """Its bytes might be read again after the next group."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     fs.torn_write(error=errno.ENOSPC)
@@ -310,7 +310,7 @@ def test_a_refused_group_that_cannot_be_cut_back_fails_the_shard(disk: FakeDisk,
 
 
 def test_no_room_for_a_new_file_refuses_and_resumes_by_itself(disk: FakeDisk, answers: Answers) -> None:
-    """A06: the old file stays intact, and writes work again once there is room."""
+    """The old file stays intact, and writes work again once there is room."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     fs.fail("preallocate", error=errno.ENOSPC, lasts=True, path=lambda path: path.endswith(".tmp"))
@@ -342,7 +342,7 @@ def test_no_room_for_a_new_file_refuses_and_resumes_by_itself(disk: FakeDisk, an
 def test_no_room_at_any_step_of_a_rotation_leaves_a_log_that_opens(
     disk: FakeDisk, answers: Answers, failing: Callable[[FaultFs], object]
 ) -> None:
-    """A06: the new file must not stay under a frame number that the old file then takes."""
+    """The new file must not stay under a frame number that the old file then takes."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     seq = fill(shard, answers, 1, 200)
@@ -359,7 +359,6 @@ def test_no_room_at_any_step_of_a_rotation_leaves_a_log_that_opens(
 
 
 def test_a_full_queue_throttles_before_anything_is_kept(disk: FakeDisk, held: HeldBackground, answers: Answers) -> None:
-    """A15."""
     shard = new_shard(disk, held)
     buffer = frame(1)
     for _ in range(WAL_QUEUE_SUBMISSIONS_MAX):
@@ -377,7 +376,7 @@ def test_a_full_queue_throttles_before_anything_is_kept(disk: FakeDisk, held: He
 def test_a_rotation_syncs_the_old_file_names_the_new_one_durably_and_only_then_writes_to_it(
     disk: FakeDisk, answers: Answers
 ) -> None:
-    """A11, A12: by the order of the calls."""
+    """By the order of the calls."""
     shard = new_shard(disk)
     seq = fill(shard, answers, 1, 150)
     seen = watch(disk)
@@ -463,7 +462,7 @@ def test_an_oversized_group_does_not_squeeze_into_the_file_that_was_prepared(dis
 def test_a_failed_sync_of_the_old_file_fails_the_shard_even_when_it_says_no_space(
     disk: FakeDisk, answers: Answers
 ) -> None:
-    """A02, A11: what it could not place was already written."""
+    """What it could not place was already written."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
     seq = fill(shard, answers, 1, 150)
@@ -548,7 +547,7 @@ def test_a_shard_without_frames_gets_no_mark(disk: FakeDisk, clock: ManualClock)
 def test_a_lone_mark_is_synced_before_a_checkpoint_notes_a_position_behind_it(
     disk: FakeDisk, clock: ManualClock, answers: Answers
 ) -> None:
-    """D07: else a power loss would leave the noted position beyond the end of the shard."""
+    """Else a power loss would leave the noted position beyond the end of the shard."""
     shard = new_shard(disk, clock=clock)
     submit(shard, answers, 1, durable=True)
     shard.flush()
@@ -586,7 +585,7 @@ def test_a_sync_for_a_checkpoint_of_nothing_but_a_mark_asks_for_no_other_mark(
 def test_unsynced_bytes_and_their_age_are_told_and_bounded_in_the_background(
     disk: FakeDisk, clock: ManualClock, answers: Answers
 ) -> None:
-    """A14: the live loss window."""
+    """The live loss window."""
     shard = new_shard(disk, clock=clock)
     assert (shard.unsynced_bytes, shard.unsynced_ms) == (0, 0)
     submit(shard, answers, 1, durable=False)
@@ -608,7 +607,7 @@ def test_unsynced_bytes_and_their_age_are_told_and_bounded_in_the_background(
 def test_what_was_written_during_a_sync_ages_from_then_on_not_from_its_end(
     disk: FakeDisk, clock: ManualClock, held: HeldBackground, answers: Answers
 ) -> None:
-    """A14: a slow sync must not hide how old the unsynced bytes behind it are."""
+    """A slow sync must not hide how old the unsynced bytes are."""
     shard = new_shard(disk, held, clock=clock)
     submit(shard, answers, 1, durable=True)
     shard.flush()
@@ -713,7 +712,7 @@ def test_holding_waits_for_the_running_rotation_and_its_queue_stays(
 def test_a_shard_that_fails_while_it_is_asked_to_hold_still_says_so(
     disk: FakeDisk, held: HeldBackground, answers: Answers, quiet: Quiet, what: str
 ) -> None:
-    """A18: a checkpoint, or a stop, must not wait for ever for a shard that is dead."""
+    """A checkpoint, or a stop, must not wait for ever for a shard that is dead."""
     fs = FaultFs(disk)
     shard = new_shard(fs, held)
     seq = fill(shard, answers, 1, 150)
