@@ -43,6 +43,9 @@ LAYER_BY_NAME: Final[dict[str, str]] = {
     "stream_errors": "errors",
 }
 
+# Programs that start the command line by its name, as a user does.
+STARTS_THE_COMMAND_LINE: Final = frozenset({"topics.bench.http", "topics.demos.pipeline"})
+
 # What a layer may not import although it lies below.
 KNOWS_NOTHING_OF: Final[dict[str, frozenset[str]]] = {
     "cli": frozenset({"formats"}),  # `topics dump` asks storage.
@@ -55,6 +58,90 @@ KNOWS_NOTHING_OF: Final[dict[str, frozenset[str]]] = {
 
 # Beside the rows: may import any of them, and nothing in the package imports it.
 FAKES: Final = "testing"
+
+# The rooms of a package (its folders, and the modules directly below it) from top to bottom, by the same rule: a room
+# may import itself and the rows below its own. A package's own `__init__` may import all of them.
+ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "topics.cli": (("main",), ("config", "serve"), ("pipeline", "setting_flags"), ("output", "progress")),
+    "topics.engine": (
+        ("starting",),
+        ("checkpointing", "manifest"),
+        ("engine",),
+        ("queues",),
+        ("routers",),
+        ("groups", "writing"),
+        ("core",),
+        ("priority", "topic"),
+        ("config",),
+        ("completions", "names", "pins", "runtime", "scheduler", "settings"),
+    ),
+    "topics.server": (
+        ("serve",),
+        ("api",),
+        ("app",),
+        ("live", "openapi"),
+        ("http",),
+        ("logs", "pressure", "settings"),
+        ("auth", "limits", "metrics", "settings_schema", "work_pool"),
+    ),
+    "topics.spark": (
+        ("data_sources", "jobs"),
+        ("streams",),
+        ("lake", "read"),
+        ("schemas", "write"),
+        ("access", "loss", "options"),
+        ("errors", "manifest", "option_values", "session"),
+    ),
+    "topics.storage": (
+        ("checkpoints", "inspect"),
+        ("directory", "overlay", "removal", "segments"),
+        ("snapshots", "staged_chunks", "tiers", "wal"),
+        ("background", "fs", "layout"),
+    ),
+    "topics.streams": (
+        ("embedded",),
+        ("system",),
+        ("running", "verify"),
+        ("directory", "metadata", "partitions", "retention"),
+        ("consumers", "settings", "times"),
+    ),
+}
+
+# Packages in which only the module of a class assigns the fields of its objects.
+OWNED_STATE: Final = ("topics.engine",)
+
+# What a variable or attribute of this name refers to in those packages: where two classes have a field of the same
+# name, this tells which one is meant.
+CLASS_BY_VARIABLE: Final[dict[str, str]] = {
+    "topic": "Topic",
+    "dest": "Topic",
+    "source": "Topic",
+    "queue": "Topic",
+    "live": "LiveRecords",
+    "writes": "WriteState",
+    "checkpoint": "CheckpointState",
+    "links": "RouterLinks",
+    "leases": "LeaseTable",
+    "table": "LeaseTable",
+    "lease": "Lease",
+    "keys": "IdempotencyKeys",
+    "router": "Router",
+    "write": "Write",
+    "core": "Core",
+    "engine": "Engine",
+    "segments": "SegmentSet",
+    "tail": "Tail",
+    "replayed": "Replayed",
+}
+
+# Variables of those packages that are values of `formats/` or `storage/`: nobody's state in here.
+VALUES_OF_LOWER_LAYERS: Final = frozenset({"end", "segment", "snapshot", "state"})
+
+# Annotations of callbacks that belong to a caller of the engine. Only `Completions` calls them.
+CALLER_CALLBACKS: Final = frozenset({"Done", "AppendDone"})
+
+# Functions that are such callbacks themselves, wrapped around a caller's: `Completions` calls them.
+WRAPS_A_CALLBACK: Final = frozenset({"_answer_created", "_answer_repeat"})
 
 FILE_MODULES: Final = frozenset({"fcntl", "glob", "mmap", "pathlib", "shutil", "sqlite3", "tempfile"})
 SOCKET_MODULES: Final = frozenset({"select", "selectors", "socket", "socketserver", "ssl"})
@@ -118,6 +205,8 @@ TEST_FOLDERS_FREE: Final = frozenset(
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
+    "engine/routers/test_router_crashes.py": "routers as a whole, with crashes in between",
+    "engine/routers/test_router_state_machine.py": "routers as a whole against a model",
     "formats/test_fixture_segments.py": "segments that another program wrote",
     "formats/test_golden.py": "bytes of every format, pinned",
     "server/api/test_rendered_answers.py": "answers that are rendered as text, held to their structs",
@@ -201,6 +290,20 @@ def imported_names(module: Module) -> Iterator[Use]:
             yield from (Use(f"{origin}.{alias.name}", node.lineno) for alias in node.names)
 
 
+def imported_by_string(module: Module, modules: Mapping[str, Module]) -> Iterator[Use]:
+    """Modules of ours that are named by a string: to be started with `python -m`, or imported by name."""
+    if module.name in STARTS_THE_COMMAND_LINE:
+        return
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value in modules
+            and "." in node.value
+        ):
+            yield Use(node.value, node.lineno)
+
+
 def imported_layer(name: str) -> str:
     """The layer an imported name belongs to; `from topics import open` is the root, not a layer `open`."""
     layer = layer_of(name)
@@ -228,7 +331,7 @@ def find_forbidden_imports(modules: Mapping[str, Module]) -> Iterator[str]:
         if layer != FAKES and layer not in RANK_BY_LAYER:
             yield f"{module.path}: no row for `{layer}`; give it one in LAYER_BY_NAME or ROWS"
             continue
-        for name, line in imported_names(module):
+        for name, line in [*imported_names(module), *imported_by_string(module, modules)]:
             if is_ours(name):
                 other = imported_layer(name)
                 if not may_import(layer, other):
@@ -237,6 +340,105 @@ def find_forbidden_imports(modules: Mapping[str, Module]) -> Iterator[str]:
                 continue
             elif name.split(".")[0] in FOREIGN_MODULES_BARRED.get(layer, ()):
                 yield f"{module.path}:{line}: {layer} knows nothing of `{name.split('.')[0]}`"
+
+
+def room_of(package: str, name: str) -> str:
+    """The first part of a module's name below its package; "" for the package itself."""
+    return name.removeprefix(package).lstrip(".").split(".")[0]
+
+
+def find_imports_of_higher_rooms(modules: Mapping[str, Module]) -> Iterator[str]:
+    for package, rows in ROOMS.items():
+        rank_by_room = {room: rank for rank, row in enumerate(rows) for room in row}
+        for module in modules.values():
+            room = room_of(package, module.name)
+            if not module.name.startswith(package + ".") or not room:
+                continue
+            if room not in rank_by_room:
+                yield f"{module.path}: no row for the room `{room}` of {package}; give it one in ROOMS"
+                continue
+            for name, line in [*imported_names(module), *imported_by_string(module, modules)]:
+                if not name.startswith(package + "."):
+                    continue
+                other = room_of(package, name)
+                if other in rank_by_room and other != room and rank_by_room[other] <= rank_by_room[room]:
+                    yield f"{module.path}:{line}: {package}: `{room}` may not import `{other}` ({name})"
+
+
+def fields_by_class(module: Module) -> dict[str, set[str]]:
+    """Names of the fields of every class in the module: assigned through `self`, in slots, or declared in the class."""
+    fields: dict[str, set[str]] = {}
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        found = fields.setdefault(node.name, set())
+        for inner in ast.walk(node):
+            if (
+                isinstance(inner, ast.Attribute)
+                and isinstance(inner.ctx, ast.Store)
+                and last_name(inner.value) == "self"
+            ):
+                found.add(inner.attr)
+        found.update(
+            statement.target.id
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        )
+    return fields
+
+
+def last_name(node: ast.AST) -> str:
+    """`topic` for `topic`, `self._topic` and `captured.topic`; "" for everything that is no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr.lstrip("_")
+    return node.id.lstrip("_") if isinstance(node, ast.Name) else ""
+
+
+def find_foreign_assignments(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Assignments to a field of an object whose class is in another module of the same package."""
+    for package in OWNED_STATE:
+        inside = [module for module in modules.values() if module.name.startswith(package + ".")]
+        fields = {module.name: fields_by_class(module) for module in inside}
+        owners: dict[str, set[str]] = {}
+        for name, classes in fields.items():
+            for field in set().union(*classes.values()) if classes else ():
+                owners.setdefault(field, set()).add(name)
+        module_of_class = {kind: name for name, classes in fields.items() for kind in classes}
+        for module in inside:
+            for node in ast.walk(module.tree):
+                if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+                    continue
+                variable = last_name(node.value)
+                if variable in VALUES_OF_LOWER_LAYERS or (variable == "self" and isinstance(node.value, ast.Name)):
+                    continue
+                kind = CLASS_BY_VARIABLE.get(variable)
+                owner = {module_of_class[kind]} if kind in module_of_class else owners.get(node.attr, set())
+                if owner and module.name not in owner:
+                    yield f"{module.path}:{node.lineno}: `{node.attr}` is assigned outside of {min(owner)}, which owns it"
+
+
+def find_called_callbacks(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Functions of the engine that call a caller's callback themselves instead of handing it to `Completions`."""
+    for module in modules.values():
+        if not module.name.startswith("topics.engine."):
+            continue
+        for function in ast.walk(module.tree):
+            if not isinstance(function, ast.FunctionDef) or function.name in WRAPS_A_CALLBACK:
+                continue
+            arguments = [*function.args.args, *function.args.kwonlyargs]
+            names = {
+                argument.arg
+                for argument in arguments
+                if argument.annotation is not None
+                and any(
+                    last_name(node) in CALLER_CALLBACKS
+                    for node in ast.walk(argument.annotation)
+                    if isinstance(node, ast.expr)
+                )
+            }
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                    yield f"{module.path}:{node.lineno}: {function.name} calls `{node.func.id}`; use Core.answer"
 
 
 def touches_files(name: str) -> bool:
@@ -346,6 +548,18 @@ def test_imports_only_point_downwards() -> None:
     expect_none(find_forbidden_imports(load_modules(SOURCE)))
 
 
+def test_imports_inside_a_package_only_point_downwards() -> None:
+    expect_none(find_imports_of_higher_rooms(load_modules(SOURCE)))
+
+
+def test_a_field_is_assigned_only_by_the_module_that_owns_it() -> None:
+    expect_none(find_foreign_assignments(load_modules(SOURCE)))
+
+
+def test_no_room_of_the_engine_calls_a_callback_of_its_caller() -> None:
+    expect_none(find_called_callbacks(load_modules(SOURCE)))
+
+
 def test_only_the_file_system_seam_touches_files() -> None:
     expect_none(find_file_access(load_modules(SOURCE)))
 
@@ -403,6 +617,57 @@ def test_an_upward_import_is_found_however_it_is_written() -> None:
 def test_a_relative_import_in_a_package_starts_at_the_package() -> None:
     package = parse_module("topics.storage", "from . import wal\nfrom ..engine import topic", "storage/__init__.py")
     assert [use.name for use in imported_names(package)] == ["topics.storage.wal", "topics.engine.topic"]
+
+
+def test_an_import_by_string_is_an_import() -> None:
+    modules = made_up(storage__view="WORKER = 'topics.engine.viewer'", engine__viewer="")
+    assert list(find_forbidden_imports(modules)) == [
+        "topics/storage/view.py:1: storage may not import engine (topics.engine.viewer)"
+    ]
+
+
+def test_an_import_of_a_higher_room_is_found_also_by_string() -> None:
+    modules = made_up(
+        engine__topic__tail="from topics.engine.writing.write_path import WritePath\nNAME = 'topics.engine.core'",
+        engine__core="from topics.engine.topic.tail import Tail",
+        engine__writing__write_path="from topics.engine.writing import other\nimport topics.engine.groups",
+        engine__groups="",
+        engine__novelty="",
+    )
+    assert list(find_imports_of_higher_rooms(modules)) == [
+        "topics/engine/topic/tail.py:1: topics.engine: `topic` may not import `writing` "
+        "(topics.engine.writing.write_path.WritePath)",
+        "topics/engine/topic/tail.py:2: topics.engine: `topic` may not import `core` (topics.engine.core)",
+        "topics/engine/writing/write_path.py:2: topics.engine: `writing` may not import `groups` (topics.engine.groups)",
+        "topics/engine/novelty.py: no row for the room `novelty` of topics.engine; give it one in ROOMS",
+    ]
+
+
+def test_a_foreign_assignment_is_found_however_it_is_written() -> None:
+    owner = "class LiveRecords:\n    def __init__(self):\n        self.head_seq = 0\n        self.lost = []"
+    ways = (
+        "def f(live):\n    live.head_seq = 1",
+        "def f(topic):\n    topic.live.head_seq += 1",
+        "class A:\n    def f(self):\n        self._topic.live.head_seq, rest = 1, 2",
+        "def f(records):\n    records.head_seq = 1",
+        "def f(live):\n    for live.head_seq in range(3): pass",
+        "def f(live):\n    del live.lost",
+        # A class here has a field of the same name; the variable tells that another one is meant.
+        "class Model:\n    def __init__(self):\n        self.head_seq = 0\ndef f(live):\n    live.head_seq = 1",
+    )
+    for way in ways:
+        modules = made_up(engine__topic__live_records=owner, engine__queues__queues=way)
+        assert len(list(find_foreign_assignments(modules))) == 1, way
+    for way in ("def f(live):\n    live.raise_head(1)", "class B:\n    def f(self):\n        self.head_seq = 1"):
+        assert not list(find_foreign_assignments(made_up(engine__topic__live_records=owner, engine__core=way))), way
+
+
+def test_a_called_callback_is_found() -> None:
+    modules = made_up(
+        engine__groups="def put(name, done: Done[bool]):\n    done(True)\ndef ok(done: Done[bool]):\n    answer(done, 1)",
+        engine__writing__staging="def _answer_repeat(done: Done[int], result):\n    done(result)",
+    )
+    assert list(find_called_callbacks(modules)) == ["topics/engine/groups.py:2: put calls `done`; use Core.answer"]
 
 
 def test_siblings_never_meet() -> None:

@@ -31,8 +31,8 @@ import msgspec
 from tests.crash.engine_world import EngineWorld
 from tests.crash.harness import SETTINGS, Blow, expect, read_all
 from topics.engine.config import TopicConfig
-from topics.engine.routers.router import RouterSpec
 from topics.engine.settings import EngineSettings
+from topics.engine.topic.router import RouterSpec
 from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError

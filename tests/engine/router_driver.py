@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tests.engine.driver import Driver
-from topics.engine.routers.router import Router, RouterSpec
+from topics.engine.topic.router import Router, RouterSpec
 from topics.formats.records import Record
 from topics.protocol.tag_match import TagMatch
 

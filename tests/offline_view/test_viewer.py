@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import FULL
 from tests.engine.small_log import ROOT, SEGMENT_EVENTS, SmallLog
-from topics.engine.routers.router import RouterSpec
+from topics.engine.topic.router import RouterSpec
 from topics.errors import Damaged, StartRefused
 from topics.formats import segment as codec
 from topics.offline_view.view import TopicView, ViewAnswer, ViewRequest

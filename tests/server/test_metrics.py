@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine.small_log import SmallLog
-from topics.engine.routers.router import RouterSpec
+from topics.engine.topic.router import RouterSpec
 from topics.errors import WalFailed
 from topics.server.auth import KeyRing
 from topics.server.metrics import Counters, Snapshot, TopicRow, collect, render_json, render_prometheus

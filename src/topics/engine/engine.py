@@ -29,11 +29,11 @@ from topics.engine.pins import Pins
 from topics.engine.priority import effective_priority
 from topics.engine.queues.queues import Queues
 from topics.engine.routers.forwarding import Forwarder
-from topics.engine.routers.router import Router, RouterSpec
 from topics.engine.routers.routing import Routing
 from topics.engine.runtime import Runtime
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.page import Page
+from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.topic.topic import Topic, Waiter
 from topics.engine.writing.append import Appends
 from topics.engine.writing.commits import Commits
@@ -74,11 +74,8 @@ class Engine:
         self.commits = Commits(core, self.write_path, derived, self.topic_life, self.staging)
         self.queues = Queues(core, self.forwarder, appends, deletion)
         self.groups = Groups(core)
-        self.topic_life.on_removed += [
-            self.routing.topic_removed,
-            self.commits.forget_topic,
-            self.staging.forget_topic,
-        ]
+        for tell in (self.routing.topic_removed, self.commits.forget_topic, self.staging.forget_topic):
+            self.topic_life.on_removed.append(tell)
         # Calls of a room without a step in between: an append is the most frequent call.
         self.append = appends.append
         self.delete_records = deletion.delete

@@ -11,7 +11,7 @@ from tests.engine.driver import SMALL, SteppedBackground
 from tests.engine.queue_driver import QueueDriver
 from tests.engine.topic.test_fetch import CoolFs
 from topics.engine.queues.jobs import Counters
-from topics.engine.routers.router import RouterSpec
+from topics.engine.topic.router import RouterSpec
 from topics.engine.writing.intake import NewRecord
 from topics.errors import Closed, ColdUnavailable, NotAQueue, StorageFull, Throttled, TopicNotFound
 from topics.testing.fake_disk import Damage, FakeDisk

@@ -19,7 +19,7 @@ from tests.engine.staging_log import (
     stepped,
 )
 from topics.engine.config import checked_config
-from topics.engine.routers.router import RouterSpec
+from topics.engine.topic.router import RouterSpec
 from topics.engine.writing.commits import Committed
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.engine.writing.staging import StagedPart

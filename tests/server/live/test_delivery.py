@@ -11,8 +11,8 @@ import pytest
 
 from tests.engine.small_log import SmallLog
 from tests.server.wires import ManualLoop
-from topics.engine.routers.router import RouterSpec
 from topics.engine.topic.page import Reason, Tombstone
+from topics.engine.topic.router import RouterSpec
 from topics.limits import U64_MAX
 from topics.server.live.delivery import FEEDS_PER_TURN, FRAMES_PER_TURN, Feed, Hub, Reading, ReadOptions, Subscription
 from topics.testing.fake_disk import FakeDisk

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Final
 
-from topics.engine.routers.router import Router, key_in, keyed_envelope, passes
+import msgspec
+
 from topics.engine.topic.fetch import Fetch
+from topics.engine.topic.router import PROVENANCE, Router, key_in
 from topics.errors import FormatError
 from topics.formats import envelope
 from topics.formats.record_layout import RecordForm, split_raw
 from topics.formats.records import RecordBatch
-from topics.limits import READ_BYTES_MAX, ROUTER_HOPS_MAX
+from topics.limits import META_BYTES_MAX, META_MEMBERS_MAX, READ_BYTES_MAX, RECORD_BYTES_MAX, ROUTER_HOPS_MAX
+from topics.protocol.tag_match import TagMatch
 
 logger = logging.getLogger(__name__)
+
+ORIGINAL_META: Final = "_topics_original_meta"
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Copies:
@@ -154,3 +163,48 @@ def _is_there(router: Router, source_seq: int) -> bool:
 def note_slots(router: Router, form: RecordForm, first_seq: int, slots: Iterable[bytes | FormatError | None]) -> None:
     """Looks through records of dest for the router's keys."""
     router.note_keys(first_seq, (split_raw(slot, form).envelope if isinstance(slot, bytes) else None for slot in slots))
+
+
+def passes(tag_filter: TagMatch | None, tag: bytes | None) -> bool:
+    if tag_filter is None:
+        return True
+    if tag is None:
+        return False
+    wanted = tag_filter.text.encode()
+    return tag.startswith(wanted) if tag_filter.is_prefix else tag == wanted
+
+
+def keyed_envelope(router: Router, source_seq: int, payload: bytes) -> bytes | None:
+    """The envelope with the copy's key in its meta; None when that breaks the limits of a record."""
+    data, meta = envelope.split(payload)
+    provenance = _encode(
+        {
+            "idempotency_key": router.key(source_seq),
+            "router": router.name,
+            "source_topic": router.source.name,
+            "source_topic_id": router.source.id,
+            "source_epoch": router.source.epoch,
+            "source_seq": source_seq,
+        }
+    )
+    meta = _with_provenance(meta, provenance)
+    if len(meta) > META_BYTES_MAX or len(data) + len(meta) > RECORD_BYTES_MAX:
+        return None
+    return envelope.encode(data, meta)
+
+
+def _with_provenance(meta: bytes | None, provenance: bytes) -> bytes:
+    added = b'"%b":%b' % (PROVENANCE.encode(), provenance)
+    if meta is None:
+        return b"{%b}" % added
+    text = meta.strip(b" \t")
+    members = _decode_members(text) if text.startswith(b"{") else None
+    if members is None or len(members) >= META_MEMBERS_MAX:
+        return b'{"%b":%b,%b}' % (ORIGINAL_META.encode(), text, added)
+    if not members:
+        return b"{%b}" % added
+    if PROVENANCE in members:
+        # The copy of a copy: its direct source counts.
+        kept = {name: value for name, value in members.items() if name != PROVENANCE}
+        return b"%b,%b}" % (_encode(kept)[:-1], added) if kept else b"{%b}" % added
+    return b"%b,%b}" % (text[:-1], added)

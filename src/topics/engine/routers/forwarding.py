@@ -46,10 +46,10 @@ from functools import partial
 from topics.engine.core import Core
 from topics.engine.priority import effective_priority
 from topics.engine.routers.copying import Copies, Room, note_slots, take_slots
-from topics.engine.routers.router import Router
 from topics.engine.scheduler import B0, band_of
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.hops import HopRuns
+from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.derived_copies import DerivedCopies, cursor_note, unlogged_cursor_note
 from topics.engine.writing.write_path import WritePath
@@ -92,7 +92,7 @@ class Forwarder:
         self._background: Background | None = None
         # Under pressure every router runs one band lower.
         self.is_lowered = False
-        write_path.on_source_grew = self.note_source
+        write_path.tell_source_grew(self.note_source)
 
     # When.
 

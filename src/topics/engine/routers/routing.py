@@ -17,8 +17,9 @@ from topics.engine.completions import Done
 from topics.engine.config import TopicConfig
 from topics.engine.core import Core
 from topics.engine.names import SortedNames
+from topics.engine.routers.definition import check_endpoints, check_router_name, closed_cycle
 from topics.engine.routers.forwarding import Forwarder
-from topics.engine.routers.router import Router, RouterSpec, check_endpoints, check_router_name, closed_cycle
+from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.derived_copies import DerivedCopies
 from topics.engine.writing.topic_life import TopicLife

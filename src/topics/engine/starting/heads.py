@@ -34,7 +34,7 @@ def resume_heads(engine: Engine, report: RecoveryReport) -> ResumedHeads:
         first, last = max(topic.head_seq + 1, topic.live.replayed.end_seq), topic.writes.ceiling - 1
         if last < first:
             continue
-        report.lost_seqs += last - first + 1
+        report.add_lost(last - first + 1)
         report.warn(
             f'topic "{topic.name}": seqs {first} to {last} may have been lost with the power; readers get a tombstone'
         )

@@ -101,9 +101,9 @@ def _read_shards(
     ends: list[ShardEnd] = []
     bytes_done = 0
     for reader in readers:
-        report.frames_replayed += replay.run(reader)
+        frame_count = replay.run(reader)
         assert reader.end is not None
-        report.bytes_replayed += reader.bytes_replayed
+        report.add_replayed(frame_count, reader.bytes_replayed)
         reader.end.directory = reader.directory
         ends.append(reader.end)
         bytes_done += reader.bytes_total

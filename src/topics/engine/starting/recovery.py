@@ -81,7 +81,8 @@ def open_engine(
 def _recover(engine: Engine, runner: JobRunner, progress: Progress) -> OpenEngine:
     report = RecoveryReport()
     snapshots = load_snapshots(engine.directory.fs, engine.directory.root)
-    report.warnings += [f"{path} is unreadable" for path in snapshots.bad]
+    for path in snapshots.bad:
+        report.warn(f"{path} is unreadable")
     loaded = load_topics(engine, report, snapshots)
     claim_cold_tier(engine, report)
     log = replay_log(engine, report, loaded, progress)

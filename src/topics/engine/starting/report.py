@@ -19,6 +19,19 @@ class RecoveryReport:
     lost_seqs: int = 0
     torn_bytes: int = 0
 
+    def use_snapshot(self, number: int) -> None:
+        self.snapshot_number = number
+
+    def add_replayed(self, frame_count: int, size_bytes: int) -> None:
+        self.frames_replayed += frame_count
+        self.bytes_replayed += size_bytes
+
+    def add_lost(self, seq_count: int) -> None:
+        self.lost_seqs += seq_count
+
+    def add_torn(self, size_bytes: int) -> None:
+        self.torn_bytes += size_bytes
+
     def warn(self, text: str) -> None:
         logger.warning("%s", text)
         self.warnings.append(text)

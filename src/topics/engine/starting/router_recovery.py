@@ -29,12 +29,12 @@ from itertools import groupby
 from topics.engine.engine import Engine
 from topics.engine.routers.copying import Copies, Room, note_slots, take_slots
 from topics.engine.routers.forwarding import can_derive, may_be_full
-from topics.engine.routers.router import Router, stored_spec
 from topics.engine.starting.heads import FrameToLog
 from topics.engine.starting.log_replay import ReplayedLog
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.fetch import Fetch
+from topics.engine.topic.router import Router, stored_spec
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, Damaged, FormatError
 from topics.formats import control, wal_frame

@@ -75,7 +75,7 @@ def settle_shards(
 def _settle(engine: Engine, report: RecoveryReport, end: ShardEnd, frames: list[bytes]) -> SettledShard:
     if end.path is None:
         _begin_file(engine, end)
-    report.torn_bytes += max(0, end.torn_end - end.position.offset)
+    report.add_torn(max(0, end.torn_end - end.position.offset))
     repair = ShardRepair(engine.directory.fs, end, frames, engine.settings.wal_file_bytes)
     try:
         repair.run()

@@ -80,7 +80,7 @@ def load_topics(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapsho
 
 
 def _load_snapshot(engine: Engine, report: RecoveryReport, snapshot: Snapshot) -> LoadedTopics:
-    report.snapshot_number = snapshot.number
+    report.use_snapshot(snapshot.number)
     engine.core.note_topic_id(snapshot.next_topic_id - 1)
     engine.routing.note_router_id(snapshot.next_router_id - 1)
     loader = _TopicLoader(engine, report, frozenset(_topics_with_directory(engine)))
@@ -158,7 +158,7 @@ class _TopicLoader:
         self._set_missing_aside(state)
         core = engine.core
         topic = Topic.from_snapshot(state, SegmentSet(core.cache, state.id, state.segments), core.live_bytes)
-        topic.live.segments.dropped += dropped
+        topic.live.segments.note_dropped(dropped)
         self._evict_floors[state.id] = max(state.cap_floor, state.ttl_floor, state.trim_floor)
         core.add_topic(topic)
         core.note_time(topic.writes.last_ts)

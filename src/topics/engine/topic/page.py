@@ -47,6 +47,17 @@ class Page:
     def lag(self) -> int:
         return self.head_seq - self.next_from_seq
 
+    def add(self, form: RecordForm, raws: list[bytes], *, is_cold: bool) -> None:
+        """Takes the next records in."""
+        self.chunks.append((form, raws))
+        if is_cold:
+            self.cold_records += len(raws)
+
+    def advance(self, seq: int) -> None:
+        """Every slot up to this seq was looked at."""
+        self.records_scanned += seq - self.next_from_seq
+        self.next_from_seq = seq
+
     def __len__(self) -> int:
         return sum(len(raws) for _, raws in self.chunks)
 

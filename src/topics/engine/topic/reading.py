@@ -124,11 +124,8 @@ def _fill(
         ):
             end = _take(name, live, taken, form, seq, slots, raws)
         if raws:
-            page.chunks.append((form, raws))
-            if is_cold:
-                page.cold_records += len(raws)
-        page.records_scanned += end - seq + 1
-        page.next_from_seq = end
+            page.add(form, raws, is_cold=is_cold)
+        page.advance(end)
         if end < last_seq:
             return
         seq = end + 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from topics.engine.topic.hops import HopRuns
 
 if TYPE_CHECKING:
-    from topics.engine.routers.router import Router
+    from topics.engine.topic.router import Router
 
 
 class RouterLinks:

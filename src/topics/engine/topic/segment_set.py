@@ -296,6 +296,10 @@ class SegmentSet:
         if doomed:
             self.drop(doomed)
 
+    def note_dropped(self, dropped: list[SegmentState]) -> None:
+        """Segments that a start found below the floors: their files are to be removed."""
+        self.dropped += dropped
+
     def take_dropped(self) -> list[SegmentState]:
         """Dropped segments, for the caller to remove their files."""
         dropped, self.dropped = self.dropped, []

@@ -84,7 +84,7 @@ class Commits:
         self._when_none: list[Callable[[], None]] = []
         self._held_back: list[_Commit] = []
         self._background: Background | None = None
-        write_path.on_commit_published = self._note_published
+        write_path.tell_commit_published(self._note_published)
 
     # Looking.
 

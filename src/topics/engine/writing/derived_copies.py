@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 
 from topics.engine.core import Applied, Core
-from topics.engine.routers.router import Router
 from topics.engine.topic.fetch import Fetch
+from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.errors import CorruptRecord, TopicsError
 from topics.formats import control, wal_frame

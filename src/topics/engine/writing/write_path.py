@@ -39,10 +39,16 @@ class WritePath:
         self._derived = derived
         # Topics with noted writes.
         self._noted: list[Topic] = []
-        # Told of every topic that has new records and is the source of a router, and of every published commit.
-        self.on_source_grew: Callable[[Topic], None] = _ignore
-        self.on_commit_published: Callable[[Topic, Write], None] = _ignore
+        # Told of every source of a router that has new records, and of every published commit.
+        self._on_source_grew: list[Callable[[Topic], None]] = []
+        self._on_commit_published: list[Callable[[Topic, Write], None]] = []
         core.on_flush(self._submit_all_noted)
+
+    def tell_source_grew(self, tell: Callable[[Topic], None]) -> None:
+        self._on_source_grew.append(tell)
+
+    def tell_commit_published(self, tell: Callable[[Topic, Write], None]) -> None:
+        self._on_commit_published.append(tell)
 
     # Noting: the common case of an append.
 
@@ -356,7 +362,8 @@ class WritePath:
                 write.on_end(None)
         if topic.live.head_seq > head_seq:
             if topic.links.routers_out:
-                self.on_source_grew(topic)
+                for tell in self._on_source_grew:
+                    tell(topic)
             if topic.has_waiters:
                 self.wake(topic)
 
@@ -366,7 +373,8 @@ class WritePath:
         name, first_seq = write.writer.writer, write.writer.first_seq
         assert first_seq == write.first_seq, "the note says where the records begin"
         topic.writers[name] = WriterState(name, write.writer.epoch, first_seq, write.last_seq)
-        self.on_commit_published(topic, write)
+        for tell in self._on_commit_published:
+            tell(topic, write)
 
     def wake(self, topic: Topic) -> None:
         """Calls every waiter of the topic, once the group has ended."""
@@ -476,7 +484,3 @@ def _joined(batches: list[RecordBatch]) -> tuple[list[int], int, list[bytes | No
     for batch in batches:
         tags += batch.tags or (None,) * len(batch)
     return sizes, sum(sizes), tags
-
-
-def _ignore(*_: object) -> None:
-    pass

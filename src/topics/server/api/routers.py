@@ -9,7 +9,8 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from topics.engine.engine import Engine
-from topics.engine.routers.router import Router, RouterSpec, check_endpoints, check_router_name
+from topics.engine.routers.definition import check_endpoints, check_router_name
+from topics.engine.topic.router import Router, RouterSpec
 from topics.errors import Forbidden, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import ROUTER_DECODER

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from topics.engine.names import TOPIC_NAME_PATTERN
-from topics.engine.routers.router import ROUTER_NAME_PATTERN
+from topics.engine.routers.definition import ROUTER_NAME_PATTERN
 from topics.engine.writing.staging import WRITER_NAME_PATTERN
 from topics.errors import (
     Closed,

@@ -1,18 +1,15 @@
-"""A router: what it is asked to do, how far it is, and what its copies look like."""
+"""One router: what it is asked to do, how far it is, and the keys that it looks for in its dest."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from topics.engine.names import check_topic_name
-from topics.errors import BadFrame, InvalidRequest, TopicsError
+from topics.errors import BadFrame, TopicsError
 from topics.formats import control, envelope
-from topics.limits import META_BYTES_MAX, META_MEMBERS_MAX, RECORD_BYTES_MAX
 from topics.protocol.tag_match import TagMatch
 
 if TYPE_CHECKING:
@@ -20,14 +17,8 @@ if TYPE_CHECKING:
 
 Guarantee = Literal["at_least_once", "exactly_once"]
 
-ROUTER_NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}"
 PROVENANCE: Final = "_topics_router"
-ORIGINAL_META: Final = "_topics_original_meta"
 SEQ_DIGITS_MAX: Final = 20
-
-_NAME: Final = re.compile(ROUTER_NAME_PATTERN)
-_encode: Final = msgspec.json.Encoder().encode
-_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class RouterSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,43 +32,6 @@ class RouterSpec(msgspec.Struct, frozen=True, kw_only=True):
     allow_cycle: bool = False
     guarantee: Guarantee = "at_least_once"
     create_dest: bool = True
-
-
-def check_router_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise InvalidRequest(
-            f"{name!r} is not a router name: 1 to 255 letters, digits and . _ : > - with a letter or digit first"
-        )
-
-
-def check_endpoints(spec: RouterSpec) -> None:
-    check_topic_name(spec.source)
-    check_topic_name(spec.dest)
-    if spec.source == spec.dest:
-        raise InvalidRequest("a router's source and dest are two topics")
-
-
-def closed_cycle(source: str, dest: str, edges: Iterable[tuple[str, str]]) -> list[str] | None:
-    """The cycle that an edge from `source` to `dest` closes: names from source to source, or None."""
-    after: dict[str, list[str]] = {}
-    for tail, head in edges:
-        after.setdefault(tail, []).append(head)
-    came_from: dict[str, str] = {dest: source}
-    waiting = deque([dest])
-    while waiting:
-        name = waiting.popleft()
-        if name == source:
-            path = [source]
-            step = came_from[source]
-            while step != source:
-                path.append(step)
-                step = came_from[step]
-            return [source, *reversed(path[1:]), source]
-        for following in after.get(name, ()):
-            if following not in came_from:
-                came_from[following] = name
-                waiting.append(following)
-    return None
 
 
 class Router:
@@ -324,51 +278,6 @@ def stored_spec(members: dict[str, Any], source: str, dest: str) -> RouterSpec:
 _DEFAULTS: Final = {
     field.name: field.default for field in msgspec.structs.fields(RouterSpec) if field.default is not msgspec.NODEFAULT
 }
-
-
-def passes(tag_filter: TagMatch | None, tag: bytes | None) -> bool:
-    if tag_filter is None:
-        return True
-    if tag is None:
-        return False
-    wanted = tag_filter.text.encode()
-    return tag.startswith(wanted) if tag_filter.is_prefix else tag == wanted
-
-
-def keyed_envelope(router: Router, source_seq: int, payload: bytes) -> bytes | None:
-    """The envelope with the copy's key in its meta; None when that breaks the limits of a record."""
-    data, meta = envelope.split(payload)
-    provenance = _encode(
-        {
-            "idempotency_key": router.key(source_seq),
-            "router": router.name,
-            "source_topic": router.source.name,
-            "source_topic_id": router.source.id,
-            "source_epoch": router.source.epoch,
-            "source_seq": source_seq,
-        }
-    )
-    meta = _with_provenance(meta, provenance)
-    if len(meta) > META_BYTES_MAX or len(data) + len(meta) > RECORD_BYTES_MAX:
-        return None
-    return envelope.encode(data, meta)
-
-
-def _with_provenance(meta: bytes | None, provenance: bytes) -> bytes:
-    added = b'"%b":%b' % (PROVENANCE.encode(), provenance)
-    if meta is None:
-        return b"{%b}" % added
-    text = meta.strip(b" \t")
-    members = _decode_members(text) if text.startswith(b"{") else None
-    if members is None or len(members) >= META_MEMBERS_MAX:
-        return b'{"%b":%b,%b}' % (ORIGINAL_META.encode(), text, added)
-    if not members:
-        return b"{%b}" % added
-    if PROVENANCE in members:
-        # The copy of a copy: its direct source counts.
-        kept = {name: value for name, value in members.items() if name != PROVENANCE}
-        return b"%b,%b}" % (_encode(kept)[:-1], added) if kept else b"{%b}" % added
-    return b"%b,%b}" % (text[:-1], added)
 
 
 class _Provenance(msgspec.Struct):

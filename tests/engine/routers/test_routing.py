@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from tests.engine.driver import SMALL
 from tests.engine.router_driver import RouterDriver
-from topics.engine.routers.router import (
-    RouterSpec,
-    check_endpoints,
-    check_router_name,
-    closed_cycle,
-    key_in,
-    passes,
-    stored_spec,
-)
+from topics.engine.routers.copying import passes
+from topics.engine.routers.definition import check_endpoints, check_router_name, closed_cycle
+from topics.engine.topic.router import RouterSpec, key_in, stored_spec
 from topics.errors import BadFrame, InvalidRequest, RouterCycle, Throttled, TopicExistsIncompatible, TopicNotFound
 from topics.protocol.tag_match import TagMatch
 
