@@ -414,7 +414,7 @@ def find_foreign_assignments(modules: Mapping[str, Module]) -> Iterator[str]:
                 kind = CLASS_BY_VARIABLE.get(variable)
                 owner = {module_of_class[kind]} if kind in module_of_class else owners.get(node.attr, set())
                 if owner and module.name not in owner:
-                    yield f"{module.path}:{node.lineno}: `{node.attr}` is assigned outside of {min(owner)}, which owns it"
+                    yield f"{module.path}:{node.lineno}: `{node.attr}` is assigned outside of its owner, {min(owner)}"
 
 
 def find_called_callbacks(modules: Mapping[str, Module]) -> Iterator[str]:
@@ -634,11 +634,10 @@ def test_an_import_of_a_higher_room_is_found_also_by_string() -> None:
         engine__groups="",
         engine__novelty="",
     )
-    assert list(find_imports_of_higher_rooms(modules)) == [
-        "topics/engine/topic/tail.py:1: topics.engine: `topic` may not import `writing` "
-        "(topics.engine.writing.write_path.WritePath)",
-        "topics/engine/topic/tail.py:2: topics.engine: `topic` may not import `core` (topics.engine.core)",
-        "topics/engine/writing/write_path.py:2: topics.engine: `writing` may not import `groups` (topics.engine.groups)",
+    assert [finding.partition(" (")[0] for finding in find_imports_of_higher_rooms(modules)] == [
+        "topics/engine/topic/tail.py:1: topics.engine: `topic` may not import `writing`",
+        "topics/engine/topic/tail.py:2: topics.engine: `topic` may not import `core`",
+        "topics/engine/writing/write_path.py:2: topics.engine: `writing` may not import `groups`",
         "topics/engine/novelty.py: no row for the room `novelty` of topics.engine; give it one in ROOMS",
     ]
 
@@ -664,7 +663,7 @@ def test_a_foreign_assignment_is_found_however_it_is_written() -> None:
 
 def test_a_called_callback_is_found() -> None:
     modules = made_up(
-        engine__groups="def put(name, done: Done[bool]):\n    done(True)\ndef ok(done: Done[bool]):\n    answer(done, 1)",
+        engine__groups="def put(done: Done[bool]):\n    done(True)\ndef ok(done: Done[bool]):\n    answer(done, 1)",
         engine__writing__staging="def _answer_repeat(done: Done[int], result):\n    done(result)",
     )
     assert list(find_called_callbacks(modules)) == ["topics/engine/groups.py:2: put calls `done`; use Core.answer"]
