@@ -26,8 +26,7 @@ from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 
-# Called with the accounted bytes of the write, how long the write waited for room, and its result. The engine calls it,
-# so it must not call the engine.
+# Called with the accounted bytes of the write, how long the write waited for room, and its result.
 WriteDone = Callable[[int, float, Appended | TopicsError], None]
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -58,7 +58,7 @@ class QueuesApi:
             else:
                 text = claimed_text(exchange.name, result, exchange.elapsed_ms())
                 exchange.reply(Response(200, text))
-        except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
+        except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
             self._app.fail_internally(exchange)
 
     # Calls of the node that holds the leases.

@@ -13,10 +13,4 @@ def when_up_to_date(app: Application, exchange: Exchange, name: str, then: Calla
     if engine.bring_up_to_date(name) or app.is_draining:
         then()
         return
-    go_on = partial(app.guarded, exchange, partial(when_up_to_date, app, exchange, name, then))
-    # The engine calls this half way through a group, so the check waits for the next turn of the loop.
-    engine.wait_copies(partial(_soon, app, go_on))
-
-
-def _soon(app: Application, go_on: Callable[[], None]) -> None:
-    app.loop.call_soon(go_on)
+    engine.wait_copies(partial(app.guarded, exchange, partial(when_up_to_date, app, exchange, name, then)))

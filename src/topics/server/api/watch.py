@@ -175,7 +175,7 @@ class WatchApi:
         engine = self._app.open_engine().engine
         if not self._hears_of_new_topics:
             self._hears_of_new_topics = True
-            engine.on_topic_created(self._offer_soon)
+            engine.on_topic_created(self._offer)
         for prefix in session.prefixes:
             for name in engine.names_after(prefix, None, self._topics_max + 1):
                 self._maybe_add(session, engine.topics[name])
@@ -185,10 +185,6 @@ class WatchApi:
         if topic.name not in session.topics and len(session.topics) < self._topics_max:
             session.topics[topic.name] = Watched(topic.id, 0)
         return topic.name in session.topics
-
-    def _offer_soon(self, topic: Topic) -> None:
-        # The engine calls this half way through a group, so the work waits for the next turn of the loop.
-        self._app.loop.call_soon(self._offer, topic)
 
     def _offer(self, topic: Topic) -> None:
         for feed, session in list(self._growing.items()):

@@ -106,7 +106,7 @@ class _Worker:
         self._timer = self._loop.call_later(RECHECK_S, self._recheck)
 
     def _refill_soon(self) -> None:
-        """Refills in the next turn of the loop: the queue or the connection is in the middle of its work now."""
+        """Refills in the next turn of the loop: the connection may be in the middle of its work now."""
         if not self._is_due and not self._is_over:
             self._is_due = True
             self._loop.call_soon(self._refill)

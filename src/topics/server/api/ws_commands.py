@@ -175,7 +175,6 @@ class WsSession:
         *,
         return_seqs: bool,
     ) -> None:
-        # The engine may be half way through a group, so the next command waits for the next turn of the loop.
         self._writes -= 1
         try:
             if isinstance(result, TopicsError):
@@ -186,7 +185,7 @@ class WsSession:
                 elapsed_ms = (perf_counter() - started) * 1000
                 members = appended_members(result, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs)
                 self._connection.send(text_frame(ack_text(request_id, members)))
-        except Exception:  # noqa: BLE001 - the engine must not be left half way through a group.
+        except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
             self._fail_internally(request_id)
         self._connection.go_on()
 

@@ -8,7 +8,7 @@ A feed pulls one frame at a time, and none while its connection is congested, so
 A feed goes through its topics in the order of their names. It drains each topic before the next, and returns to the
 first topic after the last, so no topic starves. Feeds with the same cursor and options share one rendered text.
 
-Loop thread only. Nothing in this module runs inside a callback of the engine.
+Loop thread only.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Hub:
         """Waits for the next publication of the topic, or for its end."""
 
         def wake() -> None:
-            # The engine is half way through a group, so the topic is only noted now.
+            # Only noted now: all topics that the group published are served in one turn.
             self._wakers.pop(name, None)
             self._ready.add(name, self._now_ms())
             self._take_turn(self.coalesce_ms)
@@ -427,12 +427,8 @@ class Hub:
         """Waits if routers still have records to copy into the topic. Returns whether the subscription waits."""
         if self.engine.bring_up_to_date(subscription.name):
             return False
-        self.engine.wait_copies(partial(self._make_due_soon, feed, subscription))
+        self.engine.wait_copies(partial(self._make_due, feed, subscription))
         return True
-
-    def _make_due_soon(self, feed: Feed, subscription: Subscription) -> None:
-        # The engine calls this half way through a group, so the feed goes on in the next turn of the loop.
-        self.loop.call_soon(self._make_due, feed, subscription)
 
     def _read(self, subscription: Subscription) -> Reading:
         options = subscription.options
