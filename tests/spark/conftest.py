@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # With the start of the JVM and the first query, on a machine that has other things to do. A test that is interrupted in
-# the middle of a call leaves the connection to the JVM one answer behind, and all tests after it fail.
+# the middle of a call leaves an answer in the connection to the JVM, and all later tests fail.
 JVM_TEST_S_MAX: Final = 600
 
 

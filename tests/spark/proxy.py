@@ -1,4 +1,4 @@
-"""A proxy in front of a real server that loses answers, or gives its own: as a network does, or an old server."""
+"""A proxy before a real server that loses answers, or gives other answers."""
 
 import socket
 import threading

@@ -154,7 +154,7 @@ def test_deleted_records_are_no_gap(place: World) -> None:
         assert short(query.rows(start, end)) == place.rows("t")
 
 
-def test_a_topic_that_was_made_anew_fails_or_begins_again(place: World) -> None:
+def test_a_topic_that_was_created_again_fails_or_begins_again(place: World) -> None:
     """Spec §16.8: also when the new one is as long as the old one was."""
     place.client.put_topic("r")
     place.fill("r", 20)
@@ -163,7 +163,7 @@ def test_a_topic_that_was_made_anew_fails_or_begins_again(place: World) -> None:
         place.client.delete_topic("r")
         place.client.put_topic("r")
         place.fill("r", 40)
-        with pytest.raises(TopicsDataLoss, match="made anew"):
+        with pytest.raises(TopicsDataLoss, match="created again"):
             query.next(begun)
     with Query(place, subscribe="r", gaps="rows", onRecreated="restart") as query:
         end = query.next(begun)
@@ -171,7 +171,7 @@ def test_a_topic_that_was_made_anew_fails_or_begins_again(place: World) -> None:
         assert gaps(rows) == [(21, None, "recreated")]
         assert [row["seq"] for row in rows] == [21, *range(1, 41)]
         assert query.next(end) == end
-        # Made anew between two attempts of that batch, it is another one again.
+        # Created again between two attempts of the batch, the topic is another instance.
         place.client.delete_topic("r")
         place.client.put_topic("r")
         place.fill("r", 60)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from tests.conftest import REPOSITORY
-from topics.cli.pipeline import app
 from topics.client import Client
+from topics.spark.jobs.job_options import JOBS
 from topics.spark.options import OPTIONS
 from topics.spark.write.options import WRITE_OPTIONS
 from topics.testing.server_process import ServerProcess
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 def steps(page: str) -> Iterator[Step]:
-    """The commands in their order. One goes on behind a backslash, or while a quote is open."""
+    """The commands in their order. A command goes on after a backslash, or while a quote is open."""
     for block in re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             lines = text.splitlines()
@@ -117,7 +117,7 @@ class Shell:
         assert sorted(found, key=repr) == sorted(expected, key=repr), self._spark_log()
 
     def _end_without_hope(self, watching: "subprocess.Popen[str]", is_seen: Event) -> None:
-        """Ends the watch when whoever makes what is watched has ended, or when it takes too long."""
+        """Ends the watch when the process that writes the records has ended, or after a timeout."""
         deadline_s = monotonic() + PATIENCE_S
         while not is_seen.wait(1):
             if monotonic() > deadline_s or any(job.poll() is not None for job in self._background):
@@ -173,7 +173,7 @@ def test_the_programs_of_the_readme_run(
 
 def test_the_reference_names_every_option_and_every_job() -> None:
     options = {*OPTIONS, *WRITE_OPTIONS}
-    jobs = {command.name for command in app.registered_commands}
+    jobs = {job.name for job in JOBS}
     assert len(jobs) > 10
     assert [name for name in sorted(options) if f"`{name}`" not in REFERENCE] == []
     assert [name for name in sorted(jobs) if re.search(rf"^\| .*`{name}[ `]", REFERENCE, re.MULTILINE) is None] == []

@@ -50,7 +50,7 @@ class TwoHosts:
         return [process.pid for process in self._processes]
 
     def _start(self, name: str, sign: str, *command: str) -> str:
-        """Starts a process and waits until it says so; what it says behind that."""
+        """Starts a process and waits for its first line; returns the rest of that line."""
         log = self._folder / f"{name}.log"
         environ = os.environ | {
             "SPARK_HOME": str(Path(pyspark.__file__).parent),

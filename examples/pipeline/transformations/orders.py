@@ -13,7 +13,7 @@ spark = SparkSession.active()
 
 @dp.table
 def orders() -> DataFrame:
-    """Every order, once: a run goes on behind the last one that it has seen."""
+    """Every order, once: a run goes on after the last order that it has read."""
     records = spark.readStream.format("topics").option("subscribe", "orders").load()
     order = from_json(col("data"), "customer string, amount bigint")
     return records.select("seq", "ts", order.alias("order")).select("seq", "ts", "order.*")

@@ -126,7 +126,7 @@ class _Demo:
 
     def _watch(self) -> "Queue[list[Row]]":
         """New records of the topic with the counts."""
-        _say("somebody watches what is counted:")
+        _say("a live watch shows the counts:")
         _command(f"curl -N {self._endpoint}$STREAM_URL")
         records: Queue[list[Row]] = Queue()
         Thread(target=_follow, args=(self._endpoint, COUNTS, records), daemon=True).start()

@@ -27,7 +27,7 @@ _WHAT_HAPPENED: Final[dict[str, str]] = {
     "source_trim": "gone from the source topic before a router copied them",
     "power_loss": "taken by a power loss",
     "missing": "in no file: a segment between others is gone",
-    "recreated": "of an instance of the topic that is gone: the topic was deleted and made anew",
+    "recreated": "of an instance of the topic that is gone: the topic was deleted and created again",
     "regressed": "above the head: the topic was restored or its data lost, and seqs may have been given out again",
     "corrupt": "damaged",
     "topic_deleted": "gone with the topic, which was deleted",

@@ -53,7 +53,7 @@ class Daemon:
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=START_S_MAX).close()
             except ConnectionRefusedError:
-                self.look_again(deadline_s, f"nobody listens on port {port}")
+                self.look_again(deadline_s, f"no process listens on port {port}")
             else:
                 return
 

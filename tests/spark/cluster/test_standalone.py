@@ -1,4 +1,4 @@
-"""Our sources on a cluster: driver, executors and whoever asks are different processes (spec §13, §16.15)."""
+"""Our sources on a cluster: client, driver and executors are different processes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python -m tests.spark.jobs.archiver ENDPOINT LAKE [--spark]
 
-It prints a line after each task, whose files are in the lake by then and count for nobody, and after each wave. It goes
-on when it is given a line. With `--spark` the tasks run there, and it only tells of waves and waits for nobody.
+It prints a line after each task, whose files are in the lake and do not count yet, and after each wave. It goes on when
+it reads a line. With `--spark` tasks run on Spark; then it prints a line after each wave and does not wait.
 """
 
 import sys

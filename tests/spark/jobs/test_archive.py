@@ -134,7 +134,7 @@ def test_sealing_first_brings_the_newest_records_along(place: World, config: Arc
     assert lake_rows(config.lake) == place.rows("t")
 
 
-def test_a_topic_that_was_made_anew_is_kept_apart_from_the_first(place: World, config: ArchiveOptions) -> None:
+def test_a_topic_that_was_created_again_is_another_instance_in_the_lake(place: World, config: ArchiveOptions) -> None:
     fill(place, 1)
     archive_inline(config)
     first = place.rows("t")
@@ -405,7 +405,7 @@ def killed_at(place: World, lake: str, stops: int) -> str:
 def test_an_archiver_that_is_killed_anywhere_leaves_every_record_once_after_another_run(
     place: World, config: ArchiveOptions
 ) -> None:
-    """A wave has four tasks of 200 records: it is killed inside the first, behind it, and inside the second."""
+    """A wave has four tasks of 200 records: it is killed in the first wave, after it, and in the second."""
     fill(place, 12)
     for number, stops in enumerate(range(7) if FULL else (0, 4, 5)):
         lake = f"{config.lake}-{number}"

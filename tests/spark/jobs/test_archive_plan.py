@@ -149,7 +149,7 @@ def test_a_power_loss_is_a_gap_once() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_topic_that_was_made_anew_is_archived_beside_the_first_which_may_lack_its_end(epoch: int) -> None:
+def test_a_topic_that_was_created_again_is_archived_as_another_instance(epoch: int) -> None:
     """Whether the server gives it another epoch, or only another id."""
     state = lake(lake_file(1, 10), segments=(done(1, 10),))
     picture = topic(sealed(1, 10, "other"), epoch=epoch, topic_id=8)

@@ -100,7 +100,7 @@ def test_waves_run_in_any_thread() -> None:
 def test_errors_have_the_exit_codes_of_the_contract() -> None:
     loss = TopicsDataLoss(Gap("orders", 1, 5, "cap"))
     assert exit_code_of(loss) == 3
-    assert exit_code_of(Conflict("somebody else was faster")) == 4
+    assert exit_code_of(Conflict("another job was faster")) == 4
     assert exit_code_of(TopicNotFound("orders")) == 1
     assert exit_code_of(Interrupted("stopped")) == 1
 

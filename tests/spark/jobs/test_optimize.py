@@ -89,7 +89,7 @@ def test_the_merged_file_has_the_rows_of_all_in_their_order(tmp_path: Path) -> N
     assert lake_rows(lake.address, at=1) == before, "and who reads the manifest before goes on"
 
 
-def test_a_file_that_changed_meanwhile_is_left_to_whoever_changed_it(tmp_path: Path) -> None:
+def test_a_file_that_another_job_changed_meanwhile_is_left_out(tmp_path: Path) -> None:
     lake = open_lake(str(tmp_path / "lake"))
     small = put_small(lake, [1, 2, 5], [7, 8])
     part = merge_files(small, address=lake.address)

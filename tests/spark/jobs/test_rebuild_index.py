@@ -49,7 +49,7 @@ def there(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """A data directory that nobody serves."""
+    """A data directory without a running server."""
     with world(tmp_path) as made:
         fill(made)
     return made.root
@@ -143,7 +143,7 @@ def test_an_archive_gets_its_indexes(stopped: Path, tmp_path: Path) -> None:
         (archive / name).unlink()
     assert run(path=f"file://{archive}").exit_code == 0
     found = derived(archive)
-    # Nobody says which of them were sealed, so all of them have their tags.
+    # Files do not tell which segments were sealed, so that all of them get tags.
     assert {name: found[name] for name in before} == before
     assert not (archive / ".topics.lock").exists()
 

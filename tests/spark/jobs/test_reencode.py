@@ -1,4 +1,4 @@
-"""Directories written anew: the same messages in another form, whatever happens on the way."""
+"""`reencode`: the new directory has the same messages in another form, also after kills."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -146,7 +146,7 @@ def test_a_job_that_is_killed_goes_on_where_it_was(survivors: int, keys: dict[st
 
     with pytest.raises(Killed):
         reencode(source, target, dying, target_key_env="NEW", compression="zstd")
-    # Nobody takes half of a directory for one.
+    # Half of a directory is no data directory.
     with pytest.raises(StartRefused, match="no data directory of streams"):
         read_with(target, "NEW")
     report = reencode(source, target, target_key_env="NEW", compression="zstd")
@@ -209,7 +209,7 @@ def test_damage_is_never_copied_as_if_it_were_none(tmp_path: Path) -> None:
         file.write_bytes(sound)
     with logs[-1].open("ab") as last:
         last.write(b"torn")
-    with pytest.raises(StartRefused, match="a start of the engine repairs what a crash left"):
+    with pytest.raises(StartRefused, match="the next start of the engine repairs what a crash left"):
         reencode(source, tmp_path / "new-torn")
 
 

@@ -96,7 +96,7 @@ def test_a_copy_has_everything_in_order_and_names_its_source_and_a_rerun_adds_no
         assert client.topic("again").count == 590
 
 
-def test_a_source_that_was_made_anew_meanwhile_is_not_the_one_that_the_replay_began_with(
+def test_a_source_that_was_deleted_and_created_again_is_not_replayed_on(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:
     with Client(server.url) as client:

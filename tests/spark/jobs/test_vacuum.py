@@ -21,7 +21,7 @@ ONE, TWO, ORPHAN = archived(1, 10), archived(11, 20), archived(21, 30)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Two files that were merged long ago, and one that nobody committed."""
+    """Two files that were merged long ago, and one that was never committed."""
     made = open_lake(str(tmp_path / "lake"))
     put_files(made.store, ONE, TWO, ORPHAN)
     made.commit("archive", [ONE, TWO], now_ms=LONG_AGO_MS)
@@ -102,7 +102,7 @@ def test_a_dry_run_only_counts(lake: Lake) -> None:
     assert data_names(lake) == before
 
 
-def test_an_age_that_is_too_young_needs_somebody_to_say_that_nothing_else_runs(lake: Lake) -> None:
+def test_an_age_below_an_hour_needs_the_word_that_no_other_job_runs(lake: Lake) -> None:
     with pytest.raises(BadOption, match="may belong to a job that is running"):
         run(None, VacuumOptions(lake=lake.address, older_than_ms=1000))
     assert run(None, VacuumOptions(lake=lake.address, older_than_ms=-60_000, alone=True)).items_done == 3

@@ -152,7 +152,7 @@ def test_a_part_that_shares_only_some_segments_with_the_winner_is_given_up_as_a_
 
 
 def test_two_instances_of_a_topic_do_not_get_the_same_epoch() -> None:
-    """The topic was made anew, twice, and each archiver has seen another one."""
+    """The topic was created again, twice, and each archiver has seen another instance."""
     disk = FakeDisk()
     winner, loser = on_disk(disk), on_disk(disk)
     put_and_commit(winner, ONE)
@@ -196,7 +196,7 @@ def test_a_commit_that_another_interrupts_anywhere_adds_nothing_twice() -> None:
 
 
 class AlwaysFirst(SharedFolder):
-    """A store on which somebody else is always a moment faster."""
+    """A store on which another writer is always faster."""
 
     def put_if_absent(self, name: str, data: bytes | bytearray | memoryview) -> bool:
         manifest = msgspec.json.decode(bytes(data))

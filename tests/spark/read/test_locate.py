@@ -194,7 +194,7 @@ def test_files_that_were_evicted_after_planning_are_a_gap_and_the_rest_is_read(p
         assert short(rows) == [row for row in expected if row[0] > gap_to]
 
 
-def test_a_topic_that_was_deleted_or_made_anew_is_not_read_as_the_old_one(place: World) -> None:
+def test_a_topic_that_was_deleted_or_created_again_is_not_read_as_the_old_one(place: World) -> None:
     for access in ("files", "http"):
         place.client.put_topic("u")
         place.fill("u", 150)
@@ -208,7 +208,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_not_read_as_the_old_one(place:
             read_rows(each, options)
         place.client.put_topic("u")
         place.fill("u", 150)
-        with pytest.raises(TopicsDataLoss, match="made anew"):
+        with pytest.raises(TopicsDataLoss, match="created again"):
             read_rows(each, options)
         place.client.delete_topic("u")
 

@@ -112,7 +112,7 @@ def seqs(rows: list[Row]) -> list[int]:
     return [row["seq"] for row in rows]
 
 
-# A data directory that nobody serves.
+# A data directory without a running server.
 
 
 def test_rows_are_those_of_the_log(root: Path, scratch: Path) -> None:

@@ -108,7 +108,7 @@ def test_too_many_topics_are_refused_with_their_number() -> None:
 
 
 @given(amounts=st.dictionaries(st.text(max_size=3), st.integers(1, 10_000), max_size=12), limit=st.integers(1, 20_000))
-def test_shares_fill_the_limit_and_leave_nobody_out(amounts: dict[str, int], limit: int) -> None:
+def test_shares_fill_the_limit_and_every_topic_has_one(amounts: dict[str, int], limit: int) -> None:
     shares = proportional_shares(amounts, limit)
     total = sum(amounts.values())
     assert shares.keys() == amounts.keys()
@@ -251,10 +251,10 @@ def test_a_floor_that_passes_a_planned_batch_widens_its_gap_and_keeps_its_partit
     assert [partition.record_count for partition in found] == [0, 5, 10, 10]
 
 
-def test_a_topic_made_anew_fails_unless_told_to_start_again() -> None:
+def test_a_topic_that_was_created_again_fails_unless_told_to_restart() -> None:
     manifests = by_name(make_manifest("a", epoch=2, head_seq=30))
     for options in (READ, ROWS, replace(READ, on_recreated="restart")):
-        with pytest.raises(TopicsDataLoss, match="made anew"):
+        with pytest.raises(TopicsDataLoss, match="created again"):
             next_offset(offset(a=20), manifests, options)
     restart = replace(ROWS, on_recreated="restart")
     end = next_offset(offset(a=20), manifests, restart)
@@ -286,11 +286,11 @@ def test_a_topic_that_goes_between_planning_and_reading_is_a_gap_to_the_end_of_t
     with pytest.raises(TopicsDataLoss):
         partitions_between(offset(a=20), offset(a=30), {}, READ)
     assert gaps_of(partitions_between(offset(a=20), offset(a=30), {}, ROWS)) == [(21, 30, "topic_deleted")]
-    anew = by_name(make_manifest("a", epoch=2))
-    with pytest.raises(TopicsDataLoss, match="made anew"):
-        partitions_between(offset(a=20), offset(a=30), anew, ROWS)
+    created_again = by_name(make_manifest("a", epoch=2))
+    with pytest.raises(TopicsDataLoss, match="created again"):
+        partitions_between(offset(a=20), offset(a=30), created_again, ROWS)
     restart = replace(ROWS, on_recreated="restart")
-    assert gaps_of(partitions_between(offset(a=20), offset(a=30), anew, restart)) == [(21, 30, "recreated")]
+    assert gaps_of(partitions_between(offset(a=20), offset(a=30), created_again, restart)) == [(21, 30, "recreated")]
 
 
 def test_a_power_loss_inside_the_log_is_a_gap_where_it_is() -> None:

@@ -233,7 +233,7 @@ def test_an_index_of_a_sealed_segment_that_is_wrong_or_missing_costs_no_message(
     assert read(tmp_path) == whole
 
 
-def test_an_end_that_nobody_can_tell_is_refused(tmp_path: Path) -> None:
+def test_a_last_segment_with_a_wrong_index_is_refused(tmp_path: Path) -> None:
     write(tmp_path, 25, settings_of(segment_bytes=1024 * 1024))
     (log,) = logs(tmp_path)
     log.with_suffix(".index").unlink()

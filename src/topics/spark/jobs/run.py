@@ -84,7 +84,7 @@ def check_project(fs: Fs, folder: str) -> None:
         for number, line in enumerate(read_file(fs, path).decode(errors="replace").splitlines(), 1):
             if re.search(r"^[^#]*\bdataSource\.register\(", line):
                 raise BadOption(
-                    f"{path}:{number}: a pipeline must not register data sources, or it fails behind its last flow; "
+                    f"{path}:{number}: a pipeline must not register data sources: it would fail after its last flow; "
                     'delete the line: format("topics") is found where the package topics is installed'
                 )
 

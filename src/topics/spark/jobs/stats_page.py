@@ -332,7 +332,7 @@ def _gaps_card(stats: Stats) -> str:
         for gap in stats["gaps"][:TABLE_ROWS_MAX]
     ]
     content = _table(("Topic", "From seq", "To seq", "Seqs", "Reason"), rows) if rows else _nothing("There are none.")
-    return _card("Gaps", "Seqs that readers cannot have any more, and that nobody deleted.", content)
+    return _card("Gaps", "Seqs that were not deleted, and that readers cannot get any more.", content)
 
 
 def _jumps_card(stats: Stats) -> str:

@@ -266,7 +266,7 @@ def found_segments(files: Files, names: Iterable[str], after_seq: int = 0) -> li
     for before, after in pairwise(segments):
         if before.last_seq >= after.first_seq:
             where = f"{files.store.address}/{files.name(after.first_seq, 'data')}"
-            raise DamagedFiles(where, f"seqs behind {before.last_seq}", f"seq {after.first_seq}")
+            raise DamagedFiles(where, f"seqs above {before.last_seq}", f"seq {after.first_seq}")
     return segments
 
 

@@ -250,8 +250,8 @@ def _tier_of(state: TopicState, segment: SegmentState, hot: SegmentStore, cold: 
         return hot
     if cold is None:
         raise BadOption(
-            f'topic "{state.name}": seqs {segment.first_seq} to {segment.last_seq} are in the cold tier, and nobody '
-            f"says where that is; set {COLD_VARIABLE} as for the server"
+            f'topic "{state.name}": seqs {segment.first_seq} to {segment.last_seq} are in the cold tier, '
+            f"whose address is not set; set {COLD_VARIABLE} as for the server"
         )
     return cold
 
