@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _ORIGINS = {
-    "Appended": "topics.engine.writing.staged",
+    "Appended": "topics.engine.topic.write",
     "AsyncLog": "topics.embedded.async_log",
     "EngineSettings": "topics.engine.settings",
     "Log": "topics.embedded.log",

@@ -256,3 +256,9 @@ def test_a_writer_that_outruns_the_checkpoints_waits_for_them(tmp_path: Path) ->
         for number in range(60):
             log.append("t", [b'"%b"' % (b"x" * 100)] * 50, key=str(number))
         assert log.state("t").count == 3000
+
+
+def test_every_public_name_is_there() -> None:
+    """Names of the package are imported when they are used first, from the modules that have them."""
+    for name in topics.__all__:
+        assert getattr(topics, name) is not None, name
