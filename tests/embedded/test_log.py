@@ -256,3 +256,8 @@ def test_a_writer_that_outruns_the_checkpoints_waits_for_them(tmp_path: Path) ->
         for number in range(60):
             log.append("t", [b'"%b"' % (b"x" * 100)] * 50, key=str(number))
         assert log.state("t").count == 3000
+
+
+@pytest.mark.parametrize("name", topics.__all__)
+def test_every_exported_name_can_be_imported(name: str) -> None:
+    assert getattr(topics, name) is not None

@@ -59,7 +59,7 @@ class Core:
         self._names: SortedNames | None = None
         self.next_topic_id = 1
         self.live_bytes = LiveBytes()
-        # The newest time that is stored: the engine's time never goes back behind it.
+        # The newest time that is stored. The engine's time is never earlier.
         self._newest_ts = 0
         self.lost_seqs_total = 0
         self.is_closed = False

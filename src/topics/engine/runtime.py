@@ -33,7 +33,7 @@ class Runtime(Protocol):
         ...
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """Calls back on the owner, once, in a turn of its own."""
+        """Calls back on the owner, once, in a separate turn."""
         ...
 
 

@@ -62,7 +62,7 @@ class Routing:
         self._is_changed = False
         # Sorted names of `routers`, made when they are listed for the first time.
         self._names: SortedNames | None = None
-        # The change that is being made, and those that wait for their turn.
+        # The change that is being made, and the changes that wait for their turn.
         self._current: _Change | None = None
         self._waiting: deque[_Change] = deque()
 

@@ -15,7 +15,7 @@ Rules of this file:
 
 Only this module assigns the fields of `LeaseTable` and `Lease`. Every step costs at most the logarithm of the jobs in
 the table. The three heaps keep entries that are out of date until those come first, or are the larger part; then the
-heap is made anew.
+heap is built again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ from typing import Final
 from topics.formats.control import Lease as LeaseEvent
 from topics.formats.snapshot import LeaseState
 
-# Heaps with fewer entries are not made anew.
+# A heap with fewer entries is not built again.
 TIDY_ENTRIES_MIN: Final = 1024
 
 
