@@ -1,4 +1,4 @@
-"""A view through a process of its own: started by name, and what it refuses arrives as what it is."""
+"""A view through a real viewer process. A refusal in the process is raised as the same error in the caller."""
 
 from pathlib import Path
 

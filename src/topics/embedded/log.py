@@ -206,7 +206,8 @@ class Log:
         tag: str | None = None,
         tag_prefix: str | None = None,
     ) -> Deleted:
-        """Removes live records for good: all records below `before_seq`, and all records with the tag or tag prefix."""
+        """Removes live records for good: below `before_seq`, with the tag, or with the tag prefix. A record must fulfil
+        all given conditions."""
         deleted: Deleted = self._call(
             lambda call: self._engine.delete_records(topic, call, before_seq=before_seq, tag=tag, tag_prefix=tag_prefix)
         )

@@ -97,7 +97,7 @@ class Core:
         """Ends a turn of the owner: writes one group per shard, then calls back."""
         self._before_flush()
         if self._is_writing:
-            # A callback of the log asks for it: the frames queued meanwhile go into the next group.
+            # A callback of the log calls this. Frames that are queued during the group go into the next group.
             self._must_flush_again = True
             return
         will_deliver, self._will_deliver = self._will_deliver, True

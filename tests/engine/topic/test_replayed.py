@@ -8,7 +8,7 @@ from topics.testing.fake_disk import FakeDisk
 
 
 class Frames:
-    """WAL files made of append frames of one topic, indexed by a `Replayed` as a start does it."""
+    """WAL files with append frames of one topic, and the `Replayed` index that a start would make of them."""
 
     def __init__(self, first_seq: int = 5) -> None:
         self.disk = FakeDisk()

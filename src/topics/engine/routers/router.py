@@ -124,7 +124,7 @@ class Router:
         self.forwarded_total = forwarded_total
         # (cursor, forwarded_total) before each step whose frames are not committed yet, in order.
         self._steps: deque[tuple[int, int]] = deque()
-        # A change or the removal of the router is being logged: nothing is copied meanwhile.
+        # A change or the removal of the router is being logged. Until that ends, the router copies nothing.
         self.is_frozen = False
         # The records that the router copies next are being brought into memory, or have just been brought there.
         self.is_fetching = False

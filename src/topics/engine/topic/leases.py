@@ -14,8 +14,8 @@ Rules of this file:
    other call can act on it.
 
 Only this module assigns the fields of `LeaseTable` and `Lease`. Every step costs at most the logarithm of the jobs in
-the table. The three heaps keep entries that are out of date until those come first, or are the larger part; then the
-heap is built again.
+the table. The three heaps keep entries that are out of date until such an entry comes first, or until
+most entries are out of date; then the heap is built again.
 """
 
 from collections.abc import Iterable, Iterator

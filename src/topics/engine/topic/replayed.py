@@ -84,7 +84,7 @@ class Replayed:
         return self.first_seq + len(self._offsets)
 
     def append(self, path: str, offset: int, length: int, size: int, ts: int) -> None:
-        """Adds a record. `offset` and `length` are those of its whole frame in the file."""
+        """Adds a record. `offset` and `length` describe its whole frame in the file."""
         self._begin_run(path)
         self._offsets.append(offset)
         self._lengths.append(length)

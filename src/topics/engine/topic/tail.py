@@ -1,5 +1,5 @@
-"""The tail of a topic: its newest records, in memory. Among them are all records since
-the start that are in no segment yet.
+"""The tail of a topic: its newest records, in memory. Among them are all records that were written since
+the start and are in no segment yet.
 
 Every seq has a slot, without gaps. A slot is the WAL body of the record, or None when the record is dead. Dead slots at
 the front are dropped later, many at a time.
