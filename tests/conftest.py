@@ -1,4 +1,4 @@
-"""What every test may use: hypothesis profiles, `FULL`, the golden files beside the repository."""
+"""Shared by all tests: hypothesis profiles, `FULL`, the golden files."""
 
 import os
 from collections import Counter
@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
-# Set by `make test-full`. Sweeps that sample otherwise visit every point. For use at import time, as in
+# Set by `make test-full`: sweeps then visit every point instead of a sample. For use at import time, as in
 # `pytest.mark.parametrize`: `from tests.conftest import FULL`; inside a test take the fixture `full`.
 FULL: Final = os.environ.get("TOPICS_TEST_FULL") == "1"
 
 
 def load_hypothesis_profile() -> None:
-    # Deadlines and "too slow" depend on what else the machine does, and pytest-timeout bounds each test anyway.
+    # Deadlines and "too slow" depend on the load of the machine, and pytest-timeout limits each test anyway.
     settings.register_profile(
         "default",
         deadline=None,
@@ -46,7 +46,7 @@ def full() -> bool:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """For tests that start Spark, in this process or another: skipped where it cannot start."""
+    """For tests that start Spark, in this process or another. They are skipped where Spark cannot start."""
     from topics.spark.session import SparkUnavailable, require_java, require_packages
 
     try:
@@ -58,7 +58,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def shared_fixtures() -> Path:
-    """Golden files that other programs wrote. Read only: copy what a test opens for writing."""
+    """Golden files that other programs wrote. Read only: a test that writes works on a copy."""
     path = REPOSITORY.parent / "shared" / "fixtures"
     if not path.is_dir():
         pytest.skip(
@@ -68,7 +68,8 @@ def shared_fixtures() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What the sweeps of `tests/crash` visited. Their counts travel as properties of the reports, also from workers."""
+    """Prints the counts of the sweeps of `tests/crash`. The counts are properties of the test reports, also from
+    workers."""
     points: Counter[str] = Counter()
     recoveries: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):

@@ -87,8 +87,8 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "topics.spark": (
         ("data_sources", "jobs"),
         ("streams",),
-        ("lake", "read"),
-        ("schemas", "write"),
+        ("lake", "reading"),
+        ("schemas", "writing"),
         ("access", "loss", "options"),
         ("errors", "manifest", "option_values", "session"),
     ),
@@ -192,7 +192,7 @@ ENTRY_POINTS: Final[dict[str, str]] = {
     "topics.demos.embedded": "`make demo-embedded`",
     "topics.demos.pipeline": "`make demo`",
     "topics.spark.schemas": "for readers on Spark",
-    "topics.spark.read.trigger_plan": "for readers on Spark",
+    "topics.spark.reading.trigger_plan": "for readers on Spark",
 }
 
 NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc", "util", "utils"})

@@ -5,7 +5,7 @@
 ...     log.append("orders", [{"id": 1}])
 ...     log.read("orders").records
 
-The names are loaded when they are first used, so that the command line starts without the engine.
+Each name is imported when it is first used, so that the command line starts without the engine.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from topics.embedded.async_log import AsyncLog, open_async
     from topics.embedded.log import Log, TopicState
-    from topics.embedded.log import open_log as open  # noqa: A004 - `topics.open`, as people know it from other modules
+    from topics.embedded.log import open_log as open  # noqa: A004 - `topics.open`, like the `open` of other modules
     from topics.engine.config import TopicConfig
     from topics.engine.settings import EngineSettings
     from topics.engine.topic.page import Page, Tombstone

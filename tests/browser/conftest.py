@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.browser.watch_page import WatchPage
 
 CHROMIUM: Final = shutil.which("chromium")
-# Nothing but the pages of the tests: no sandbox, which root has not, and no calls home.
+# Only for pages of the tests: no sandbox, because it does not work for root, and no requests to other servers.
 FLAGS: Final = (
     "--no-sandbox",
     "--disable-gpu",
@@ -23,7 +23,7 @@ FLAGS: Final = (
 
 
 def skip_without_chromium() -> None:
-    """At the top of each test module here, which is skipped as a whole, and said so in one line."""
+    """Called at the top of each test module of this folder. Skips the whole module, with the reason in one line."""
     if CHROMIUM is None:
         pytest.skip(
             "no browser: the command `chromium` is missing; on Debian: sudo apt-get install chromium",
@@ -31,12 +31,12 @@ def skip_without_chromium() -> None:
         )
 
 
-# Not for the whole session: as long as it is open, an event loop runs in the thread of the tests, where the tests of
-# other modules run their own.
+# Not for the whole session: while the browser is open, an event loop runs in the thread of the tests, and the tests of
+# other modules could not run theirs.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        # Headless, with a profile of its own that is removed at the end.
+        # Headless, with a new profile that is removed at the end.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         try:
             yield browser

@@ -1,4 +1,6 @@
-"""The network between a browser and a server: passes bytes on and remembers them, loses them when told to, breaks."""
+"""A relay between a browser and a server. It passes bytes on and keeps a copy. A test can make it drop bytes or
+connections.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,16 @@ from topics.testing.server_process import ServerProcess
 
 PATIENCE_S: Final = 60
 RECEIVE_BYTES: Final = 65_536
-# How often it looks whether it shall end.
+# How often a thread checks whether it must end.
 LOOK_S: Final = 0.01
 
 
 class Relay:
-    """A port of its own that leads to the server. Each connection has a thread per direction."""
+    """A port that leads to the server. Each connection has one thread per direction."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server_address = (server.host, server.port)
-        # Guards all below. Told of whatever changes.
+        # Guards all fields below. Notified after every change.
         self._changed = threading.Condition()
         self._sockets: set[socket.socket] = set()
         self._sent = b""
@@ -56,17 +58,17 @@ class Relay:
 
     @property
     def sent(self) -> bytes:
-        """What browsers sent, on all connections so far."""
+        """All bytes that browsers sent, on all connections so far."""
         with self._changed:
             return self._sent
 
     def lose_answers(self) -> None:
-        """From here on nothing that the server sends arrives, until the connections are cut. Nobody is told."""
+        """From now on all bytes of the server are dropped, until the connections are cut. Neither side notices."""
         with self._changed:
             self._is_losing = True
 
     def cut(self) -> None:
-        """Ends every connection. New ones work, and lose nothing."""
+        """Ends every connection. New connections work and lose no bytes."""
         with self._changed:
             ended = set(self._sockets)
             for end in ended:
@@ -75,7 +77,7 @@ class Relay:
             self._is_losing = False
 
     def wait_answered(self, text: bytes, count: int = 1) -> None:
-        """Until the server has sent this, so many times since the start, whether it was lost or not."""
+        """Waits until the server has sent these bytes `count` times since the start, dropped or not."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._answered.count(text) >= count, PATIENCE_S), self._answered
 
@@ -124,7 +126,7 @@ def _send(end: socket.socket, data: bytes) -> None:
     try:
         end.sendall(data)
     except OSError:
-        # The other direction notices, too, and ends the connection.
+        # The thread of the other direction notices it too, and ends the connection.
         pass
 
 

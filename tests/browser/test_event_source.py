@@ -1,6 +1,6 @@
-"""A browser's own `EventSource` on a watch stream: what it sees, and how it goes on after whatever happened.
+"""The `EventSource` of a browser on a watch stream: the events that it gets, and how it goes on after a failure.
 
-`TOPICS_SCREENSHOT=/tmp/watch.png` keeps a picture of the page that saw every kind of event.
+`TOPICS_SCREENSHOT=/tmp/watch.png` saves a picture of the page with every kind of event.
 """
 
 import os
@@ -21,7 +21,7 @@ from topics.testing.server_process import ServerProcess
 
 skip_without_chromium()
 
-# Below the ports that systems give out by themselves: nobody takes one while its server is down.
+# Below the ports that the system gives to clients, so no client takes the port while the server is down.
 PORTS = range(20_000, 32_000)
 
 
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """One for all tests that do not restart it: each has topics of its own."""
+    """One server for all tests that do not restart it. Each test uses other topics."""
     with ServerProcess(environ={"TOPICS_TEST_MIN_HEARTBEAT_MS": "1"}) as process:
         yield process
 
@@ -53,7 +53,7 @@ def client(server: ServerProcess) -> Http1Client:
 
 
 def wait_stream_count(observer: Http1Client, count: int) -> None:
-    """Asks until it is so. How long that may take is up to the time limit of the tests."""
+    """Repeats the question until the answer is true. The time limit of the tests ends it."""
     accept_json = {"accept": "application/json"}
     while observer.request("GET", "/v0/metrics", headers=accept_json).json["sse_connections"] != count:
         pass
@@ -68,11 +68,11 @@ def caught_up(topic: str, head_seq: int) -> Row:
 
 
 def numbered(last: int) -> list[tuple[int, str]]:
-    """Records of a topic in which each carries its seq."""
+    """Expected records of a topic in which each payload is its seq."""
     return [(seq, str(seq)) for seq in range(1, last + 1)]
 
 
-# What it sees.
+# Events that the browser gets.
 
 
 def test_every_kind_of_event_arrives_under_its_name_and_in_order(server: ServerProcess, page: WatchPage) -> None:
@@ -150,13 +150,13 @@ def test_a_page_of_another_origin_sees_nothing(server: ServerProcess, relay: Rel
     assert outcome == "refused"
 
 
-# How it goes on.
+# How the browser goes on after a failure.
 
 
 def test_what_a_broken_connection_lost_is_sent_again_to_the_browser_that_names_its_last_id(
     server: ServerProcess, relay: Relay, page: WatchPage
 ) -> None:
-    """The server has handed all of it to the transport: only the id of the browser says that some of it is missing."""
+    """The server has sent all events. Only the last event id of the browser shows that some are missing."""
     with client(server) as writer:
         writer.write("lost", 1, 2)
         page.follow(relay.url, {"lost": {}})
@@ -183,8 +183,8 @@ def test_what_a_broken_connection_lost_is_sent_again_to_the_browser_that_names_i
 def test_a_page_goes_on_after_a_restart_without_loss_or_repeat(
     page: WatchPage, end: Callable[[ServerProcess], object], errors: list[str]
 ) -> None:
-    """A restart ends all sessions. The browser tries until the server is back, is told so, and the page starts a new
-    one where the last event stood."""
+    """A restart ends all sessions. The browser tries until the server is back and learns that its session is gone. The
+    page starts a new session from the last event."""
     with ServerProcess(port=free_port()) as server:
         with client(server) as writer:
             writer.put_topic("orders")
@@ -193,7 +193,7 @@ def test_a_page_goes_on_after_a_restart_without_loss_or_repeat(
             page.wait_row("stock", "3", "caught-up")
             for number in range(1, 201):
                 writer.write("orders", number)
-        # However much of it has come by now.
+        # The number of events that have come by now does not matter.
         end(server)
         with topics.open(server.data_dir) as log:
             log.append("orders", list(range(201, 251)))
@@ -212,7 +212,7 @@ def test_a_page_goes_on_after_a_restart_without_loss_or_repeat(
 
 
 def test_with_keys_each_stream_is_opened_with_a_ticket_and_no_key_stands_in_a_url(page: WatchPage) -> None:
-    """A ticket is good once: the browser's own second try is refused, and the page makes a new session."""
+    """A ticket is valid once: the second try of the browser is refused, and the page makes a new session."""
     keys = {"TOPICS_API_KEYS": "dashboard-secret:read:orders,writer-secret"}
     with ServerProcess(environ=keys) as server, Relay(server) as relay, client(server) as writer:
 
@@ -229,12 +229,12 @@ def test_with_keys_each_stream_is_opened_with_a_ticket_and_no_key_stands_in_a_ur
         page.wait_row("orders", "3", "caught-up")
         assert page.records("orders") == numbered(3)
         assert page.session_count == 2
-        # The first, its second try, and that of the second session.
+        # The first try, the second try, and the try of the second session.
         assert len(page.stream_urls) == 3
         assert all("?token=ticket_" in url for url in page.stream_urls)
 
 
-# How it ends.
+# How a stream ends.
 
 
 def test_closing_a_page_ends_its_stream_on_the_server(server: ServerProcess, page: WatchPage) -> None:

@@ -1,4 +1,4 @@
-"""What a test does with `watch.html`, and sees of it."""
+"""Drives the page `watch.html` for a test, and reads its table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HTML: Final = Path(__file__).with_name("watch.html").read_text("utf-8")
 
 
 class Row(NamedTuple):
-    """A line of the page's table, as it stands there."""
+    """A line of the table of the page, as text."""
 
     topic: str
     seq: str
@@ -24,7 +24,7 @@ class WatchPage:
     def __init__(self, page: Page) -> None:
         self.page = page
         page.set_default_timeout(PATIENCE_MS)
-        # Addresses of the streams that were asked for, one per try.
+        # Addresses of the requested streams, one per try.
         self.stream_urls: list[str] = []
         page.on("request", self._keep_stream_url)
 
@@ -33,10 +33,9 @@ class WatchPage:
             self.stream_urls.append(request.url)
 
     def follow(self, url: str, topics: dict[str, Any], *, key: str | None = None, **members: Any) -> None:
-        """Opens the page as one of the server at `url`, and lets it follow.
+        """Opens the page with the origin of the server at `url`, and starts a stream.
 
-        No answer of the server lets in the pages of another origin, so the page has to come from there. It takes the
-        place of an answer that needs no key.
+        The server allows no pages of other origins. So the page replaces an answer of the server that needs no key.
         """
         self.page.goto(f"{url}/v0/health")
         self.page.set_content(HTML)
@@ -50,7 +49,7 @@ class WatchPage:
         return [Row(*texts) for texts in cells]
 
     def records(self, topic: str) -> list[tuple[int, str]]:
-        """Seq and data of its records, in the order in which they came."""
+        """Seq and data of the records on the page, in the order in which they came."""
         return [(int(row.seq), row.data) for row in self.rows if (row.topic, row.kind) == (topic, "record")]
 
     @property
@@ -61,7 +60,7 @@ class WatchPage:
         self.page.wait_for_function("state => document.getElementById('state').textContent === state", arg=state)
 
     def wait_row(self, *texts: str) -> None:
-        """Until there is a line that begins with these."""
+        """Waits for a line that begins with these values."""
         self.page.wait_for_function(
             "texts => [...document.querySelectorAll('#rows tr')]"
             ".some(row => texts.every((text, index) => row.cells[index].textContent === text))",
@@ -69,7 +68,7 @@ class WatchPage:
         )
 
     def wait_refused(self) -> None:
-        """Until the browser has asked for a stream once more, where nobody listens."""
+        """Waits until the browser has requested a stream again while no server listens."""
         self.page.wait_for_event(
             "requestfailed",
             lambda request: request.resource_type == "eventsource" and request.failure == "net::ERR_CONNECTION_REFUSED",

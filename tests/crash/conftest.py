@@ -1,4 +1,4 @@
-"""Sweeps recover thousands of times: what recovery logs each time would bury what went wrong."""
+"""Turns logging off: sweeps recover thousands of times, and the log lines of each recovery would hide a failure."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An engine on a fake disk that is opened, crashed and opened again: what the sweeps of queues and routers share."""
+"""An engine on a fake disk that is opened, crashed and opened again. Shared by the sweeps of queues and routers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topics.testing.fake_disk import FakeDisk
 
 
 class EngineWorld:
-    # How many flushes an answer may take.
+    # Most flushes until a call is answered.
     turns: ClassVar[int]
 
     def __init__(self, settings: EngineSettings = SETTINGS) -> None:

@@ -1,4 +1,4 @@
-"""What a disk can answer when it fails, one kind at a time: for sweeps that let each strike at every call."""
+"""Kinds of disk failures. A sweep injects one kind at a time, at every call."""
 
 import errno
 from collections.abc import Callable
@@ -24,7 +24,6 @@ TAKES_ROOM: Final[tuple[Operation, ...]] = ("pwrite", "pwritev", "preallocate", 
 
 Arm = Callable[[FaultFs, int], list[Fault]]
 
-# A01, A02, A04, A05, A06, A08.
 KINDS: Final[dict[str, Arm]] = {
     "EIO once": lambda fs, at: [fs.fail(*CHANGES, at=at)],
     "EIO for good": lambda fs, at: [fs.fail(*CHANGES, at=at, lasts=True)],
@@ -38,7 +37,7 @@ KINDS: Final[dict[str, Arm]] = {
     "torn write, ENOSPC for good": lambda fs, at: list(fs.torn_write(at=at, lasts=True)),
     "torn write, EIO": lambda fs, at: list(fs.torn_write(at=at, error=errno.EIO)),
 }
-# After these the disk is as good as before, and nobody has to restart anything.
+# After these failures the engine goes on without a restart.
 HARMLESS: Final = frozenset(
     ("ENOSPC once", "ENOSPC for good", "short writes", "torn write, ENOSPC once", "torn write, ENOSPC for good")
 )

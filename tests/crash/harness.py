@@ -1,8 +1,8 @@
 """A world for sweeps: a fake disk, an engine on it that does everything inline, and a model of both.
 
-`World` notes every operation in the model before the engine sees it. After a crash `recover` opens the
-directory again and holds what it finds against the model: see `check`. A world can be forked where it
-stands, so that one run up to a crash point serves all damage modes.
+`World` notes every operation in the model before the engine gets it. After a crash `recover` opens the directory again
+and compares the records that it finds with the model: see `check`. A world can be forked at any point, so that one run
+up to a crash point serves all damage modes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SETTINGS: Final = EngineSettings(
     wal_shards=1, wal_file_bytes=16 * 1024, segment_events_max=6, tail_cache_bytes=600, segment_bytes_max=4096
 )
 
-# None is a kill: the process dies, the kernel lives.
+# None is a kill: the process dies, and the page cache stays.
 Blow = Damage | None
 BLOWS: Final[tuple[Blow, ...]] = (*Damage, None)
 
 
 class Broken(AssertionError):
-    """The log is not what it must be."""
+    """The log differs from the model."""
 
 
 @dataclass
@@ -55,12 +55,12 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     histories: dict[str, History] = field(default_factory=dict)
     counter: int = 0
-    # Codes of what was refused, in order.
+    # Error codes of refused operations, in order.
     refusals: list[str] = field(default_factory=list)
-    # Whether the machine went down since the last start that came to its end.
+    # Whether the power was lost since the last completed start.
     power_lost: bool = False
     opened: OpenEngine | None = None
-    # Answers to what was offered in the place of segments.
+    # Answers to offers that replace segments.
     replaced: list[ReplacedSegment | Exception] = field(default_factory=list)
     # Called with the file system of each new process, to arm faults.
     arm: Callable[[FaultFs], None] | None = None
@@ -84,10 +84,10 @@ class World:
         assert self.opened is not None
         return self.opened.engine
 
-    # Life and death.
+    # Starts and ends.
 
     def open(self) -> OpenEngine:
-        """A process of its own: what the last one knew of unsynced files is forgotten."""
+        """A new process: it does not know which files the last process did not sync."""
         self._watch()
         if self.arm is not None:
             self.arm(self.faults)
@@ -104,7 +104,7 @@ class World:
         return self.opened
 
     def _boot_is_noted(self) -> bool:
-        """On a disk without room it may stay unnoted; then the next start must believe the worst."""
+        """On a full disk the boot id may not be written. Then the next start must expect a power loss."""
         return self.disk.boot_id().encode() in self.disk.read(LOCK)
 
     def crash(self, blow: Blow, seed: int = 0) -> None:
@@ -120,7 +120,7 @@ class World:
             self.disk.crash(blow, seed)
 
     def recover(self) -> None:
-        """Opens, and holds the engine against the model. From then on what was found is what must stay."""
+        """Opens the directory and compares it with the model. The state that it finds must stay from then on."""
         self.open()
         self.settle()
 
@@ -137,10 +137,10 @@ class World:
         self.opened = None
 
     def use_shards(self, count: int) -> None:
-        """From the next start on."""
+        """The new settings hold from the next start on."""
         self.settings = dataclasses.replace(self.settings, wal_shards=count)
 
-    # Operations. Each notes itself, then asks the engine.
+    # Operations. Each is noted in the model, then the engine is called.
 
     def history(self, name: str) -> History:
         return self.histories.setdefault(name, History())
@@ -150,7 +150,7 @@ class World:
         return op
 
     def _retract(self, name: str, op: Op) -> None:
-        """The engine refused it at once, or for want of room: it never was."""
+        """The engine refused the operation at once, or because the disk is full: the model forgets it."""
         self.history(name).ops.remove(op)
 
     def _answer(self, name: str, op: Op) -> Callable[[Any], None]:
@@ -159,7 +159,7 @@ class World:
                 self._refused(name, op, result)
                 return
             if op.kind == "drop" and result is False:
-                # There was none, as far as this process knows.
+                # This process knows no such topic.
                 self._retract(name, op)
                 return
             op.fate = "acked"
@@ -179,7 +179,7 @@ class World:
             self._retract(name, op)
 
     def _check_answer(self, name: str, op: Op, result: Any) -> None:
-        """What was answered is what the model says, the very moment it is said."""
+        """Compares each answer with the model when it arrives."""
         if op.kind == "append":
             state = self.history(name).latest()
             assert isinstance(result, Appended)
@@ -274,7 +274,7 @@ class World:
         return outcome[0]
 
     def relocate(self) -> None:
-        """Moves to the cold tier all that is old enough."""
+        """Moves all segments that are old enough to the cold tier."""
         assert self.opened is not None
         moved = -1
         while moved != self.opened.relocator.moved_total:
@@ -293,7 +293,7 @@ class World:
                 self.opened.replacer.replace(offer, self.replaced.append)
 
     def tick(self, ms: int = 100) -> None:
-        """Time passes, and the background sync runs: what was answered before is durable after it."""
+        """Time passes, and the background sync runs. Writes that were answered before it are durable after it."""
         self.clock.advance(ms)
         self.engine.wal.tick()
         if self.engine.wal.failure() is None:
@@ -305,10 +305,10 @@ class World:
                 if op.fate == "acked":
                     op.synced = True
 
-    # Holding the engine against the model.
+    # Comparing the engine with the model.
 
     def settle(self) -> None:
-        """After a start: each topic shows one of the states it may have; that one is the base from now on."""
+        """After a start each topic must have one of its possible states. The model goes on from that state."""
         now_ms = self.clock.now_ms()
         for name in self.engine.topics:
             if name not in self.histories:
@@ -344,7 +344,8 @@ class World:
     def _miss(
         self, state: ModelTopic, topic: Topic | None, shown: Shown | None, answered_seq: int, now_ms: int
     ) -> str | None:
-        """Why the engine's topic is not this state; None when it is. Brings the state up to the restart."""
+        """The first difference between the topic of the engine and the state; None when they agree. Applies the restart
+        to the state."""
         if topic is None or shown is None:
             return "it is gone" if state.exists else None
         if not state.exists:
@@ -363,7 +364,7 @@ class World:
         return shown.differs(state)
 
     def check(self) -> None:
-        """While it runs: every topic is exactly what was answered."""
+        """While the engine runs, every topic has exactly the state that was answered."""
         assert not self.monitor.violations, self.monitor.violations
         names = {name for name, history in self.histories.items() if history.latest().exists}
         expect(set(self.engine.topics), names, "topics")
@@ -375,11 +376,11 @@ class World:
                 raise Broken(f"topic {name}: {miss}")
 
     def dump(self) -> dict[str, Any]:
-        """Everything a start leads to, comparable."""
+        """Everything that a start produces, in a form that can be compared."""
         return {name: shown_by(self.engine, topic) for name, topic in sorted(self.engine.topics.items())}
 
     def check_second_recovery(self) -> None:
-        """B14: killed right after it started, a second start finds the same and leaves every byte alone."""
+        """The process is killed right after a start. The second start finds the same and changes no byte."""
         before, files = self.dump(), _files(self.disk)
         self.crash(None)
         self.open()
@@ -389,7 +390,7 @@ class World:
         expect(changed, [], "files changed by a second recovery")
 
     def write_more(self) -> None:
-        """A little of everything, all of it answered."""
+        """Some operations of every kind. All are answered."""
         for name, topic in list(self.engine.topics.items()):
             self.append(name, 2)
             self.append(name, 1, key=f"k{self.counter}")
@@ -408,7 +409,7 @@ def _files(disk: FakeDisk) -> dict[str, bytes]:
 
 @dataclass
 class Shown:
-    """Everything that a topic shows to its users."""
+    """Everything that a user can see of a topic."""
 
     config: TopicConfig
     head_seq: int
@@ -423,9 +424,9 @@ class Shown:
     epoch: int
 
     def differs(self, state: ModelTopic) -> str | None:
-        """The first way in which this is not the state."""
+        """The first difference from the state."""
         if state.expires and state.evict_floor < self.evict_floor <= state.earliest_seq:
-            # Dead slots have their times too.
+            # Dead slots have times too.
             state.ttl_floor = self.evict_floor - 1
         expected: dict[str, Any] = {
             "config": state.config,
@@ -468,7 +469,7 @@ PAGES: Final = ((3, 10_000), (1000, 100))
 
 
 def shown_by(engine: Any, topic: Topic, *, paged: bool = False) -> Shown:
-    """Reads everything, by pages of several sizes: all give the same."""
+    """Reads all records in pages of several sizes. All sizes must give the same records."""
     records, tombstones = read_all(engine, topic.name, limit=1000)
     for limit, bytes_max in PAGES if paged else ():
         again, tombstones_again = read_all(engine, topic.name, limit=limit, bytes_max=bytes_max)
@@ -503,7 +504,7 @@ def read_all(
             tombstones.append((tombstone.gap_from, tombstone.gap_to, tombstone.reason))
         for record in page.records:
             if record.seq <= max(records, default=cursor):
-                raise Broken(f"{name}: seq {record.seq} behind {max(records, default=cursor)}")
+                raise Broken(f"{name}: seq {record.seq} after {max(records, default=cursor)}")
             records[record.seq] = record
         if page.caught_up:
             return records, tombstones

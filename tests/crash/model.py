@@ -1,9 +1,9 @@
-"""What the log must hold: a plain model of topics, and the histories a crash may leave behind.
+"""A plain model of topics, and of the histories that a crash may leave.
 
-Every operation is noted before the engine sees it, and its fate when the answer comes. The frames of a topic
-stand in one shard, in order, so after a crash a topic is what *some prefix* of its operations made of it; the
-prefix must contain at least what was answered and promised to survive that kind of crash. `Oracle.settle`
-finds the prefix that the engine shows, exactly, or fails with what it saw.
+Every operation is noted before the engine gets it, and its outcome when the answer comes. All frames of a topic are in
+one shard, in order. So after a crash a topic has the state after *some prefix* of its operations. The prefix must
+contain at least the operations that were answered and promised to survive that kind of crash. `Oracle.settle` finds the
+prefix whose state the engine shows exactly, or fails with the state of the engine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Fate = Literal["unanswered", "acked", "failed"]
 
 @dataclass(eq=False)
 class Op:
-    """One operation on one topic. `failed`: the shard failed, it may turn up after a restart, whole."""
+    """One operation on one topic. `failed`: the shard failed, and after a restart the operation may be there, whole."""
 
     kind: Kind
     ts: int
     # Whether its answer promises that it survives a power loss.
     promised: bool = False
     fate: Fate = "unanswered"
-    # Known durable for another reason: a background sync or a checkpoint came after it.
+    # Known to be durable, because a background sync or a checkpoint came after it.
     synced: bool = False
     config: TopicConfig | None = None
     records: list[tuple[str | None, str | None, bytes, bytes | None]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Op:
     before_seq: int | None = None
     tag: str | None = None
     tag_prefix: str | None = None
-    # What was answered: first seq of an append, how many a delete removed.
+    # The answer: first seq of an append, or number of records that a delete removed.
     first_seq: int | None = None
     deleted: int | None = None
     created: bool = False
@@ -58,10 +58,10 @@ class ModelTopic:
     lost: list[tuple[int, int]] = field(default_factory=list)
     # Whether seqs were ever reserved: only then may the head jump after a power loss.
     reserved: bool = False
-    # Highest seq that was answered while the class promised never to hand it out again.
+    # Highest answered seq that the class promised never to give to another record.
     answered_seq: int = 0
 
-    # Whether times ever counted: then dead slots may be below the floor too, or not.
+    # Whether the topic ever had a TTL. Then the floor may have passed dead slots, or not.
     expires: bool = False
 
     def copy(self) -> ModelTopic:
@@ -160,7 +160,7 @@ class ModelTopic:
             del self.records[seq]
 
     def restart(self, now_ms: int, head_seq: int) -> None:
-        """What a start does to a topic: time passed, and the head may have jumped over what the power took."""
+        """Applies a start to a topic: time has passed, and after a power loss the head may have skipped lost seqs."""
         if head_seq > self.head_seq:
             self.lost.append((self.head_seq + 1, head_seq))
             self.head_seq = head_seq
@@ -176,7 +176,7 @@ def _size(record: Record) -> int:
 
 @dataclass
 class History:
-    """One topic name: the state everybody agreed on at the last start, and what was done since."""
+    """One topic name: its state after the last start, and the operations since then."""
 
     base: ModelTopic = field(default_factory=ModelTopic)
     ops: list[Op] = field(default_factory=list)
@@ -185,7 +185,7 @@ class History:
         return History(self.base.copy(), [copy.copy(op) for op in self.ops])
 
     def required(self, *, power_lost: bool) -> int:
-        """How many of the operations must be there: up to the last one that was promised."""
+        """How many operations must be there: all up to the last promised one."""
         for place in range(len(self.ops), 0, -1):
             op = self.ops[place - 1]
             if op.fate == "acked" and (not power_lost or op.promised or op.synced):
@@ -193,7 +193,7 @@ class History:
         return 0
 
     def latest(self) -> ModelTopic:
-        """The state that a running engine shows: everything answered, nothing else."""
+        """The state that a running engine shows: all answered operations and no others."""
         state = self.base.copy()
         for op in self.ops:
             if op.fate == "acked":
@@ -201,7 +201,7 @@ class History:
         return state
 
     def attempted(self) -> dict[int, list[Record]]:
-        """Every record that any operation wrote, by seq: more than one where an instance ended."""
+        """Every record that any operation wrote, by seq. A seq may have several records, of several topic instances."""
         state = self.base.copy()
         attempted = {seq: [record] for seq, record in state.records.items()}
         for op in self.ops:
@@ -227,14 +227,14 @@ class History:
         return removed
 
     def reserves(self) -> bool:
-        """Whether a reservation may be on disk: it goes before the write that needs it."""
+        """Whether a reservation may be on disk. It is written before the write that needs it."""
         state = self.base.copy()
         for op in self.ops:
             state.apply(op)
         return state.reserved
 
     def answered_seq(self) -> int:
-        """Highest seq of this instance that must never be handed out again, whatever the power does."""
+        """Highest seq of this instance that no other record may ever get, also after a power loss."""
         state = self.base.copy()
         answered = state.answered_seq
         for op in self.ops:

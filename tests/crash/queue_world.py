@@ -1,8 +1,8 @@
-"""A queue and its dead letters on a fake disk, and what is known of their jobs: for sweeps.
+"""A queue and its dead-letter topic on a fake disk, and the expected state of their jobs: for sweeps.
 
-What was asked for is noted before the engine sees it, what was answered when the answer comes. After a crash `check`
-holds what is found against that: an acked job is gone, every other one is in exactly one place, leases that were
-answered are there, and no lease id comes again.
+Each call is noted before the engine gets it, and its answer when it comes. After a crash `check` compares the engine
+with these notes: an acked job is gone, every other job is in exactly one place, answered leases are there, and no lease
+id is given out twice.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ WORKER: Final = "w"
 
 @dataclass
 class Known:
-    """By the payload of the job, which is unique."""
+    """What is known of each job. The key is its payload, which is unique."""
 
     written: set[int] = field(default_factory=set)
     acks_asked: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
     deliveries: Counter[int] = field(default_factory=Counter)
-    # (seq, lease id) of answered claims that nothing was asked about since.
+    # (seq, lease id) of answered claims without a later call about the lease.
     leased: dict[int, tuple[int, int]] = field(default_factory=dict)
     highest_id: int = 0
 
 
 class QueueWorld(EngineWorld):
-    # A claim reserves ids, logs its leases, and moves dead letters: each of these is a turn of its own.
+    # A claim reserves ids, logs its leases, and moves dead letters. Each of these takes one turn.
     turns = 6
 
     def __init__(self, settings: EngineSettings = SETTINGS, durability: Any = "fsync", *, durable: bool = True) -> None:
@@ -81,7 +81,7 @@ class QueueWorld(EngineWorld):
         self.known.written.update(payloads)
 
     def claim(self, max_jobs: int) -> list[int]:
-        """Payloads of the jobs that were got."""
+        """Payloads of the claimed jobs."""
         answers: list[Any] = []
         self.engine.queues.claim("q", WORKER, max_jobs, None, answers.append)
         claimed: Claimed = self._answer(answers)
@@ -133,13 +133,13 @@ class QueueWorld(EngineWorld):
         assert not set(queue) & set(dead), "a job is in one place"
         there = set(queue) | set(dead)
         assert not known.acked & there, "an acked job is gone"
-        assert known.written - known.acks_asked <= there, "a job that nobody acked is there"
+        assert known.written - known.acks_asked <= there, "a job without an ack is there"
         if "q" not in self.engine.topics:
             return
         ready, in_flight, _ = self.engine.queues.counters("q")
         assert ready + in_flight == len(queue)
         if self.durable:
-            # Nobody has asked anything about these since they were leased.
+            # There was no call about these leases since they were granted.
             leases = [lease for payload, lease in known.leased.items() if payload in queue]
             assert set(self.engine.queues.live_leases("q", leases)) == set(leases)
             assert max(known.deliveries.values(), default=0) <= MAX_DELIVERIES
@@ -147,7 +147,7 @@ class QueueWorld(EngineWorld):
             assert in_flight == 0 or known.leased
 
     def finish(self) -> None:
-        """Whatever is left is claimed, also by others when a lease is over, and acked."""
+        """Claims and acks all jobs that are left, also jobs whose lease of another node has ended."""
         self.clock.advance(86_400_001)
         self.known.leased.clear()
         while got := self.claim(4):

@@ -1,4 +1,4 @@
-"""What happens in the worlds of the router sweep: small topologies, each with what makes its copies hard to keep."""
+"""Scenes of the router sweep: small topologies, each with operations that make its copies hard to keep."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.crash.router_world import RouterWorld
 
 @dataclass(frozen=True)
 class Scene:
-    # Name -> members of its config beside the class, unless that is a part of the scene.
+    # Topic name -> its config members. The durability is among them only if the scene needs a certain one.
     topics: dict[str, dict[str, Any]]
     work: Callable[[RouterWorld], None]
-    # Written to by whatever comes after a crash, in one turn.
+    # Topics that are written to after a crash, in one turn.
     sources: tuple[str, ...] = ("source",)
-    # Full ones, which are emptied in the end.
+    # Topics with a cap, which are emptied at the end.
     drained: tuple[str, ...] = ()
 
 
 def changes(world: RouterWorld) -> None:
-    """Everything that makes a router log what it had only derived, with checkpoints and a clean stop in between."""
+    """All operations that make a router log its derived copies, with checkpoints and a clean stop in between."""
     world.open()
     world.put()
     world.route("copy", "source", "copy")
@@ -60,7 +60,7 @@ def changes(world: RouterWorld) -> None:
 
 
 def caps(world: RouterWorld) -> None:
-    """A dest with a cap that is a source too: first the one, then both. Nothing is ever trimmed."""
+    """A topic with a cap that is first only a dest, then also a source. No record is lost before it is copied."""
     world.open()
     world.put()
     world.route("chain", "copy", "chain")
@@ -91,7 +91,7 @@ def caps(world: RouterWorld) -> None:
 
 
 def trims(world: RouterWorld) -> None:
-    """A source that loses records before their turn, and dests of every kind behind it."""
+    """A source that loses records before they are copied, with dests of every kind."""
     world.open()
     world.put()
     world.route("copy", "source", "copy")
@@ -115,7 +115,8 @@ def trims(world: RouterWorld) -> None:
 
 
 def keys(world: RouterWorld) -> None:
-    """Copies by `exactly_once`, and records with their keys that were there first."""
+    """Routers with `exactly_once`, and records that were written with the keys of copies before the copies were
+    made."""
     world.open()
     world.put()
     world.route("copy", "source", "copy", guarantee="exactly_once")
@@ -145,7 +146,7 @@ def keys(world: RouterWorld) -> None:
 
 
 def full(world: RouterWorld) -> None:
-    """Dests that refuse what exceeds their caps: by class, and one in memory only."""
+    """Dests of all classes that refuse records above their caps, and an ephemeral one."""
     world.open()
     world.put()
     world.route("full", "source", "full")
@@ -172,7 +173,7 @@ def full(world: RouterWorld) -> None:
 
 
 def ephemeral(world: RouterWorld) -> None:
-    """Dests whose records end with the process, and what they pass on."""
+    """Ephemeral dests, and routers that copy from them."""
     world.open()
     world.put()
     world.route("memory", "source", "memory")
@@ -197,7 +198,7 @@ def ephemeral(world: RouterWorld) -> None:
 
 
 def cycle(world: RouterWorld) -> None:
-    """Two topics that feed each other, and one that both of their copies come to."""
+    """Two topics that copy to each other, and a third topic that gets copies from both."""
     world.open()
     world.put()
     world.route("there", "source", "back")

@@ -1,21 +1,21 @@
-"""Topics and routers on a fake disk, and what is known of them: for sweeps. The scenes are in `router_scenes`.
+"""Topics and routers on a fake disk, and the expected records of them: for sweeps. The scenes are in `router_scenes`.
 
-What was asked for is noted before the engine sees it, what was answered when the answer comes. After a crash `check`
-holds what is found against that:
+Each call is noted before the engine gets it, and its answer when it comes. After a crash `check` compares the engine
+with these notes:
 
-| Invariant | Checked as |
+| Rule | Checked as |
 |---|---|
-| 30 | records that two topics of a chain both have stand in the same order; tag, node and meta are those written |
-| 31 | what was written behind an answered router, and answered, is in its dest when that is read |
-| 33 | in a dest that one router alone wrote to, the head says how much it forwarded |
-| 34, 35 | a full dest holds no more than its cap, and what is missing in others is below a floor |
-| 36 | what a reader saw under a seq is there under it, and nothing is there twice |
-| 38 | a record in a cycle comes to each topic as often as its hops allow, and no more often |
-| 41 | an `ephemeral` dest is empty |
-| 11, 42 | floors do not fall, answered routers are there |
+| order | records that two topics of a chain both have are in the same order, with the tag, node and meta of the write |
+| reads include copies | a record that was answered after its router was answered is in the dest when the dest is read |
+| count | in a dest that only one router wrote to, the head is equal to the number of forwarded records |
+| full dests | a full dest has no more records than its cap; records that are missing in other dests are below a floor |
+| once | a record that a reader got keeps its seq, and no record exists twice |
+| cycles | a record in a cycle comes to each topic as often as its hops allow, and no more often |
+| ephemeral | an `ephemeral` dest is empty |
+| floors, routers | floors do not fall, and answered routers are there |
 
-A power loss may take records of a topic that is not `fsync`: then what its dests must have is what is left of it, once
-more at the most, and from then on that is what must stay.
+A power loss may take records of a topic that is not `fsync`. Then its dests must have the records that the topic still
+has, and may have each of them once more. The state after that start must stay.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ class Edge:
 
 @dataclass
 class Known:
-    # Router -> how it leads, once it was answered; and all that were ever asked for.
+    # Router name -> its edge: of answered routers, and of all routers that were ever requested.
     routers: dict[str, Edge] = field(default_factory=dict)
     asked: dict[str, Edge] = field(default_factory=dict)
     # Payload -> the topic it was written to.
     origin: dict[int, str] = field(default_factory=dict)
-    # Topic -> payloads that it must have: written and answered, there or behind the routers that lead to it.
+    # Topic -> payloads that it must have: answered writes to it, or to a topic that routers copy from into it.
     due: dict[str, set[int]] = field(default_factory=dict)
-    # Topic -> seq -> payload, as a reader got it.
+    # Topic -> seq -> payload that a reader got.
     seen: dict[str, dict[int, int]] = field(default_factory=dict)
-    # Topic -> payloads that were to be deleted.
+    # Topic -> payloads that a delete was requested for.
     deleted: dict[str, set[int]] = field(default_factory=dict)
     # Topic -> payload -> how often it may be there.
     often: dict[str, Counter[int]] = field(default_factory=dict)
     # Topic -> highest floor.
     floors: dict[str, int] = field(default_factory=dict)
-    # Topics that somebody else than a router wrote to.
+    # Topics with direct writes, not only copies of a router.
     direct: set[str] = field(default_factory=set)
-    # (dest, source seq) -> payload of a record with the key of that copy, which somebody wrote by hand.
+    # (dest, source seq) -> payload of a record that was written directly with the key of that copy.
     by_hand: dict[tuple[str, int], int] = field(default_factory=dict)
     # Since the last check.
     power_lost: bool = False
     crashed: bool = False
-    # Whether a power loss may have taken something, ever: then seqs are given out twice.
+    # Whether a power loss may have taken a record at any time. Then two records may have had the same seq.
     has_lost: bool = False
 
 
@@ -90,7 +90,7 @@ class RouterWorld(EngineWorld):
         source_durability: str | None = None,
     ) -> None:
         super().__init__(settings)
-        # Name -> members of its config; the class of those that name none is that of the case.
+        # Topic name -> its config members. A topic without a durability gets the one of the test case.
         self.topics = {name: {"durability": durability, **members} for name, members in topics.items()}
         self.topics["source"]["durability"] = source_durability or durability
         self.known = Known()
@@ -116,7 +116,7 @@ class RouterWorld(EngineWorld):
         self.known.crashed = True
 
     def cut_short(self, call: Callable[[], object], operation_index: int) -> None:
-        """Does it until the disk has no power at that operation. A crash must follow."""
+        """Runs the calls until the power fails at that disk operation. A crash must follow."""
         self.disk.on_operation = CrashAt(operation_index)
         try:
             call()
@@ -193,7 +193,8 @@ class RouterWorld(EngineWorld):
         return answers
 
     def _written(self, topic: str, seq: int, payload: int) -> None:
-        """It is due wherever answered routers lead to, unless somebody wrote a record with its key."""
+        """Every topic that answered routers lead to must get the record, unless a direct write has the key of the
+        copy."""
         reached, ahead = {topic}, [topic]
         while ahead:
             here = ahead.pop()
@@ -207,7 +208,7 @@ class RouterWorld(EngineWorld):
             self.known.due[name].add(payload)
 
     def delete_first(self, topic: str, count: int) -> None:
-        """The oldest records that are there."""
+        """Deletes the oldest records of the topic."""
         records = list(self.records(topic).values())[:count]
         self.known.deleted[topic].update(map(_payload, records))
         answers: list[Any] = []
@@ -215,7 +216,7 @@ class RouterWorld(EngineWorld):
         self._answer(answers)
 
     def drain(self, topic: str) -> None:
-        """Takes out what is there, until nothing comes any more."""
+        """Deletes all records, until no more copies come."""
         while self.records(topic):
             self.look(topic)
             self.delete_first(topic, 1000)
@@ -234,7 +235,7 @@ class RouterWorld(EngineWorld):
         return read_all(self.engine, name, limit=1000)[0]
 
     def look(self, *names: str) -> None:
-        """Somebody reads topics, or all of them. What was read stays."""
+        """Reads some topics, or all. Records that were read must stay."""
         for name in names or self.topics:
             self._note_seen(name, self.records(name))
 
@@ -271,7 +272,7 @@ class RouterWorld(EngineWorld):
         return [name for name, members in self.topics.items() if members["durability"] == "ephemeral"]
 
     def _is_weak(self, name: str) -> bool:
-        """Whether a power loss may take what it answered."""
+        """Whether a power loss may take answered records of the topic."""
         return bool(self.topics[name]["durability"] != "fsync")
 
     def _check_ephemeral(self, name: str) -> None:
@@ -281,14 +282,14 @@ class RouterWorld(EngineWorld):
         expect(topic.config, TopicConfig(**self.topics[name]), f"the config of {name} after a start (41)")
         there = set(self._payloads(name))
         if topic.config.discard == "reject":
-            # It may have had no room for some. Those that were read had come.
+            # The topic may have had no room for some records. Records that were read were there.
             if not self.known.power_lost:
                 expect(there & set(self.known.seen[name].values()), set(), f"what {name} has after a start (41)")
         else:
             expect(there, set(), f"what {name} has after a start (41)")
 
     def _forget_what_went(self) -> None:
-        """Of ephemeral topics nothing is left, and what had not come through them yet does not come any more."""
+        """Ephemeral topics are empty, and records that they had not passed on yet are lost."""
         for name in self.topics:
             if self._is_behind_ephemeral(name):
                 self.known.due[name] &= set(self.known.seen[name].values())
@@ -301,7 +302,8 @@ class RouterWorld(EngineWorld):
         return not self._before(name).isdisjoint(self._ephemeral())
 
     def _accept_losses(self) -> None:
-        """What a power loss left of topics that are not `fsync` is what there is, and may have come once more."""
+        """Topics that are not `fsync` must have the records that the power loss left. Each may have been copied once
+        more."""
         known = self.known
         there = {name: set(self._payloads(name)) for name in self.topics}
         if not any(self._is_weak(name) for name in self.topics if name not in self._ephemeral()):
@@ -321,7 +323,7 @@ class RouterWorld(EngineWorld):
             if self._is_weak(name) and (
                 self._is_behind_ephemeral(name) or any(dest == name for dest, _ in known.by_hand)
             ):
-                # Nobody else has it any more, or a key stands for another record by now.
+                # No other topic has the record, or the key belongs to another record by now.
                 kept &= there[name]
             known.due[name] = kept
             known.often[name] = Counter(self._payloads(name))
@@ -349,7 +351,7 @@ class RouterWorld(EngineWorld):
         assert not cap or len(there) <= cap, f"{name} has {len(there)} records (19, 34)"
 
     def _may_be_gone(self, name: str, payload: int, there: dict[int, int]) -> bool:
-        """Whether there is an explanation for a record that is missing: a floor, a full topic, another with its key."""
+        """Whether a missing record is explained: by a floor, by a full topic, or by another record with its key."""
         topic = self.engine.topics[name]
         for before in self._before(name):
             if payload in self.known.due[before] and self._is_held_back(before, payload):
@@ -366,13 +368,13 @@ class RouterWorld(EngineWorld):
         return bool(topic.live.evict_floor > 1 and (not there or payload < max(there.values())))
 
     def _is_held_back(self, name: str, payload: int) -> bool:
-        """Whether the topic refuses what exceeds its cap, and is full: then it comes when there is room."""
+        """Whether the topic is full and refuses more records. Then the record comes when there is room."""
         config = self.engine.topics[name].config
         there = self._payloads(name)
         return config.discard == "reject" and payload not in there and len(there) == config.cap_records
 
     def _check_keys(self) -> None:
-        """36: of a record with a copy's key, and that copy, one is there."""
+        """Either the record with the key of the copy is there, or the copy, and not both."""
         for (dest, source_seq), by_hand in self.known.by_hand.items():
             found = [record for record in self.found[dest].values() if _key_seq(record) == source_seq]
             if not self.known.has_lost and any(_payload(record) == by_hand for record in found):
@@ -411,13 +413,13 @@ class RouterWorld(EngineWorld):
         into = [other for other in self.known.asked.values() if other.dest == edge.dest]
         if len(into) > 1 or self._is_cyclic(edge.dest):
             return
-        before, behind = self._payloads(edge.source), self._payloads(edge.dest)
-        if len(set(before)) < len(before) or len(set(behind)) < len(behind):
-            # Something came twice after a power loss.
+        in_source, in_dest = self._payloads(edge.source), self._payloads(edge.dest)
+        if len(set(in_source)) < len(in_source) or len(set(in_dest)) < len(in_dest):
+            # A record was copied twice after a power loss.
             return
         expect(
-            [payload for payload in behind if payload in set(before)],
-            [payload for payload in before if payload in set(behind)],
+            [payload for payload in in_dest if payload in set(in_source)],
+            [payload for payload in in_source if payload in set(in_dest)],
             f"the order in {edge.dest} of what {edge.source} has too (30)",
         )
 
@@ -441,7 +443,7 @@ def _record(payload: int, meta: dict[str, Any] | None = None) -> NewRecord:
 
 
 def _key_seq(record: Record) -> int:
-    """The source seq in its key; 0 when it has none."""
+    """The source seq in the key of the record; 0 when the record has no key."""
     origin = msgspec.json.decode(record.meta or b"{}").get("_topics_router", {"idempotency_key": ":0"})
     return int(origin["idempotency_key"].rpartition(":")[2])
 

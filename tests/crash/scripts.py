@@ -1,4 +1,4 @@
-"""Workloads for the sweeps: each exercises one thing an engine does to its files."""
+"""Workloads for the sweeps. Each covers one kind of change that the engine makes to its files."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +11,7 @@ Script = Callable[[World], None]
 
 
 def append(world: World) -> None:
-    """A09, A10: single records, every class that is stored."""
+    """Single records, in every class that is stored."""
     world.open()
     for durability in ("fsync", "disk", "memory"):
         world.put(durability, durability=durability)
@@ -26,7 +26,7 @@ def append(world: World) -> None:
 
 
 def batch(world: World) -> None:
-    """Batches are whole or absent, also several in one group, with and without keys."""
+    """Batches, also several in one group, with and without keys. A batch is there whole or not at all."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -42,7 +42,7 @@ def batch(world: World) -> None:
 
 
 def one_turn(world: World) -> None:
-    """A13: everything of a turn in one group, what is synced and what is not, deletes and configs among it."""
+    """Turns that write one group of all kinds of frames: synced and unsynced writes, deletes and configs."""
     world.open()
     world.put("a", durability="fsync", cap_records=30)
     world.put("b", durability="disk")
@@ -61,7 +61,7 @@ def one_turn(world: World) -> None:
 
 
 def auto_create(world: World) -> None:
-    """A write that makes its topic: creation and records in one group."""
+    """Writes that create their topic: creation and records are in one group."""
     world.open()
     world.put("seed", durability="fsync")
     world.append("seed", 2)
@@ -71,7 +71,7 @@ def auto_create(world: World) -> None:
 
 
 def rotate(world: World) -> None:
-    """A11, A12: WAL files so small that they rotate every few writes."""
+    """WAL files so small that they rotate every few writes."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -83,7 +83,7 @@ def rotate(world: World) -> None:
 
 
 def checkpoint(world: World) -> None:
-    """C08, D01, D03: checkpoints with segments that grow and seal, and old files that go."""
+    """Checkpoints with segments that grow and are sealed, and old files that are removed."""
     world.open()
     for durability in ("fsync", "disk", "memory"):
         world.put(durability, durability=durability)
@@ -96,7 +96,7 @@ def checkpoint(world: World) -> None:
 
 
 def checkpoint_and_rotate(world: World) -> None:
-    """D02, D03: several WAL files between two checkpoints; the ones that a kept snapshot needs stay."""
+    """Several WAL files between two checkpoints. Files that a kept snapshot needs stay."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -110,7 +110,7 @@ def checkpoint_and_rotate(world: World) -> None:
 
 
 def seal(world: World) -> None:
-    """C07: one checkpoint that fills several segments, then one that continues the last of them."""
+    """One checkpoint that fills several segments, then one that continues the last of them."""
     world.open()
     world.put("a", durability="fsync")
     world.append("a", 15)
@@ -122,7 +122,7 @@ def seal(world: World) -> None:
 
 
 def delete(world: World) -> None:
-    """C09: deletes of records in the tail, in the active and in sealed segments."""
+    """Deletes of records in the tail, in the active segment and in sealed segments."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -144,7 +144,7 @@ def delete(world: World) -> None:
 
 
 def delete_everything(world: World) -> None:
-    """Segments whose records all die are unlinked as a whole, once no snapshot lists them."""
+    """Segments whose records are all deleted. Their files are removed when no snapshot lists them."""
     world.open()
     world.put("a", durability="fsync")
     for _ in range(3):
@@ -158,7 +158,7 @@ def delete_everything(world: World) -> None:
 
 
 def drop_and_recreate(world: World) -> None:
-    """D09: a name that ends and begins again, before and after checkpoints."""
+    """A topic is removed and created again with the same name, before and after checkpoints."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -184,7 +184,7 @@ def drop_and_recreate(world: World) -> None:
 
 
 def configure(world: World) -> None:
-    """Caps and times that tighten and relax: what was evicted stays away (C11)."""
+    """Caps and TTLs that become smaller and larger again. Evicted records do not come back."""
     world.open()
     world.put("a", durability="fsync", cap_records=6)
     world.put("b", durability="disk", cap_bytes=200)
@@ -217,7 +217,7 @@ def configure(world: World) -> None:
 
 
 def ephemeral(world: World) -> None:
-    """Topics in memory only: their config survives, their records end with the process."""
+    """Ephemeral topics: their config survives, their records end with the process."""
     world.open()
     world.put("e", durability="ephemeral", cap_records=100)
     world.append("e", 4, key="gone")
@@ -230,7 +230,7 @@ def ephemeral(world: World) -> None:
 
 
 def reject(world: World) -> None:
-    """A full topic that refuses takes nothing, also after a crash."""
+    """A full topic with `discard: reject` takes no record, also after a crash."""
     world.open()
     world.put("a", durability="fsync", cap_records=5, discard="reject")
     for _ in range(4):
@@ -244,7 +244,7 @@ def reject(world: World) -> None:
 
 
 def close_and_reopen(world: World) -> None:
-    """Clean stops, with and without anything to do."""
+    """Clean stops, with and without records to checkpoint."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -265,7 +265,7 @@ def close_and_reopen(world: World) -> None:
 
 
 def change_shards(world: World) -> None:
-    """B17: another shard count at each start: 1, 3, 2, 1."""
+    """A different shard count at each start: 1, 3, 2, 1."""
     world.open()
     for number in range(4):
         world.put(f"f{number}", durability="fsync")
@@ -286,7 +286,7 @@ def change_shards(world: World) -> None:
 
 
 def several_shards(world: World) -> None:
-    """Topics over three shards, each with its own files and marks."""
+    """Topics in three shards. Each shard has its files and marks."""
     world.use_shards(3)
     world.open()
     for number in range(4):
@@ -304,7 +304,7 @@ def several_shards(world: World) -> None:
 
 
 def busy_reservations(world: World) -> None:
-    """A21: a disk topic that runs through several reservations."""
+    """A disk topic that uses up several reservations."""
     world.open()
     world.put("d", durability="disk")
     for place in range(4):
@@ -316,7 +316,7 @@ def busy_reservations(world: World) -> None:
 
 
 def relocate(world: World) -> None:
-    """N01: sealed segments go to a cold folder: copy, sync, record, and only then the hot files."""
+    """Sealed segments move to a cold folder: copy, sync, note in a snapshot, and only then remove the hot files."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")
@@ -340,8 +340,8 @@ def relocate(world: World) -> None:
 
 
 def replace_segments(world: World) -> None:
-    """Segments are written again without their deleted records, before and behind checkpoints, twice in a row, and
-    while one of them was sealed by the last checkpoint only."""
+    """Segments are replaced by files without deleted records: before and after checkpoints, twice in a row, and when
+    only the last checkpoint sealed the segment."""
     world.open()
     world.put("a", durability="fsync")
     world.put("b", durability="disk")

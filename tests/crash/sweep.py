@@ -1,4 +1,4 @@
-"""The loop of every crash sweep: stop at an operation, damage, recover, hold against the model, go on, again."""
+"""The loop of every crash sweep: stop at an operation, damage the disk, recover, compare with the model, go on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RecordProperty = Callable[[str, object], None]
 
 @dataclass
 class Tally:
-    """What a sweep visited; a line of the terminal's summary adds them up."""
+    """Counts of a sweep. The summary of the test run adds them up."""
 
     sweep: str
     points: int = 0
@@ -26,7 +26,7 @@ class Tally:
 
 
 def run_until(script: Script, world: World, operation_index: int) -> int:
-    """Runs the script until the disk has no power at that operation; how many there were."""
+    """Runs the script until the power fails at that disk operation. Returns the number of operations."""
     hook = CrashAt(operation_index)
     world.disk.on_operation = hook
     try:
@@ -51,9 +51,9 @@ def sampled(count: int, samples_max: int | None) -> list[int]:
 
 
 def blows_at(operation_index: int, blows_max: int | None) -> Iterator[tuple[Blow, Blow]]:
-    """Damage modes for one crash point, each with the one that comes after it."""
+    """Pairs of damage modes for one crash point: for the first crash and for the next one."""
     for place in range(len(BLOWS) if blows_max is None else blows_max):
-        # Steps of three through eight modes meet all of them, and neighbours are not alike.
+        # Steps of three through eight modes use all modes, and neighbouring points get different ones.
         first = (operation_index + place * 3) % len(BLOWS)
         yield BLOWS[first], BLOWS[(first + 1 + operation_index) % len(BLOWS)]
 
@@ -78,7 +78,7 @@ def crash_sweep(
 
 
 def survive(world: World, seed: int, blow: Blow, next_blow: Blow) -> int:
-    """How often a world recovered, each time to what it had to be."""
+    """How many recoveries agreed with the model."""
     world.crash(blow, seed)
     world.recover()
     world.check_second_recovery()
@@ -91,7 +91,7 @@ def survive(world: World, seed: int, blow: Blow, next_blow: Blow) -> int:
     if failure is not None:
         raise Broken(f"the checkpoint failed: {failure}")
     world.check()
-    # After kills alone the first power loss comes here: whatever only the page cache knew would be gone.
+    # After kills only, this is the first power loss. Data that was only in the page cache is lost now.
     world.crash(blow or Damage.DROP, seed + 2)
     world.recover()
     return 4

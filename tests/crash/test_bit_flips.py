@@ -1,7 +1,5 @@
-"""The bit-flip sweep: one byte of any file is wrong. Never wrong data, never fewer records without a report.
-
-B04, B05, C05, C06, D03, D05, D06, and `faults.md` §3.3 item 7.
-"""
+"""The bit-flip sweep: one byte of any file is wrong. A reader never gets wrong data, and every missing record is
+reported."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ SAMPLES_PER_FILE = None if FULL else 40
 
 @cache
 def _written() -> World:
-    """Sealed and active segments with deletes, two snapshots, several WAL files with synced and unsynced ends."""
+    """Sealed and active segments with deletes, two snapshots, and WAL files with a synced or an unsynced end."""
     world = World(SETTINGS)
     world.open()
     world.put("a", durability="fsync")
@@ -56,7 +54,7 @@ class Found:
 
 
 def _read(world: World, name: str) -> Found:
-    """Everything that can be read, going on behind each damaged record."""
+    """All records that can be read. The reader goes on after each damaged record."""
     found = Found({}, set(), [])
     cursor = 0
     while True:
@@ -82,7 +80,7 @@ def _seq_of(error: CorruptRecord, cursor: int) -> int:
 
 
 def _unsynced_from(path: str) -> int:
-    """Where a torn tail may be cut: behind the last sync mark's cover only the last file."""
+    """The offset from which a torn tail may be cut. Only the last file has bytes that no sync mark covers."""
     logs = [name for name in _files() if name.endswith(".log")]
     return 0 if path == logs[-1] else 1 << 60
 
@@ -126,17 +124,17 @@ def _flip(path: str, content: bytes, offset: int, flip: int) -> None:
         covered = {seq for first, last in found.tombstones for seq in range(first, last + 1)}
         missing = set(state.records) - found.records.keys() - found.corrupt - covered
         if missing and not _reports(world, path):
-            raise Broken(f"{where}: {name} misses {sorted(missing)} and nobody says so")
+            raise Broken(f"{where}: {name} misses {sorted(missing)} without a report")
 
 
 def _undeletes(world: World, path: str, attempted: dict[int, list[Record]], record: Record) -> bool:
-    """A delete byte or a cut delete frame may bring back what was really written: never anything else."""
+    """A damaged delete byte or a cut delete frame may bring back records that were really written, and no others."""
     was_written = record in attempted.get(record.seq, [])
     return was_written and (path.endswith(".data") or _reports(world, path))
 
 
 def _reports(world: World, path: str) -> bool:
-    """Whether the start said something about the file: a cut tail, a skipped snapshot, rebuilt segments."""
+    """Whether the report of the start names the file: a cut tail, a skipped snapshot, rebuilt segments."""
     assert world.opened is not None
     report = world.opened.report
     if path.endswith(".log"):
@@ -145,7 +143,7 @@ def _reports(world: World, path: str) -> bool:
 
 
 def test_a_wrong_byte_in_the_lock_file_costs_a_tombstone_at_most() -> None:
-    """A boot id that cannot be read means that the power may have gone."""
+    """After a start with an unreadable boot id, a power loss is possible."""
     world = _written().fork()
     world.disk.replace(LOCK, b"\xff\x00 not json")
     world.power_lost = True

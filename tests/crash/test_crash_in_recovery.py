@@ -1,4 +1,5 @@
-"""B13: recovery itself is stopped at every call that changes the disk, again and again, and still converges."""
+"""Recovery itself crashes at every call that changes the disk, several times. The result is the same as without a
+crash."""
 
 import pytest
 
@@ -25,7 +26,7 @@ POINTS = None if FULL else 5
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_crash_during_recovery_changes_nothing_about_its_outcome(name: str, record_property: RecordProperty) -> None:
-    """B13, B02: five times in a row, the last one by another blow; then everything that was promised is there."""
+    """Five crashes in a row, the last one with other damage. Then every promised record is there."""
     script, settings = SCRIPTS[name]
     tally = Tally(f"crashes in recovery: {name}")
     operation_count = count_operations(script, World(settings))
@@ -62,7 +63,7 @@ def _open(world: World) -> None:
 
 
 def test_a_change_of_the_shard_count_survives_a_crash_at_any_operation(record_property: RecordProperty) -> None:
-    """B17: 1, 3, 2 shards; the change is cut short anywhere, and then made to another count than before."""
+    """1, 3, 2 shards. A crash interrupts the change at any operation, and the next start changes to another count."""
     script, settings = SCRIPTS["several_shards"]
     tally = Tally("crashes in recovery: change of shards")
     before = World(settings)

@@ -1,7 +1,5 @@
-"""Crash sweeps: each workload is stopped at every call that changes the disk, under every kind of damage.
-
-A09, A10, A11, A12, A21, B02, B13, B14, B17, C07, C08, C09, C11, D01, D03, D09: see the workloads in `scripts`.
-"""
+"""Crash sweeps: each workload of `scripts` is stopped at every call that changes the disk, with every kind of
+damage."""
 
 import pytest
 
@@ -36,7 +34,7 @@ def test_a_workload_without_a_crash_is_what_the_model_says(name: str) -> None:
 
 
 def test_the_oracle_notices_an_answer_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep is worth something: an engine whose sync does nothing is caught."""
+    """A test of the sweep: it finds an engine whose sync does nothing."""
     monkeypatch.setattr(FakeFile, "fdatasync", lambda self: None)
     world = World()
     SCRIPTS["append"][0](world)

@@ -1,4 +1,4 @@
-"""Single cases of `faults.md` that a sweep reaches only by luck, each told from beginning to end."""
+"""Single cases of failures and crashes that a sweep reaches only by chance."""
 
 import dataclasses
 import errno
@@ -18,7 +18,7 @@ def _logs(world: World) -> list[str]:
 
 
 def test_a02_after_a_failed_sync_no_later_sync_counts() -> None:
-    """Reads go on, writes are refused, and a restart has every earlier answer."""
+    """Reads go on, writes are refused, and after a restart every earlier answered record is there."""
     world = World()
     world.open()
     world.put("a", durability="fsync")
@@ -52,7 +52,7 @@ def test_a03_what_a_restart_serves_from_the_page_cache_survives_the_next_power_l
 
 
 def test_a05_a_batch_that_met_a_full_disk_never_appears_and_later_ones_survive() -> None:
-    """Both halves: space runs out in the middle of a frame, is freed, and more is written."""
+    """The disk gets full in the middle of a frame, then room is freed, and more is written."""
     world = World()
     world.open()
     world.put("a", durability="fsync")
@@ -213,7 +213,7 @@ def test_d05_a_wrong_current_is_derived_from_the_files(content: bytes) -> None:
 
 
 def test_d07_a_snapshot_beyond_the_end_of_the_log_loses_nothing() -> None:
-    """Everything before its position is in segments: the log goes on in a new file."""
+    """All records before the noted position are in segments, so the log goes on in a new file."""
     world = World()
     SCRIPTS["checkpoint"][0](world)
     expect(world.checkpoint(), None, "the outcome of a checkpoint")
@@ -247,7 +247,7 @@ def test_a_missing_segment_that_is_still_needed_refuses_the_start_and_is_named()
 
 
 def test_b13_a_power_loss_while_the_end_of_the_log_is_written_again_loses_no_answer() -> None:
-    """What is being written may be anything afterwards; the copy beside the log brings it back."""
+    """Bytes that are being written may be anything after the crash. The copy next to the log restores them."""
     world = World()
     world.open()
     world.put("a", durability="fsync")
@@ -273,7 +273,7 @@ def test_b13_a_power_loss_while_the_end_of_the_log_is_written_again_loses_no_ans
 
 
 def test_h13_a_key_is_known_after_a_crash_between_its_segment_and_the_snapshot() -> None:
-    """The records are taken in from the unfinished checkpoint, the key and its answer from the log."""
+    """The records come from the unfinished checkpoint, the key and its answer from the log."""
     world = World()
     world.open()
     world.put("a", durability="fsync")
@@ -291,7 +291,7 @@ def test_h13_a_key_is_known_after_a_crash_between_its_segment_and_the_snapshot()
 
 
 def test_names_that_a_killed_process_made_survive_the_next_power_loss() -> None:
-    """A directory that only the page cache knows is synced by the start that builds on it."""
+    """A directory that is only in the page cache is synced by the start that uses it."""
     world = World()
     world.open()
     world.put("a", durability="fsync")

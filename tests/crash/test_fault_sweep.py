@@ -1,7 +1,7 @@
-"""Fault sweeps: one kind of failure at a time, at every call it can strike, once and for good.
+"""Fault sweeps: one kind of failure at a time, at every call that can fail, once or for good.
 
-Whatever fails is answered with an error or works after a retry; nothing that failed is ever visible, and what
-was answered before is there after a restart on a healed disk, with the page cache (A03) and without.
+A call that fails is answered with an error or works after a retry. A failed write is never visible. After a restart on
+a healed disk every write that was answered before is there, with the page cache and without it.
 """
 
 import errno
@@ -49,7 +49,7 @@ def test_a_failed_call_fails_its_write_and_nothing_else(name: str, record_proper
 
 
 def _strike(name: str, kind: str, at: int) -> bool:
-    """Runs the workload with the fault at call `at`; whether it struck."""
+    """Runs the workload with the fault at call `at`. Returns whether the fault happened."""
     script, settings = SCRIPTS[name]
     faults: list[Fault] = []
     world = World(settings, arm=lambda fs: faults.extend(KINDS[kind](fs, at)))
@@ -70,7 +70,7 @@ def _strike(name: str, kind: str, at: int) -> bool:
 
 
 def _go_on(world: World, kind: str) -> None:
-    """The disk is healed, the process lives: reads show what was answered, writes go on where they may."""
+    """The disk works again, and the process lives: reads show the answered records, and writes go on where they can."""
     world.check()
     failure = world.engine.wal.failure()
     if kind in HARMLESS and failure is not None:
@@ -90,7 +90,7 @@ def _restart(world: World, seed: int) -> None:
     dropped.crash(Damage.DROP)
     dropped.recover()
     dropped.write_more()
-    # A03: the next process finds in the page cache what the disk never got. What it serves must stay.
+    # The next process finds data in the page cache that the disk never got. Records that it serves must stay.
     world.crash(None)
     world.recover()
     world.check_second_recovery()
@@ -107,7 +107,7 @@ def _restart(world: World, seed: int) -> None:
 def test_a_start_that_meets_a_failing_disk_is_refused_or_right(
     name: str, kind: str, record_property: RecordProperty
 ) -> None:
-    """A07, B12: never an empty log instead of an error; after the refusal nothing is lost."""
+    """The start gives an error and never an empty log. After a refused start no record is lost."""
     script, settings = SCRIPTS[name]
     tally = Tally(f"faults at a start: {name}")
     before = World(settings)

@@ -1,4 +1,6 @@
-"""A19: a device that says "synced" and is not. Answered writes may go; what is left is a prefix, or a refusal."""
+"""A device that reports a sync and has not synced. Answered writes may be lost. The rest is a prefix, or the start is
+refused.
+"""
 
 import pytest
 
@@ -18,8 +20,8 @@ NAMES = ("append", "rotate", "checkpoint", "delete", "several_shards", "replace_
 def test_a_lying_sync_leaves_a_prefix_or_a_refusal_and_never_wrong_data(
     name: str, record_property: RecordProperty
 ) -> None:
-    """Crash where nothing since the first start was really synced: each topic is what some of its first
-    operations made of it, or the start names what is missing."""
+    """A crash when no sync since the first start was real. Each topic has the state after some of its first operations,
+    or the start names the missing data."""
     script, settings = SCRIPTS[name]
     tally = Tally(f"lying fsync: {name}")
     for operation_index in sampled(count_operations(script, World(settings)), None if FULL else 12):
@@ -52,25 +54,25 @@ def _check_prefix(world: World) -> None:
         attempted = history.attempted()
         for seq, record in shown.records.items():
             if record not in attempted.get(seq, []):
-                raise Broken(f"{name}: nobody wrote {record}")
+                raise Broken(f"{name}: no operation wrote {record}")
         told = {seq for first, last, _ in shown.tombstones for seq in range(first, last + 1)}
         _check_contiguous(name, history, set(shown.records), told)
 
 
 def _recovered(world: World, name: str, records: list[Record]) -> History:
-    """B20: records whose topic's name went are kept under a made-up one, and the start says so."""
+    """Records of a topic whose name is lost are kept under a generated name, and the start reports that."""
     assert world.opened is not None
     if not any(name in warning for warning in world.opened.report.warnings):
-        raise Broken(f"topic {name} was never made, and nobody says where it comes from")
+        raise Broken(f"topic {name} was never created, and no warning says where it comes from")
     for history in world.histories.values():
         attempted = history.attempted()
         if all(record in attempted.get(record.seq, []) for record in records):
             return history
-    raise Broken(f"{name}: nobody wrote {records}")
+    raise Broken(f"{name}: no operation wrote {records}")
 
 
 def _check_contiguous(name: str, history: History, present: set[int], told: set[int]) -> None:
-    """Below the newest survivor only what was deleted, evicted, or is told of by a tombstone is missing."""
+    """Below the newest record, only deleted and evicted records and ranges of tombstones are missing."""
     newest = max(present, default=0)
     missing = {seq for seq in range(1, newest) if seq not in present | told} - history.removed()
     if missing:

@@ -1,4 +1,4 @@
-"""Queues under the crash sweep: acks, durable leases, moves of dead letters (G06, G12, invariants 47, 50, 51)."""
+"""Queues under the crash sweep: acks, durable leases, moves of dead letters."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ BLOWS_AT_ONE_POINT = len(BLOWS) if FULL else 2
 
 
 def work(world: QueueWorld) -> None:
-    """Everything that a queue does, with a checkpoint and a clean stop in between."""
+    """All calls of a queue, with a checkpoint and a clean stop in between."""
     world.open()
     world.put()
     world.add(6)
@@ -24,7 +24,7 @@ def work(world: QueueWorld) -> None:
     world.nack(first[1:3])
     second = world.claim(2)
     world.nack(second)
-    # Delivered twice by now: they move, and others are got instead.
+    # These jobs were delivered twice, so they become dead letters, and the claim gets other jobs.
     third = world.claim(2)
     world.checkpoint()
     world.add(3)
@@ -82,7 +82,7 @@ def test_a_crash_at_any_operation_loses_no_job_and_brings_none_back(name: str, r
     for operation_index in sampled(operation_count, POINTS):
         tally.points += 1
         for place in range(min(BLOWS_AT_ONE_POINT, len(blows))):
-            # The engine cannot be forked with its callbacks, so the way to the point is walked again.
+            # An engine with callbacks cannot be forked, so every point runs the script from the start.
             world = QueueWorld(settings, durability, durable=durable)
             run_until(work, world, operation_index)
             first = (operation_index + place * 3) % len(blows)
@@ -98,7 +98,7 @@ def test_a_crash_at_any_operation_loses_no_job_and_brings_none_back(name: str, r
 
 
 def test_the_sweep_notices_a_move_that_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is worth something: a start that does not read the notes is caught."""
+    """A test of the sweep: it finds a start that does not read the notes of dead letters."""
     monkeypatch.setattr("topics.engine.starting.finishing.finish_moves", lambda topics, letters: None)
     settings = replace(SETTINGS, wal_shards=1)
     operation_count = run_until(work, QueueWorld(settings), 1 << 60)

@@ -1,4 +1,5 @@
-"""Segments that are written again, stopped at every call that changes the disk; then a start on either snapshot."""
+"""Segments are replaced, with a crash at every call that changes the disk; then a start on each of the two
+snapshots."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_the_workload_replaces_segments() -> None:
 def test_after_a_crash_the_log_knows_which_files_are_in_place(
     is_newest_bad: bool, record_property: RecordProperty
 ) -> None:
-    """Not only are the records right: length and digest are those of the files, whichever snapshot was used."""
+    """The records are right, and length and digest agree with the files, whichever snapshot was used."""
     tally = Tally("replace sweep: segments")
     operation_count = count_operations(SCRIPT, World(SETTINGS))
     for operation_index in sampled(operation_count, POINTS):

@@ -1,8 +1,9 @@
-"""Routers under the crash sweep: copies without frames, logged ones, and what makes one the other (H01, 30-38, 41, 42).
+"""Routers under the crash sweep: copies without frames, logged copies, and operations that make a router log its
+copies.
 
-Every scene is stopped before operations of its disk, damaged in one way or killed, opened again in part and whole,
-written to, stopped in a checkpoint, and so on: see `survive`. After each start `RouterWorld.check` holds what is there
-against what was answered and what was read.
+Every scene is stopped before a disk operation, and the disk is damaged or the process killed. Then it is opened, in
+part and completely, written to, stopped in a checkpoint, and so on: see `survive`. After each start `RouterWorld.check`
+compares the topics with the answers and with the records that were read.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from topics.engine.settings import EngineSettings
 from topics.testing.fake_disk import CrashAt, CrashNow
 
 POINTS = None if FULL else 5
-# Neighbouring operations meet others.
+# Neighbouring operations get different kinds of damage.
 BLOWS_AT_ONE_POINT = 4 if FULL else 2
 
 THREE_SHARDS = replace(SETTINGS, wal_shards=3)
@@ -27,7 +28,7 @@ THREE_SHARDS = replace(SETTINGS, wal_shards=3)
 @dataclass(frozen=True)
 class Case:
     settings: EngineSettings
-    # Class of the topics that name none, and of the source if that is another one.
+    # Class of topics that have none in the scene, and the class of the source if it differs.
     durability: str
     source_durability: str | None = None
     blows: tuple[Blow, ...] = BLOWS
@@ -46,7 +47,7 @@ CASES = {
 
 
 def run_until(scene: Scene, world: RouterWorld, operation_index: int) -> int:
-    """Runs the scene until the disk has no power at that operation; how many there were."""
+    """Runs the scene until the power fails at that disk operation. Returns the number of operations."""
     hook = CrashAt(operation_index)
     world.disk.on_operation = hook
     try:
@@ -59,7 +60,7 @@ def run_until(scene: Scene, world: RouterWorld, operation_index: int) -> int:
 
 
 def survive(scene: Scene, world: RouterWorld, seed: int, blow: Blow, next_blow: Blow) -> int:
-    """How often the world was opened, each time to what it had to be."""
+    """How many starts agreed with the notes."""
     world.crash(blow, seed)
     world.cut_short(world.open, seed % 5)
     world.crash(next_blow, seed)
@@ -99,7 +100,7 @@ def survive(scene: Scene, world: RouterWorld, seed: int, blow: Blow, next_blow: 
 def test_a_crash_at_any_operation_loses_no_copy_and_makes_none_twice(
     scene_name: str, case_name: str, record_property: RecordProperty
 ) -> None:
-    """Invariants 30, 31, 33 to 36, 38, 41 and 42 after each start."""
+    """After each start the rules in `router_world` hold. Invariants 30, 31, 33 to 36, 38, 41 and 42."""
     scene, case = SCENES[scene_name], CASES[case_name]
     blows = case.blows
     tally = Tally(f"crash sweep: routers, {scene_name}, {case_name}")

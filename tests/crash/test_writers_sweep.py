@@ -1,4 +1,4 @@
-"""Staged writes under the crash sweep: a committed epoch is there whole, once, and the ledger says so."""
+"""Staged writes under the crash sweep: a committed epoch is there whole and once, and the ledger has it."""
 
 from dataclasses import replace
 from typing import Final
@@ -17,12 +17,12 @@ from topics.testing.fake_disk import Damage
 POINTS = None if FULL else 40
 BLOWS_AT_ONE_POINT = len(BLOWS) if FULL else 2
 
-# An epoch takes three turns, and some of them a new file of the log.
+# An epoch takes three turns, and some turns need a new WAL file.
 SMALL: Final = replace(SETTINGS, commit_turn_bytes=250, wal_file_bytes=2048)
 
 
 def work(world: WritersWorld) -> None:
-    """Epochs of several turns, attempts that nobody names, checkpoints and a clean stop in between."""
+    """Epochs of several turns, attempts that are never committed, checkpoints and a clean stop in between."""
     world.open()
     world.put()
     world.add(2)
@@ -107,7 +107,7 @@ def _without_writers(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
 
 
 def test_the_sweep_notices_a_ledger_that_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is worth something: a snapshot without writers is caught."""
+    """A test of the sweep: it finds a snapshot without the ledgers of writers."""
     monkeypatch.setattr("topics.engine.checkpointing.topic_capture.capture_state", _without_writers)
     world = WritersWorld(SMALL)
     run_until(work, world, 1 << 60)
@@ -119,7 +119,7 @@ def test_the_sweep_notices_a_ledger_that_forgets(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_sweep_notices_a_replay_that_keeps_half_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that counts a write whose end is missing is caught."""
+    """A test of the sweep: it finds a start that counts an unfinished write."""
     monkeypatch.setattr("topics.engine.starting.topic_replay.TopicReplay.drop_open", lambda replay: replay.finish(0))
     operation_count = run_until(work, WritersWorld(SMALL), 1 << 60)
 

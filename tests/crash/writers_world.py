@@ -1,8 +1,8 @@
-"""An engine with a writer that stages and commits, and what is known of it across crashes.
+"""An engine with a writer that stages and commits, and the expected records across crashes.
 
-Records of a commit are `[epoch, place]`, plain ones are numbers. After a crash each epoch is there whole, in order and
-once, or not at all; and the ledger tells exactly what is there. Who was told that an epoch is committed finds it, as
-far as the class promises that; who was told that a chunk is staged need not stage it again.
+Records of a commit are `[epoch, place]`, records of other writes are numbers. After a crash each epoch is there whole,
+in order and once, or not at all, and the ledger lists exactly the epochs that are there. An answered commit is there,
+as far as the class promises it. A chunk that was answered as staged need not be staged again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WritersWorld(EngineWorld):
         if blow is None:
             return
         if self.config.durability == "memory":
-            # Any suffix may be gone, and what is gone can be committed again.
+            # Any suffix may be lost, and lost epochs can be committed again.
             self.committed.clear()
         if self.config.durability != "fsync":
             self.written.clear()
@@ -95,7 +95,7 @@ class WritersWorld(EngineWorld):
                 self.staged.add((epoch, part, chunk))
 
     def commit(self, epoch: int) -> None:
-        """With writes to the topic, and to another one, between its turns."""
+        """Commits, with writes to this topic and to another topic between the turns."""
         self.asked.add(epoch)
         answers: list[Any] = []
         self.engine.commits.commit("t", WRITER, epoch, PARTS, answers.append)
@@ -126,7 +126,7 @@ class WritersWorld(EngineWorld):
     # What is there.
 
     def found(self) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
-        """Epoch -> (place, seq) of its records; and the plain ones."""
+        """Epoch -> (place, seq) of its records; and the records of other writes."""
         epochs: dict[int, list[tuple[int, int]]] = {}
         plain: list[int] = []
         if "t" not in self.engine.topics:
@@ -166,12 +166,12 @@ class WritersWorld(EngineWorld):
             assert known == WriterState(WRITER, newest, rows[0][1], rows[-1][1]), "nor behind them"
 
     def finish(self) -> None:
-        """The writer comes back and commits everything that it ever asked for, in order: each is there once."""
+        """The writer commits all its epochs again, in order. Each is there once."""
         for epoch in sorted(self.asked):
             try:
                 self.commit(epoch)
             except StageIncomplete:
-                # Only what was never answered may be missing; a commit that is known needs no chunks.
+                # Only chunks that were never answered may be missing. A commit that is in the ledger needs no chunks.
                 assert not {(epoch, part, chunk) for (part, chunk), _ in CHUNKS} <= self.staged
                 self.stage(epoch)
                 self.commit(epoch)

@@ -1,4 +1,4 @@
-"""Drives an engine on a fake disk, one step at a time and on the caller: what the tests of this folder share."""
+"""Drives an engine on a fake disk, one step at a time, on the caller. Shared by the tests of this folder."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ SMALL = EngineSettings(
 
 
 class SteppedBackground:
-    """Work waits until somebody says `step`, so that other things can happen in between."""
+    """Background work that runs when the test calls `step`, so that other calls can happen before it."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -57,7 +57,7 @@ class SteppedBackground:
         call()
 
     def step(self) -> bool:
-        """Runs what was handed over first; False when nothing waits."""
+        """Runs the oldest waiting work. False when no work waits."""
         if not self._waiting:
             return False
         self._run_turn(self._waiting.popleft())
@@ -69,7 +69,7 @@ class SteppedBackground:
 
 
 class SteppedRuntime(InlineRuntime):
-    """Everything on the caller; the steps of a checkpoint when it asks for them."""
+    """Runs everything on the caller, and the steps of a checkpoint when the test asks for them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class SteppedRuntime(InlineRuntime):
 
 
 class Driver:
-    """One data directory, opened again and again. Calls flush, wait for their answer and raise errors."""
+    """One data directory that is opened many times. Each call flushes, waits for its answer and raises errors."""
 
     def __init__(self, settings: EngineSettings = SMALL, *, disk: FakeDisk | None = None, fs: Fs | None = None) -> None:
         self.settings = settings
@@ -185,7 +185,7 @@ class Driver:
         return self.opened.engine.read(topic, from_seq, **bounds)
 
     def seqs(self, from_seq: int = 0, *, topic: str = "t", limit: int = 3) -> list[int]:
-        """Seqs of every record behind the cursor, page by page."""
+        """Seqs of every record above the cursor, read page by page."""
         found: list[int] = []
         while True:
             page = self.read(from_seq, topic=topic, limit=limit)
@@ -211,7 +211,7 @@ def records(*payloads: Any) -> RecordBatch:
 
 
 def untimed(appended: Appended) -> Appended:
-    """The answer without what a stopwatch said."""
+    """The answer without measured times."""
     return msgspec.structs.replace(appended, write_ms=0.0, sync_ms=0.0)
 
 

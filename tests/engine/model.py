@@ -1,9 +1,9 @@
-"""What log-semantics says of one topic, in plain Python: the state machine compares the engine with this.
+"""The rules of one topic in plain Python. The state machine compares the engine with this model.
 
-A `TopicModel` holds the live records and the floors and nothing else; everything is recomputed when asked for.
-Times and the outcome of a crash come from outside. Two things are left to the implementation and taken from
-it after a check: how far `ttl_floor` reaches into dead slots behind the last expired record, and which prefix
-survives a power loss.
+A `TopicModel` has the live records and the floors. All other values are computed when they are asked for. Times and the
+outcome of a crash are passed in. Two values are not fixed by the rules, so the model takes them over from the engine
+after a check: how far `ttl_floor` goes over dead slots above the last expired record, and which prefix survives a power
+loss.
 """
 
 import copy
@@ -55,7 +55,7 @@ class TopicModel:
     records: dict[int, Record] = field(default_factory=dict)
     cap_floor: int = 0
     ttl_floor: int = 0
-    # `ttl_floor` may reach up to here: only dead slots lie between.
+    # `ttl_floor` may go up to here: all slots in between are dead.
     ttl_floor_max: int = 0
     delete_below: int = 0
     last_ts: int = 0
@@ -67,7 +67,7 @@ class TopicModel:
     def copy(self) -> "TopicModel":
         return copy.deepcopy(self)
 
-    # Numbers (§1, §4).
+    # Numbers.
 
     @property
     def count(self) -> int:
@@ -91,7 +91,7 @@ class TopicModel:
             del self.records[seq]
         return len(seqs)
 
-    # Retention (§6).
+    # Retention.
 
     def refresh(self, now_ms: int) -> None:
         ttl_ms = self.config.ttl_ms
@@ -103,7 +103,7 @@ class TopicModel:
             self.ttl_floor_max = max(self.ttl_floor, min(self.records, default=self.head_seq + 1) - 1)
 
     def settle_ttl_floor(self, ttl_floor: int) -> None:
-        """Takes over the engine's floor, which may have passed dead slots behind the last expired record."""
+        """Takes over the floor of the engine. It may have passed dead slots above the last expired record."""
         assert self.ttl_floor <= ttl_floor <= max(self.ttl_floor_max, self.ttl_floor)
         self.ttl_floor = ttl_floor
         self.lost = [(first, last) for first, last in self.lost if last >= self.evict_floor]
@@ -120,7 +120,7 @@ class TopicModel:
             self._remove([self.cap_floor])
 
     def refusal(self, new: list[NewModelRecord]) -> str | None:
-        """Error code of a write that a `reject` topic does not take."""
+        """Error code of a write that a `reject` topic refuses."""
         config, count, size = self.config, len(new), sum(record.size for record in new)
         if config.discard != "reject":
             return None
@@ -130,7 +130,7 @@ class TopicModel:
             return "topic_full"
         return None
 
-    # Writing (§2).
+    # Writing.
 
     def known_key(self, key: str | None, now_ms: int) -> KeyModel | None:
         known = self.keys.get(key) if key is not None else None
@@ -147,7 +147,7 @@ class TopicModel:
             self.keys[key] = KeyModel(self.last_ts, first_seq, len(new))
         self.apply_caps()
 
-    # Deleting (§9).
+    # Deleting.
 
     def delete(self, before_seq: int | None, tag: str | None, tag_prefix: str | None) -> int:
         bound = self.head_seq + 1 if before_seq is None else min(before_seq, self.head_seq + 1)
@@ -164,7 +164,7 @@ class TopicModel:
             ]
         )
 
-    # Reading (§5, §8, §9).
+    # Reading.
 
     def read(self, from_seq: int, limit: int, bytes_max: int, nodes: frozenset[str]) -> PageModel:
         cursor, tombstone = self._tombstone(from_seq)
@@ -200,7 +200,7 @@ class TopicModel:
                 return last, Tombstone(gap, last, "power_loss", last - cursor, last + 1, head)
         return cursor, None
 
-    # Crashes (§11).
+    # Crashes.
 
     def recovered(self, *, ceiling: int, now_ms: int) -> "TopicModel":
         """What a start makes of this state; `ceiling` is 0 unless the power was lost."""

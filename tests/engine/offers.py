@@ -1,4 +1,4 @@
-"""Pairs of files in `staging/`, as a program makes them that writes segments again."""
+"""Pairs of files in `staging/`, as a program would make them to replace segments."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def rewritten(
 
 
 def purged(disk: FakeDisk, root: str, topic: Topic, state: SegmentState) -> Offer:
-    """Offers the segment without its deleted records, but for the last one."""
+    """Offers the segment without its deleted records. The last record of the segment always stays."""
     path = f"{root}/{layout.segment_object(topic.id, state.first_seq, 'data')}"
     data, index = rewritten(
         disk.read(path),

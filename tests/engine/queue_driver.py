@@ -1,4 +1,4 @@
-"""Workers of queues on a driven engine: calls flush until they are answered, and raise errors."""
+"""Workers of queues on a driven engine. Each call flushes until it is answered, and raises errors."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from topics.errors import TopicsError
 from topics.storage.fs import Fs
 from topics.testing.fake_disk import FakeDisk
 
-# A claim reserves ids, logs its leases, and moves dead letters: each of these is a turn of its own.
+# A claim reserves ids, logs its leases, and moves dead letters. Each of these takes one turn.
 TURNS_MAX = 8
 
 
 class QueueDriver(Driver):
-    """A driver with a queue `q`, unless there is one."""
+    """A driver with a queue `q`. The queue is created if it does not exist."""
 
     def __init__(
         self, settings: EngineSettings = SMALL, *, disk: FakeDisk | None = None, fs: Fs | None = None, **config: Any

@@ -1,4 +1,4 @@
-"""A driver that knows routers: what the tests of forwarding share."""
+"""A driver with calls for routers. Shared by the tests of forwarding."""
 
 from typing import Any
 

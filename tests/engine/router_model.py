@@ -1,4 +1,4 @@
-"""What routers do, in the fewest lines: topics as dicts from seq to record, copied slot by slot (log-semantics §10)."""
+"""A small model of routers: topics are dicts from seq to record, and records are copied slot by slot."""
 
 from dataclasses import dataclass, field
 

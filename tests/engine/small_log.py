@@ -37,7 +37,7 @@ def small_settings(**settings: Any) -> EngineSettings:
 
 
 class HeldRuntime(InlineRuntime):
-    """Everything at once but the checkpoints, which wait for the test."""
+    """Runs everything at once, except checkpoints. The test starts those."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,14 +89,14 @@ class SmallLog:
         return created
 
     def start_append(self, name: str, count: int, results: list[Any], **labels: Any) -> None:
-        """Queues a write of `count` records that know their topic and, by order, their seq."""
+        """Queues a write of `count` records. Each payload has the topic and the expected seq."""
         key = labels.pop("key", None)
         first = self.engine.topics[name].writes.next_seq if name in self.engine.topics else 1
         records = [NewRecord({"topic": name, "n": first + place}, **labels) for place in range(count)]
         self.engine.append(name, batch_of_records(records), results.append, key=key)
 
     def append(self, name: str = "a", count: int = 1, **labels: Any) -> Appended:
-        """Appends `count` records that know their topic and their seq. Labels: tag, node, meta, key."""
+        """Appends `count` records. Each payload has its topic and its seq. Labels: tag, node, meta, key."""
         results: list[Any] = []
         self.start_append(name, count, results, **labels)
         self.engine.flush()
@@ -118,7 +118,7 @@ class SmallLog:
         return dropped
 
     def read(self, name: str = "a", from_seq: int = 0) -> tuple[list[Record], list[Tombstone]]:
-        """Everything behind `from_seq`, and what was declared lost on the way."""
+        """All records above `from_seq`, and all tombstones."""
         records: list[Record] = []
         tombstones: list[Tombstone] = []
         while True:
@@ -132,7 +132,7 @@ class SmallLog:
             from_seq = page.next_from_seq
 
     def seqs(self, name: str = "a", from_seq: int = 0) -> list[int]:
-        """Seqs of the live records, each of which is what was written under that seq."""
+        """Seqs of the live records. Checks that each record has the payload that was written with its seq."""
         records, _ = self.read(name, from_seq)
         for record in records:
             assert record.data == b'{"topic":"%b","n":%d}' % (name.encode(), record.seq), record
@@ -163,7 +163,7 @@ class SmallLog:
 
 
 def raised(results: list[Any]) -> Any:
-    """The one answer of a call; raised when it is an error."""
+    """The only answer of a call. An error is raised."""
     (result,) = results
     if isinstance(result, TopicsError):
         raise result

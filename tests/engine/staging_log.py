@@ -1,4 +1,5 @@
-"""A small log with a writer that stages and commits; turns of a commit, and syncs, come when a test says so."""
+"""A small log with a writer that stages and commits. The test decides when a commit takes a turn and when a sync
+runs."""
 
 from typing import Any
 
@@ -19,7 +20,7 @@ LARGE_BYTES = TURN_BYTES // 3 - 40
 
 
 class SteppedCommits(InlineRuntime):
-    """Everything at once, but a commit takes its next turn when the test says so."""
+    """Runs everything at once, except the turns of a commit. The test starts those."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Calls on the engine: what is answered, when, and what happens to what is on its way."""
+"""Calls on the engine: their answers, the moment of each answer, and calls that are not answered yet."""
 
 import errno
 from dataclasses import replace
@@ -298,7 +298,7 @@ def test_a_topic_that_cannot_be_created_answers_its_first_writes(durability: str
 
 @pytest.mark.parametrize("durability", STORED)
 def test_a_failed_sync_answers_everything_that_waits_for_it(durability: str) -> None:
-    """A `disk` write that is on disk waits for its reservation, which never will be."""
+    """A `disk` write whose frames are on disk still waits for its reservation, and that is never synced."""
     driver, fs = faulty()
     driver.put(durability=durability)
     fs.fail("fdatasync", path=is_wal, lasts=True)
@@ -493,7 +493,7 @@ def test_a_key_is_a_short_string(key: str, message: str) -> None:
     ],
 )
 def test_a_bad_selector_is_refused_and_nothing_is_logged(selector: dict[str, Any], message: str) -> None:
-    """A frame that cannot be read back would stop the next start."""
+    """A frame that cannot be read would make the next start fail."""
     driver = Driver()
     driver.append(1)
     with pytest.raises(InvalidRequest) as caught:
@@ -595,7 +595,7 @@ def test_ephemeral_keeps_its_config_and_the_head_of_the_last_checkpoint_invarian
 
 
 def test_floors_fall_back_with_the_head_of_an_ephemeral_topic() -> None:
-    """They are those of seqs that will be handed out again."""
+    """Other records will get the seqs that these keys belong to."""
     driver = Driver()
     driver.put(durability="ephemeral")
     driver.append(1, 2, 3, 4)
@@ -663,7 +663,7 @@ def test_what_an_unfinished_checkpoint_flagged_is_counted_as_deleted_invariant_2
 
 
 def test_leaving_the_disk_class_gives_its_reservation_back() -> None:
-    """Everything answered is synced with the config: the head of an `fsync` topic is exact."""
+    """The sync of the config covers every answered write, so the head of an `fsync` topic is exact."""
     driver = Driver()
     driver.append(1, 2)
     assert driver.topic().writes.ceiling > 3
@@ -745,7 +745,7 @@ def test_what_is_on_its_way_is_answered_when_the_engine_closes() -> None:
 
 
 def test_what_expired_before_a_byte_cap_struck_is_still_said_to_have_expired_after_a_crash() -> None:
-    """Invariants 11 and 17: both floors come back, so the reason is `mixed` before and after."""
+    """Both floors come back, so the reason is `mixed` before and after the crash. Invariants 11 and 17."""
     driver = Driver()
     driver.put("t", durability="fsync", ttl_ms=1000, cap_bytes=90)
     driver.append(1, 1)

@@ -1,4 +1,4 @@
-"""Head reservations of the class `disk` when the disk does not take them: every write gets an answer."""
+"""Head reservations of class `disk` that cannot be written: every write still gets an answer."""
 
 import errno
 from typing import Any
@@ -18,7 +18,8 @@ def disk() -> FakeDisk:
 
 
 def test_a_write_whose_reservation_cannot_be_synced_is_answered_with_the_failure(disk: FakeDisk) -> None:
-    """A02, A18: its frames are written, but nobody may be told a seq that a power loss could hand out again."""
+    """The frames are written. But the seq must not be answered, because after a power loss another record could get
+    it."""
     fs = FaultFs(disk)
     log = SmallLog(fs)
     log.create()
@@ -34,7 +35,7 @@ def test_a_write_whose_reservation_cannot_be_synced_is_answered_with_the_failure
 
 
 def test_several_refused_reservations_leave_none_that_later_writes_count_on(disk: FakeDisk) -> None:
-    """A05: after a full disk every write is answered again, also far below the ceiling that was refused."""
+    """When a full disk has room again, every write is answered, also writes far below the refused ceiling."""
     fs = FaultFs(disk)
     log = SmallLog(fs)
     log.create()
@@ -43,7 +44,7 @@ def test_several_refused_reservations_leave_none_that_later_writes_count_on(disk
     results: list[Any] = []
     for _ in range(3):
         log.start_append("a", RESERVE_SEQS_MIN, results)
-        # A key keeps the writes apart: each is staged, and asks for its own ceiling.
+        # With a key each write is staged alone and asks for a ceiling.
         log.start_append("a", RESERVE_SEQS_MIN, results, key=f"key {len(results)} {log.topic().writes.next_seq}")
     log.engine.flush()
     assert len(results) == 6
@@ -63,7 +64,6 @@ def log_after(disk: FakeDisk) -> int:
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("at", range(6))
 def test_every_write_is_answered_exactly_once_whichever_call_fails(disk: FakeDisk, error: int, at: int) -> None:
-    """A01, A02, A05, A13."""
     fs = FaultFs(disk)
     log = SmallLog(fs)
     log.create()

@@ -1,4 +1,4 @@
-"""Consumer groups: where they stand, what moves them, and what is left of them after a crash."""
+"""Consumer groups: their cursors, the calls that move them, and their state after a crash."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ class GroupLog(SmallLog):
 
 
 def log_of(count: int, disk: FakeDisk | None = None, **config: Any) -> GroupLog:
-    """With a topic `a` of so many records."""
+    """A log with a topic `a` that has `count` records."""
     log = GroupLog(disk or FakeDisk())
     log.create("a", **config)
     if count:
@@ -162,7 +162,7 @@ def test_a_topic_has_only_so_many_groups() -> None:
     assert all(raised(result).created for result in results)
     with pytest.raises(Throttled):
         log.put("one-more")
-    assert log.put("g1", "head").moved, "those that are there can be moved"
+    assert log.put("g1", "head").moved, "an existing group can be moved"
     assert log.remove("g0")
     assert log.put("one-more").created
 
@@ -268,7 +268,7 @@ def test_a_power_loss_takes_no_group_that_was_put_and_brings_none_back(durabilit
     log.remove("gone")
     disk.crash(Damage.DROP)
     after = GroupLog(disk)
-    # What an ephemeral topic had is gone, and with it the seqs that the group stood at.
+    # The records of the ephemeral topic are gone, so the cursor of the group is above the head.
     assert after.cursors() == {"g": 0 if durability == "ephemeral" else 3}
 
 
@@ -324,7 +324,7 @@ def test_a_commit_whose_frame_cannot_be_written_fails_and_changes_nothing(durabi
     assert log.cursors() == {"g": 1}
 
 
-# Both ways to the cursors.
+# Cursors from a snapshot and from the log.
 
 updates = st.builds(
     GroupUpdate,
@@ -352,15 +352,15 @@ def test_a_replay_comes_to_what_the_engine_came_to(steps: list[GroupUpdate]) -> 
     assert GroupLog(disk).cursors() == before
 
 
-# Every place to crash.
+# A crash at every operation.
 
 
 class Sweep:
-    """One run on a disk that stops at some operation, and what may be found after it."""
+    """One run on a disk that stops at some operation, and the cursors that a start may find."""
 
     def __init__(self) -> None:
         self.disk = FakeDisk()
-        # What was answered, and what a call that was not answered may have changed it to.
+        # The answered cursors, and the cursors that a call without an answer may have set.
         self.answered: dict[str, int] = {}
         self.possible: list[dict[str, int]] = [{}]
 

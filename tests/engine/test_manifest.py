@@ -1,4 +1,4 @@
-"""Manifests and frames: with the files they name they give exactly what a reader of the log gets."""
+"""Manifests and frames: a reader of the named files gets exactly the records that a reader of the log gets."""
 
 from itertools import pairwise
 
@@ -40,7 +40,7 @@ def frames(log: SmallLog, from_seq: int = 0, to_seq: int | None = None, max_byte
 
 
 def read_by_manifest(log: SmallLog) -> list[int]:
-    """As a reader of files does it."""
+    """Reads the files in the way of a program that has only the manifest."""
     manifest = take_manifest(log.engine, "a")
     hidden = {seq for first, last in manifest["pending_deletes"] for seq in range(first, last + 1)}
     floor = max(manifest["evict_floor"], manifest["delete_below"])

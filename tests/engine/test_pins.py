@@ -1,4 +1,4 @@
-"""Pins: files stay for a while, and no longer."""
+"""Pins: pinned files stay until the pin ends."""
 
 import pytest
 

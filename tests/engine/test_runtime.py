@@ -1,4 +1,4 @@
-"""Calls that come later: on the owner, once."""
+"""Delayed calls happen once, on the owner."""
 
 import asyncio
 import threading

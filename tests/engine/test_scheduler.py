@@ -1,4 +1,4 @@
-"""The ready set: whose turn it is. Time is a number that the tests pass in."""
+"""The ready set: which topic is served next. The tests pass the time in."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from topics.engine.scheduler import B0, REVIEWED_MAX, ReadySet, band_of
 
 
 def ready_set(**priorities: int) -> ReadySet:
-    """Topics of these priorities that wait since 0."""
+    """A ready set of topics with these priorities. All wait since time 0."""
 
     def priority_of(name: str, waited_ms: int) -> int:
         return effective_priority(TopicConfig(priority=priorities[name]), None, 0, waited_ms)

@@ -1,7 +1,6 @@
 """The engine against `TopicModel`, step by step, with kills, power losses and restarts among the steps.
 
-After every step each topic's numbers and a read of the whole topic, page by page, must be those of the model:
-that is invariants 1, 4 to 10, 12, 13 and 16 to 18 of log-semantics §16. The rules name the others they stand for.
+After every step the numbers of each topic, and all its records read page by page, must be equal to the model.
 """
 
 import copy
@@ -65,7 +64,7 @@ def batch_of(new: list[NewModelRecord]) -> RecordBatch:
 
 
 class Observed:
-    """Floors of one instance: they never decrease (11)."""
+    """The floors of one topic instance. They never fall."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic_id = topic.id
@@ -77,15 +76,15 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.models: dict[str, TopicModel] = {}
-        # What a power loss may go back to: states since the last one that is known to be durable.
+        # States that a power loss may restore: all states since the last one that is known to be durable.
         self.history: dict[str, list[TopicModel]] = {}
-        # Everything ever written and logged in an instance and not deleted since: what may be read at all.
+        # All records that were logged in an instance and not deleted since. A reader may get no other record.
         self.written: dict[str, dict[int, Any]] = {}
         self.observed: dict[str, Observed] = {}
-        # Last seq that the disk knows of: of a stored class, or the head at the last checkpoint.
+        # Last seq that is on disk: of a record of a stored class, or the head at the last checkpoint.
         self.stored_heads: dict[str, int] = {}
         self.newest_ms = 0
-        # What a checkpoint that is under way will have stored: id, head and unlogged seqs by name.
+        # What a running checkpoint will store: id, head and unlogged seqs by topic name.
         self.captured: dict[str, tuple[int, int, set[int]]] = {}
         self.ceilings_before: dict[str, int] = {}
 
@@ -112,7 +111,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         return self.driver.opened.engine.now_ms()
 
     def begin(self, name: str) -> TopicModel:
-        """The model, as up to date as the engine makes itself at the start of a call."""
+        """The model after the expiry that the engine does at the start of a call."""
         model = self.models[name]
         model.refresh(self.now_ms)
         self.driver.topic(name).refresh(self.now_ms)
@@ -120,7 +119,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         return model
 
     def changed(self, name: str, *, is_durable: bool = False) -> None:
-        """Notes a state that a power loss may go back to; a durable one ends all earlier ones."""
+        """Notes a state that a power loss may restore. A durable state replaces all earlier states."""
         model = self.models[name]
         durability = model.config.durability
         model.settle_ttl_floor(self.driver.topic(name).live.ttl_floor)
@@ -141,7 +140,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule(name=names, config=configs)
     def put(self, name: str, config: TopicConfig) -> None:
-        """Invariants 20 (relaxing brings nothing back) and 42."""
+        """A relaxed config brings no record back, and a config change is durable when it is answered."""
         answers: list[Any] = []
         self.driver.opened.engine.put_topic(name, config, answers.append)
         assert self.driver.answer(answers) == (name not in self.models)
@@ -166,7 +165,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.models)
     @rule(name=names, if_empty=st.booleans())
     def drop(self, name: str, if_empty: bool) -> None:
-        """Invariant 21: the next instance begins at 1."""
+        """The next instance begins with seq 1."""
         if name not in self.models:
             assert self.driver.drop(name, if_empty=if_empty) is False
             return
@@ -184,21 +183,20 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule(name=names, new=new_records, key=keys, config=configs)
     def append(self, name: str, new: list[NewModelRecord], key: str | None, config: TopicConfig) -> None:
-        """Invariants 1 to 4, 10, 15, 19, 28 and 29."""
         self.append_all(name, [(new, key)], config)
 
     @rule(name=names, writes=st.lists(st.tuples(new_records, keys), min_size=2, max_size=4), config=configs)
     def append_in_one_turn(
         self, name: str, writes: list[tuple[list[NewModelRecord], str | None]], config: TopicConfig
     ) -> None:
-        """Invariants 1 to 4 and 28 for writes that are on their way at the same time."""
+        """Several writes are in flight at the same time."""
         self.append_all(name, writes, config)
 
     def append_all(self, name: str, writes: list[tuple[list[NewModelRecord], str | None]], config: TopicConfig) -> None:
-        """`config` is that of the topic if the first write creates it."""
+        """`config` is the config that the topic gets if the first write creates it."""
         if name not in self.models:
             if TopicModel(config).refusal(writes[0][0]) is not None:
-                # A topic that its first write does not fit is not made for it.
+                # A topic is not created for a first write that does not fit into it.
                 config = TopicConfig(idempotency_window_ms=WINDOW_MS)
             self.new_instance(name, config)
             is_new = True
@@ -223,7 +221,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             is_new = False
 
     def settled_key(self, name: str, key: str | None) -> str | None:
-        """None for a key whose window ended before the clock stepped back: nobody says whether it is known."""
+        """None when the window of the key ended before the clock was set back: then the key may be known or not."""
         topic = self.driver.opened.engine.topics.get(name)
         state = topic.keys.get(key or "") if topic is not None else None
         is_open = (
@@ -271,7 +269,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def delete(
         self, name: str, before_seq: int | None, tag: str | None, is_prefix: bool, checkpoint_steps: int | None
     ) -> None:
-        """Invariants 14, 22 and 24; 23 and 25 by a checkpoint that is under way and the crashes that follow."""
+        """A checkpoint may be running, and a crash may follow."""
         if name not in self.models or (before_seq is None and tag is None):
             return
         if checkpoint_steps is not None and not self.captured:
@@ -304,7 +302,6 @@ class EngineAgainstModel(RuleBasedStateMachine):
         nodes=st.frozensets(st.sampled_from(NODES)),
     )
     def read(self, name: str, from_seq: int, limit: int, bytes_max: int, nodes: frozenset[str]) -> None:
-        """Invariants 6, 7, 9, 12 to 14 and 27."""
         if name not in self.models:
             return
         model = self.begin(name)
@@ -327,7 +324,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule(ms=st.integers(1, 2 * TTL_MS))
     def step_the_clock_back(self, ms: int) -> None:
-        """F01: times of records do not decrease, floors do not fall."""
+        """The clock is set back. Times of records do not decrease, and floors do not fall."""
         self.newest_ms = max(self.newest_ms, self.now_ms)
         self.driver.clock.set(self.driver.clock.now_ms() - ms)
 
@@ -340,15 +337,15 @@ class EngineAgainstModel(RuleBasedStateMachine):
     # Checkpoints, restarts, crashes.
 
     def capture(self) -> None:
-        """A checkpoint begins: everything written is synced, and stored when it ends."""
+        """A checkpoint begins: every record is synced, and is in a segment when the checkpoint ends."""
         for name, model in self.models.items():
             self.begin(name)
             is_stored = model.config.durability != "ephemeral"
             topic_id = self.driver.topic(name).id
             self.ceilings_before[name] = self.driver.topic(name).writes.ceiling
             self.captured[name] = (topic_id, model.head_seq, set(model.unlogged) if is_stored else set())
-            # Segments that it wrote are taken in by a start, finished or not. Of an ephemeral topic they hold what lies
-            # below the last record of a stored class.
+            # A start takes in the segments of the checkpoint, finished or not. Of an ephemeral topic they hold the
+            # records below the last record of a stored class.
             upto_seq = model.head_seq if is_stored else self.stored_heads.get(name, 0)
             self.written[name].update({seq: record for seq, record in model.records.items() if seq <= upto_seq})
         self.all_durable()
@@ -368,7 +365,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        """Invariant 25: what is in segments now is what was in memory."""
+        """The segments have the same records as the memory had."""
         self.finish_checkpoint()
         self.capture()
         self.driver.checkpoint()
@@ -381,7 +378,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.models and not self.captured)
     @rule()
     def leave_a_checkpoint_under_way(self) -> None:
-        """The steps that follow happen while it is: invariants 23 and 25."""
+        """The next steps happen while the checkpoint runs."""
         self.begin_checkpoint()
 
     @precondition(lambda self: self.captured)
@@ -391,12 +388,12 @@ class EngineAgainstModel(RuleBasedStateMachine):
             self.checkpointed()
 
     def before_start(self) -> None:
-        # A clock that is behind what TTL has already acted on is not part of this model: see `recovery`.
+        # The model does not cover a clock that is earlier than the times for which TTL has already evicted records.
         self.driver.clock.set(max(self.newest_ms, self.now_ms, self.driver.clock.now_ms()))
 
     @rule(shards=shard_counts)
     def stop_and_start(self, shards: int) -> None:
-        """Invariants 43 and 44."""
+        """A clean stop, and a start with any shard count."""
         self.before_start()
         self.finish_checkpoint()
         self.capture()
@@ -406,7 +403,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule(shards=shard_counts, times=st.integers(1, 2))
     def kill(self, shards: int, times: int) -> None:
-        """Invariants 20, 23, 25, 39, 40 (the head is exact), 42, 43 and 44."""
+        """The process dies. Every answered record stays, and the head is exact."""
         self.before_start()
         for _ in range(times):
             self.driver.kill(replace(self.driver.settings, wal_shards=shards))
@@ -414,18 +411,18 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule(damage=st.sampled_from(Damage), seed=st.integers(0, 1000), shards=shard_counts)
     def lose_power(self, damage: Damage, seed: int, shards: int) -> None:
-        """Invariants 23, 25, 39, 40, 42 and 43."""
+        """The power is lost. Each topic keeps the records that its class promises."""
         self.before_start()
         ceilings = {name: {self.driver.topic(name).writes.ceiling} for name in self.models}
         for name, ceiling in self.ceilings_before.items():
-            # A checkpoint gives an idle reservation back, once it is finished.
+            # A finished checkpoint gives the reservation of an idle topic back.
             if name in ceilings and self.captured[name][0] == self.driver.topic(name).id:
                 ceilings[name].add(ceiling)
         self.driver.lose_power(damage, seed, replace(self.driver.settings, wal_shards=shards))
         self.restarted(dict(self.history), ceilings)
 
     def restarted(self, candidates: dict[str, list[TopicModel]], ceilings: dict[str, set[int]]) -> None:
-        """Takes over what survived: one of the states that may have."""
+        """Takes over the state that survived. It must be one of the possible states."""
         engine = self.driver.opened.engine
         assert set(engine.topics) == set(self.models)
         for name, states in candidates.items():
@@ -450,7 +447,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             model = state.recovered(ceiling=ceiling, now_ms=self.now_ms)
             if topic.live.ttl_floor < model.ttl_floor <= model.cap_floor:
                 # A floor by count has no frame that could say what had expired below it: only the reason of a
-                # tombstone tells, and that is informative (§5).
+                # tombstone shows it, and the reason is only informative.
                 model.ttl_floor = model.ttl_floor_max = topic.live.ttl_floor
             if model.ttl_floor <= topic.live.ttl_floor <= max(model.ttl_floor, model.ttl_floor_max):
                 model.settle_ttl_floor(topic.live.ttl_floor)
@@ -459,7 +456,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         raise AssertionError(f"none of {len(states)} states: {self.difference(name, topic, model)}")
 
     def without_memory(self, name: str, topic: Topic, before: TopicModel) -> TopicModel:
-        """A topic that is or was ephemeral: what only memory held is gone, the rest is as it was (41)."""
+        """A topic that is or was ephemeral: records that were only in memory are gone, all others are there."""
         found = {record.seq: record for record in self.driver_read_all(name)}
         written = self.written[name]
         assert all(written.get(seq) == record for seq, record in found.items())
@@ -501,7 +498,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     # What must hold after each step.
 
     def difference(self, name: str, topic: Topic, model: TopicModel) -> str | None:
-        """What of the engine's topic is not as the model says; None when they agree."""
+        """The first difference between the topic of the engine and the model; None when they agree."""
         numbers = (topic.head_seq, topic.earliest_seq, topic.live.evict_floor, topic.count, topic.size_bytes)
         wanted = (model.head_seq, model.earliest_seq, model.evict_floor, model.count, model.size_bytes)
         if numbers != wanted:
@@ -525,7 +522,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def engine_and_model_agree(self) -> None:
-        """Invariants 1, 4 to 10, 12, 13, 16 to 18."""
+        """Numbers and records of every topic are equal to the model."""
         if not hasattr(self, "driver"):
             return
         assert set(self.driver.opened.engine.topics) == set(self.models)
@@ -540,7 +537,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         )
 
     def check_bounds(self, topic: Topic) -> None:
-        """Invariants 5 and 11."""
+        """Heads and floors never fall."""
         assert 1 <= topic.live.evict_floor <= topic.earliest_seq <= topic.head_seq + 1
         assert (topic.count == 0) == (topic.earliest_seq == topic.head_seq + 1)
         before = self.observed.get(topic.name)
@@ -550,7 +547,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         self.observed[topic.name] = Observed(topic)
 
     def teardown(self) -> None:
-        """Invariant 43: recovering twice equals recovering once."""
+        """A second recovery gives the same result as the first."""
         if not hasattr(self, "driver"):
             return
         self.before_start()

@@ -1,4 +1,4 @@
-"""A view through a process of its own: started by name, and what it refuses arrives as what it is."""
+"""A view through a real viewer process. A refusal in the process is raised as the same error in the caller."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_a_snapshot_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_process_that_fails_says_its_last_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StartRefused, match=r"looking into the log failed with status 1: NotADirectoryError.*verify"):
+    with pytest.raises(StartRefused, match=r"the recovery for a view failed with status 1: NotADirectoryError.*verify"):
         take_view(ViewRequest(root=str(tmp_path), folder=str(tmp_path / "file")))
 
 

@@ -1,4 +1,4 @@
-"""The read-only recovery: what a start would serve, and not a byte of the directory is another afterwards."""
+"""The read-only recovery: it gives the records that a start would serve, and changes no byte of the directory."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Place:
             assert self.content() == before
 
     def content(self) -> dict[str, tuple[bytes, int]]:
-        """Every file with its bytes and when it was changed."""
+        """Every file with its bytes and its modification time."""
         return {
             str(path.relative_to(self.root)): (path.read_bytes(), path.stat().st_mtime_ns)
             for path in sorted(self.root.rglob("*"))
@@ -59,12 +59,12 @@ def place(tmp_path: Path) -> Place:
 
 
 def crash(log: SmallLog) -> None:
-    """The process is gone, its lock with it."""
+    """The process ends, and its lock with it."""
     log.engine.directory.release()
 
 
 def shown(view: TopicView) -> list[int]:
-    """Seqs as a reader of files finds them."""
+    """The seqs that a reader of the files finds."""
     manifest = view.manifest
     hidden = {seq for first, last in manifest["pending_deletes"] for seq in range(first, last + 1)}
     floor = max(manifest["evict_floor"], manifest["delete_below"])
@@ -161,7 +161,7 @@ def test_what_an_unfinished_checkpoint_left_is_taken_in_from_a_copy(place: Place
     log.checkpoint()
     after = place.content()
     crash(log)
-    # The segments of the second one, and everything else from before it but the log.
+    # The segments of the second checkpoint. All other files except the log are older than it.
     for name, (data, _) in after.items():
         path = place.root / name
         if name.startswith("meta/"):
@@ -315,7 +315,7 @@ def test_a_view_can_be_told_as_json(place: Place) -> None:
 
 
 def work(disk: FakeDisk) -> None:
-    """Writes of two classes, deletes, a cap, checkpoints, a topic that goes."""
+    """Writes of two classes, deletes, a cap, checkpoints, and the removal of a topic."""
     log = SmallLog(disk)
     log.create("a", cap_records=3 * SEGMENT_EVENTS)
     log.create("b", durability="fsync")
@@ -347,7 +347,7 @@ def shown_on(disk: FakeDisk, view: TopicView) -> list[int]:
 
 @pytest.mark.parametrize("damage", [None, Damage.DROP, Damage.TORN, Damage.SUBSET])
 def test_after_a_crash_anywhere_a_view_is_what_a_start_serves(damage: Damage | None) -> None:
-    """`None` is a kill: nothing is lost, and what was not synced is still there."""
+    """`None` is a kill: no data is lost, also not data that was not synced."""
     crash_at = CrashAt(0)
     stride = 1 if FULL else 11
     for operation_index in range(0, 100_000, stride):

@@ -1,4 +1,4 @@
-"""Kills a server under HTTP load again and again and compares what clients were told with what can be read.
+"""Kills a server under HTTP load many times, and compares the answers to clients with the records that can be read.
 
 By hand: `python -m tests.process.http_kill_run --kills 30`.
 """
@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Findings:
-    """Everything answered so far, and what was wrong with it. Writers note, one at a time; `check` reads a copy."""
+    """All answers so far, and the faults that were found. Writers add answers one at a time; `check` reads a copy."""
 
     acked: dict[str, dict[int, str]] = field(default_factory=lambda: {topic: {} for topic in CLASSES})
     seqs_by_key: dict[tuple[str, str], list[int]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Findings:
     kills_while_starting: int = 0
     kills_while_stopping: int = 0
     stops: int = 0
-    # Sent again because there was no answer; those of them that had been written; sent again in spite of an answer.
+    # Writes sent again without an answer; how many of these were already written; writes sent again after an answer.
     retried: int = 0
     retried_deduped: int = 0
     repeated: int = 0
@@ -49,7 +49,7 @@ class Findings:
         return [*self.lost, *self.doubled, *self.wrong]
 
     def note_answer(self, write: Write, answer: Any, unanswered: int) -> None:
-        """The answer to a write that was sent so many times before without one."""
+        """Notes the answer to a write. Before that the write was sent `unanswered` times without an answer."""
         seqs, key = answer["seqs"], (write.topic, write.key)
         with self._lock:
             known = self.seqs_by_key.setdefault(key, seqs)
@@ -76,7 +76,7 @@ class Findings:
             return {topic: dict(records) for topic, records in self.acked.items()}
 
     def check(self, acked: dict[str, dict[int, str]], found: dict[str, list[tuple[int, str]]]) -> None:
-        """Holds everything that can be read against what was answered before the reading began."""
+        """Compares all readable records with the answers that came before the reading began."""
         for topic in CLASSES:
             records = dict(found[topic])
             for seq, payload in acked[topic].items():
@@ -90,11 +90,11 @@ class Findings:
             self.doubled += [f"{topic}: {name!r} is there {n} times" for name, n in copies.items() if n > 1]
 
     def check_end(self, found: dict[str, list[tuple[int, str]]]) -> None:
-        """Every key was answered in the end: there is nothing else."""
+        """At the end every key is answered, so there are no other records."""
         self.check(self.acked, found)
         for topic in CLASSES:
             unasked = dict(found[topic]).keys() - self.acked[topic].keys()
-            self.wrong += [f"{topic} {seq}: nobody was answered with it" for seq in sorted(unasked)]
+            self.wrong += [f"{topic} {seq}: no answer named it" for seq in sorted(unasked)]
 
     def summary(self) -> str:
         moments = f"({self.kills_while_starting} while starting, {self.kills_while_stopping} while stopping)"
@@ -111,7 +111,7 @@ class Findings:
 
 
 def read_all(server: ServerProcess, topic: str) -> list[tuple[int, str]]:
-    """Every record, by diff from the start to the head."""
+    """Every record, read by diff from the start to the head."""
     found: list[tuple[int, str]] = []
     from_seq = 0
     with closing(http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_S)) as connection:
@@ -126,7 +126,7 @@ def read_all(server: ServerProcess, topic: str) -> list[tuple[int, str]]:
 
 
 def create_topics(server: ServerProcess) -> None:
-    """With a first record, so that every write is answered 200 alike."""
+    """Creates the topics with a first record, so that every later write is answered with 200."""
     with closing(http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_S)) as connection:
         for topic, durability in CLASSES.items():
             config = {"durability": durability, "idempotency_window_ms": KEY_WINDOW_MS}
@@ -136,11 +136,11 @@ def create_topics(server: ServerProcess) -> None:
 
 
 class KillRun:
-    """One data directory, one server at a time, clients that live through all of them."""
+    """One data directory, one server process after the other, and clients that use all of them."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._dice = random.Random(seed)
-        # So small that what a stop or a kill leaves behind has sealed segments in it.
+        # So small that a stop or a kill leaves sealed segments.
         self._server = ServerProcess(directory, wal_shards=2, segment_max_events=100)
         self._start_s = 0.5
         self.findings = Findings()
@@ -177,7 +177,7 @@ class KillRun:
             self.findings.note_answer(Write(topic, "first", ("first 0 ",)), answer, 0)
 
     def _kill(self, board: Board) -> None:
-        """In the middle of the load, or in the middle of a stop and its checkpoint."""
+        """Kills the server under load, or during a stop and its checkpoint."""
         board.wait_acks(self._dice.randrange(1, 400))
         if self._dice.random() < 0.25:
             self._server.send_signal(signal.SIGTERM)
@@ -190,7 +190,7 @@ class KillRun:
         self.findings.kills += 1
 
     def _restart(self, board: Board) -> None:
-        """Some starts are cut short: at any moment, or when clients have found the open port."""
+        """Starts the server. Some starts are killed: at any moment, or when clients have connected."""
         while self._dice.random() < 0.3:
             self._server.spawn()
             if self._dice.random() < 0.5:

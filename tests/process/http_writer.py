@@ -1,4 +1,4 @@
-"""Clients that write over HTTP with idempotency keys and do not give up: a key is sent until it is answered."""
+"""Clients that write over HTTP with idempotency keys. A key is sent until it is answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 CLASSES: Final = {"synced": "fsync", "cached": "disk"}
 WRITERS: Final = 6
-# Longer than any run: a key must be known however often the server went down in between.
+# Longer than any run: a key must stay known however often the server was killed.
 KEY_WINDOW_MS: Final = 3_600_000
 ANSWER_S_MAX: Final = 60.0
 PAUSE_S: Final = 0.01
@@ -29,7 +29,7 @@ def post(connection: http.client.HTTPConnection, path: str, body: Any) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What one key stands for."""
+    """The write that belongs to one key."""
 
     topic: str
     key: str
@@ -40,7 +40,7 @@ class Write:
 
 
 class Board:
-    """Where the server is at the moment, and how often it has answered. Shared by all threads."""
+    """The address of the present server, and the number of its answers. Shared by all threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -56,10 +56,10 @@ class Board:
             self._changed.notify_all()
 
     def wait_server(self, after_generation: int) -> tuple[Address, int]:
-        """A server that was started after the one of that generation."""
+        """Waits for a server of a later generation."""
         with self._changed:
             while self._generation <= after_generation:
-                assert not self.is_over.is_set(), "nobody starts the server again"
+                assert not self.is_over.is_set(), "the run is over, and no server is started again"
                 assert self._changed.wait(ANSWER_S_MAX), "the server takes too long to start"
             return self._address, self._generation
 
@@ -75,7 +75,7 @@ class Board:
             self._changed.notify_all()
 
     def wait_acks(self, count: int) -> None:
-        """So many from now on."""
+        """Waits for this many more answers."""
         with self._changed:
             wanted = self._acks + count
             while self._acks < wanted:
@@ -83,7 +83,8 @@ class Board:
 
 
 class Writer(threading.Thread):
-    """One client, one connection at a time. `note` gets each write, its answer, and how often there was none before."""
+    """One client, with one connection at a time. `note` gets each write, its answer, and the number of unanswered
+    tries."""
 
     def __init__(self, number: int, board: Board, seed: int, note: Callable[[Write, Any, int], None]) -> None:
         super().__init__(name=f"writer-{number}")
@@ -102,16 +103,16 @@ class Writer(threading.Thread):
             while not self._board.is_over.is_set():
                 self._send(self._next_write(count))
                 count += 1
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits for this one.
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits for this one.
             self.failure = error
         finally:
             self._disconnect()
 
     def _next_write(self, count: int) -> Write:
         if self._last is not None and self._dice.random() < 0.1:
-            # What was answered is sent once more, as by a client that lost the answer.
+            # An answered write is sent again, like a client does that lost the answer.
             return self._last
-        # Both classes by turns, so that the one that waits for the disk holds the other back.
+        # The client alternates between both classes, so the rate of both is that of the class that waits for the disk.
         topic = list(CLASSES)[count % len(CLASSES)]
         key = f"{self._number}-{count}"
         size = self._dice.choice((1, 1, 1, 2, 5, 20))
@@ -124,12 +125,12 @@ class Writer(threading.Thread):
             try:
                 status, answer = post(connection, f"/v0/topics/{write.topic}", write.body())
             except (OSError, http.client.HTTPException):
-                # Killed: whether it was written, only the next process can tell.
+                # The server was killed. Only the next process knows whether the write happened.
                 self._disconnect()
                 unanswered += 1
                 continue
             if status in RETRIED:
-                # It is starting, or stopping and about to end the connection.
+                # The server is starting, or is stopping and will end the connection.
                 self._board.is_over.wait(PAUSE_S)
                 continue
             assert status == 200, (status, answer)
@@ -142,7 +143,7 @@ class Writer(threading.Thread):
         while self._connection is None:
             (host, port), self._generation = self._board.wait_server(self._generation)
             connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S_MAX)
-            # It connects again by itself otherwise, also when the server has said that it ends.
+            # Without this the library connects again by itself, also after the server has announced its end.
             connection.auto_open = 0
             try:
                 connection.connect()

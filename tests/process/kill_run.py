@@ -1,4 +1,4 @@
-"""Kills a writing process again and again and compares what it was told with what is there.
+"""Kills a writing process many times, and compares the acks that it got with the records that are there.
 
 By hand: `python -m tests.process.kill_run --kills 50`.
 """
@@ -29,7 +29,7 @@ def start_writer(directory: Path, run: int) -> subprocess.Popen[bytes]:
 
 
 def lines_of(process: subprocess.Popen[bytes]) -> Iterator[list[str]]:
-    """Whole lines, as words. What was torn by the kill is not a line."""
+    """The complete lines, split into words. A line that the kill cut off is left out."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.endswith(b"\n"):
@@ -38,7 +38,7 @@ def lines_of(process: subprocess.Popen[bytes]) -> Iterator[list[str]]:
 
 @dataclass
 class Findings:
-    """Everything acked so far, and what was wrong with what came back."""
+    """All acks so far, and the faults that were found."""
 
     acked: dict[str, dict[int, str]] = field(default_factory=lambda: {topic: {} for topic in CLASSES})
     found: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Findings:
         self.acked[topic][seq] = payload
 
     def check(self, heads: list[int]) -> None:
-        """Holds a whole dump against the acks."""
+        """Compares all records with the acks."""
         for topic, head in zip(CLASSES, heads, strict=True):
             found = self.found.get(topic, {})
             for seq, payload in self.acked[topic].items():
@@ -78,7 +78,7 @@ class Findings:
             self._check_order(topic, found)
 
     def _check_order(self, topic: str, found: dict[int, str]) -> None:
-        """Each thread's records stand in the order in which it wrote them, none left out."""
+        """The records of each thread are in the order of its writes, and none is missing."""
         newest: dict[tuple[str, str], int] = {}
         for seq in sorted(found):
             run, thread, number = found[seq].split(maxsplit=2)
@@ -100,10 +100,10 @@ def newest_snapshot(directory: Path) -> int:
 
 
 def run_once(directory: Path, run: int, findings: Findings, *, acks: int, snapshots: int = 0) -> None:
-    """One child: what it finds is checked, what it acks is noted, and behind that many acks it is killed.
+    """Runs one child. The records that it finds are checked, its acks are noted, and after `acks` acks it is killed.
 
-    With `snapshots` the acks are counted only after so many checkpoints. `acks` below 0: killed while it opens
-    the directory, -1 at once, -2 in the middle of telling what it found.
+    With `snapshots` the acks are counted only after that many checkpoints. `acks` below 0: the child is killed while it
+    opens the directory (-1), or while it lists the records that it found (-2).
     """
     wanted = newest_snapshot(directory) + snapshots
     process = start_writer(directory, run)
@@ -144,14 +144,14 @@ def run_once(directory: Path, run: int, findings: Findings, *, acks: int, snapsh
 
 
 def run_kills(directory: Path, kills: int, seed: int) -> Findings:
-    """So many children on the same directory, one after the other; at the end a last look."""
+    """Runs `kills` children on the same directory, one after the other, and checks the records at the end."""
     dice = random.Random(seed)
     findings = Findings()
     for run in range(kills):
         if run and dice.random() < 0.2:
             run_once(directory, run, findings, acks=dice.choice((-1, -2)))
         else:
-            # The worker of the first checkpoint takes a while to start: every other child may wait for it.
+            # The worker of the first checkpoint needs time to start, so every second child waits for a checkpoint.
             run_once(directory, run, findings, acks=dice.randrange(1, 500), snapshots=run % 2 * dice.randrange(1, 4))
         if findings.faults:
             return findings

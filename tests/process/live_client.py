@@ -1,4 +1,5 @@
-"""What clients share that live through all processes of a server. Each is one thread, with one connection at a time."""
+"""Base of the clients of a live run. A client is one thread with one connection at a time, and outlives server
+processes."""
 
 from __future__ import annotations
 
@@ -15,36 +16,36 @@ import h2.exceptions
 from tests.process.http_writer import ANSWER_S_MAX, PAUSE_S, RETRIED, Address, Board
 from tests.server.event_streams import EventStream, Http1EventStream, Http2EventStream
 
-# How the end of a connection shows, whoever reads from it. Silence is none: a server that hangs is a fault.
+# Errors that mean the end of a connection. A timeout is not among them: a server that hangs is a fault.
 ENDS: Final = (ConnectionError, http.client.HTTPException, h2.exceptions.ProtocolError)
 
 
 class Lost(Exception):
-    """The server went away before it answered: whether it did what it was asked for, only the next one can tell."""
+    """The server ended before it answered. Only the next process knows whether the request was done."""
 
 
 def now_ns() -> int:
-    """For what happened before what among our clients."""
+    """A time for the order of events among the clients."""
     return monotonic_ns()
 
 
 def wall_ms() -> int:
-    """For what the server says about time: it runs on the same machine."""
+    """A time to compare with times of the server, which runs on the same machine."""
     return time_ns() // 1_000_000
 
 
 class LiveClient(threading.Thread, ABC):
-    """`failure` is what ended its work, None if it came to its end."""
+    """`failure` is the error that ended the thread; None if it finished."""
 
     def __init__(self, name: str, board: Board, seed: int) -> None:
         super().__init__(name=name)
         self.board = board
         self.dice = random.Random(seed)
         self.failure: BaseException | None = None
-        # The process that we talk to, and the last one that we have lost.
+        # Generation of the process that the client is connected to, and of the last process that it lost.
         self.generation = 0
         self._lost_generation = 0
-        # How that showed, for whoever looks into a failure.
+        # The error of that loss, for the analysis of a failed run.
         self.lost_by: Exception | None = None
         self.address: Address = ("", 0)
         self._connection: http.client.HTTPConnection | None = None
@@ -55,7 +56,7 @@ class LiveClient(threading.Thread, ABC):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits for this one.
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits for this one.
             self.failure = error
         finally:
             self.disconnect()
@@ -63,7 +64,7 @@ class LiveClient(threading.Thread, ABC):
     # Requests.
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Again while the server is starting, stopping, or has too much to do. Raises `Lost`."""
+        """Repeats the request while the server is starting, stopping or overloaded. Raises `Lost`."""
         payload = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
         while True:
@@ -81,7 +82,7 @@ class LiveClient(threading.Thread, ABC):
             self.pause()
 
     def insist(self, method: str, path: str, body: Any = None) -> tuple[int, Any, int]:
-        """Until there is an answer, from whichever process; and how often there was none."""
+        """Repeats the request until a process answers. Returns the answer and the number of unanswered tries."""
         unanswered = 0
         while True:
             try:
@@ -95,11 +96,11 @@ class LiveClient(threading.Thread, ABC):
     # Connections.
 
     def connect(self) -> None:
-        """To the process there is, or the next one if we have lost that."""
+        """Connects to the present process, or to the next one if the present one is lost."""
         while self._connection is None:
             self.address, self.generation = self.board.wait_server(self._lost_generation)
             connection = http.client.HTTPConnection(*self.address, timeout=ANSWER_S_MAX)
-            # It connects again by itself otherwise, also when the server has said that it ends.
+            # Without this the library connects again by itself, also after the server has announced its end.
             connection.auto_open = 0
             try:
                 connection.connect()
@@ -111,7 +112,7 @@ class LiveClient(threading.Thread, ABC):
     def open_stream(
         self, path: str, headers: dict[str, str] | None = None, *, is_http2: bool = False, receive_buffer_bytes: int = 0
     ) -> EventStream:
-        """A stream of the process that we are connected to. Raises `Lost`."""
+        """Opens a stream of the connected process. Raises `Lost`."""
         self.connect()
         kind = _Http2Stream if is_http2 else _Http1Stream
         try:
@@ -123,7 +124,7 @@ class LiveClient(threading.Thread, ABC):
         return stream
 
     def lose(self, error: Exception | None = None) -> None:
-        """This process is gone, or about to go."""
+        """The process has ended, or will end soon."""
         self.lost_by = error
         self._lost_generation = self.generation
         self.disconnect()
@@ -135,7 +136,7 @@ class LiveClient(threading.Thread, ABC):
 
 
 class _NeverEnding(EventStream):
-    """A stream that ends has lost its server: none of ours ends by itself."""
+    """The end of a stream means that its server ended: no stream of these tests ends by itself."""
 
     def receive(self) -> bytes:
         data = super().receive()  # type: ignore[safe-super]

@@ -1,20 +1,16 @@
-"""What must hold of everything that the clients of a live run were told, however often the server was killed.
+"""The rules for all answers that the clients of a live run got, however often the server was killed.
 
-Rules of a log, for each of its readers (log-semantics.md §16: 4, 6, 8, 13, 20, 25, 39, 40, 54 to 56):
-1. Records come in order, each once, with the payload that was written. A seq that is passed over was deleted.
-2. A gap begins at the reader's cursor. Only a cap, age or the trim of a source make one, and none of them reaches
-   further than it may: to the cap of that moment, to what is old enough.
-3. What was deleted before a stream was asked for is not in it.
-4. The last reader of all comes to the last record, and so does every other.
-Rules of a copy (30, 31, 36): it has what passes the filter, in order, once; a seq has the same record for all readers,
-at all times.
-Rules of a topic that is made anew (21): each instance from its start, or from a cursor that may have been of it.
-Rules of a queue (45 to 51):
-5. A lease id is given out once. Of one job, a lease is granted when those before it are over.
-6. Each delivery counts one more than the one before it; more only if an answer was lost on the way.
-7. An ack counts only for the last lease, and at most once. After it the job is not delivered again.
-8. A lease that is not over can be acked, also in the next process if leases are durable.
-9. In the end each job was acked, or is a dead letter, and not both; none is left over.
+Rules of a log, for each of its readers: 1. Records come in order, each once, with the payload that was written. A seq
+that is skipped was deleted. 2. A gap begins at the reader's cursor. Only a cap, age or the trim of a source make a gap.
+The gap covers only records above the cap at that moment, or records that are old enough. 3. A record that was deleted
+before a stream was requested is not in the stream. 4. Every reader gets to the last record. Rules of a copy: it has the
+records that pass the filter, in order, once. A seq has the same record for all readers, at all times. Rules of a topic
+that is deleted and created again: a reader gets each instance from its start, or from a cursor that may belong to it.
+Rules of a queue: 5. A lease id is given out once. A lease of a job is granted when all earlier leases of the job have
+ended. 6. The delivery count of a job rises by one with each delivery. It rises by more only if an answer was lost. 7.
+An ack counts only for the last lease, and at most once. After it the job is not delivered again. 8. A lease that has
+not ended can be acked, also in the next process if leases are durable. 9. At the end each job is acked or is a dead
+letter, and not both. No job is left.
 """
 
 from __future__ import annotations
@@ -46,17 +42,17 @@ from tests.process.live_load import (
 from tests.process.live_queue import Delivery, QueueLedger, Settlement
 from tests.process.live_readers import Seen
 
-# Of streams: on the first read of a topic no other reason is told.
+# Streams only: the first read of a topic reports no other reason.
 LATE: Final = "from_seq_too_old"
 REASONS: Final = {CAPPED: {"cap", LATE}, AGING: {"ttl", LATE}, COPY_CAPPED: {"source_trim", LATE}}
-# How far the time of leases, which never goes back, may be ahead of what the wall says here.
+# How far the time of leases, which never goes back, may be ahead of the wall clock of the test.
 CLOCK_MS: Final = 20
-# Where a copy takes its records from when the records of its source have the same seqs.
+# The source of a copy whose records have the same seqs as in the source.
 SAME_SEQS: Final = {COPY_ALL: SYNCED, COPY_CAPPED: CAPPED}
 
 
 class LogJudge:
-    """`copies` are the copies as they were read in the end: seq and payload."""
+    """`copies` are the copies as they were read at the end: seq and payload."""
 
     def __init__(self, ledger: Ledger, copies: dict[str, list[tuple[int, str]]]) -> None:
         self._ledger = ledger
@@ -70,10 +66,10 @@ class LogJudge:
         self._copies = copies
         self._red = {seq for seq, written in ledger.records[ERASED].items() if written.tag == "red"}
 
-    # What one reader took in.
+    # What one reader received.
 
     def faults_of(self, reader: str, seen: Sequence[Seen], heads: dict[str, int] | None = None) -> Iterator[str]:
-        """`heads` are where it must have come to; None for one that stopped earlier."""
+        """`heads` are the seqs that the reader must have reached; None for a reader that stopped earlier."""
         at: dict[str, int] = defaultdict(int)
         for one in seen:
             if one.topic == RENEWED:
@@ -121,7 +117,7 @@ class LogJudge:
             if last is None or gap.at_ms - last.begun_ms <= TTL_MS:
                 yield f"{where} was told that {gap.to_seq} is too old: {last}, now {gap.at_ms}"
 
-    # What nobody may miss.
+    # Records that every reader must have.
 
     def faults_of_newest(self, seen: Sequence[Seen], topic: str, answered_seq: int) -> Iterator[str]:
         """A reader that began after `answered_seq` was answered and read to the head."""
@@ -146,12 +142,12 @@ class LogJudge:
                 yield f"{topic}: it has holes"
 
     def _erased_copy_faults(self, payloads: list[str]) -> Iterator[str]:
-        """What was deleted before it was copied is missing there; all else is there, in order."""
+        """The copy has all records, in order, except records that were deleted before they were copied."""
         found = [payload for _, payload in self._copies[COPY_ERASED]]
         red = {written.payload for written in self._ledger.records[ERASED].values() if written.tag == "red"}
         yield from _difference(COPY_ERASED, [text for text in payloads if text not in red or text in set(found)], found)
 
-    # Made anew.
+    # A topic that is created again.
 
     def faults_of_renewed(self, reader: str, seen: Sequence[Seen]) -> Iterator[str]:
         instance, at, was_told = 0, 0, False
@@ -248,7 +244,7 @@ class QueueJudge:
                     yield f"job {after.seq} has a new lease before the last one was over: {before}, {after}"
 
     def _deadline_ms(self, delivery: Delivery) -> int:
-        """As far as we were told: an extension without an answer may have been made or not."""
+        """The end of a lease as far as it is known: an extension without an answer may have happened or not."""
         extensions = self._of(delivery, "extend")
         deadlines = [one.deadline_ms for one in extensions if one.deadline_ms is not None]
         is_unknown = any(one.acted is None for one in extensions)
@@ -263,7 +259,7 @@ class QueueJudge:
         return self._may_be_hung_up(delivery, by.ended_ns)
 
     def _may_be_hung_up(self, delivery: Delivery, before_ns: int) -> bool:
-        """Its stream was ended by the worker before that moment, or by a process that was told to stop."""
+        """Whether the worker ended the stream of the lease before that moment, or a stopping process did."""
         if delivery.stream is None:
             return False
         closed_ns = self._notes.closed_ns.get(delivery.stream)
@@ -285,7 +281,7 @@ class QueueJudge:
                 skipped += delivery.deliveries - known - 1
                 known = delivery.deliveries
         if skipped > self._notes.maybe_unseen[self._queue]:
-            yield f"{skipped} deliveries were counted that nobody got, {self._notes.maybe_unseen} may have been lost"
+            yield f"{skipped} deliveries were counted that no worker got, {self._notes.maybe_unseen} may have been lost"
 
     def _ack_faults(self) -> Iterator[str]:
         for seq, deliveries in self._by_seq.items():
@@ -296,7 +292,7 @@ class QueueJudge:
                 yield f"job {seq} was acked by {acks[0]} and delivered again: {deliveries[-1]}"
 
     def _refusal_faults(self) -> Iterator[str]:
-        """A refused ack of a lease that, as far as we know, was not over."""
+        """A refused ack of a lease that, as far as it is known, had not ended."""
         for delivery in self._deliveries:
             acks = self._of(delivery, "ack")
             if not acks or acks[0].acted is not False:
@@ -319,7 +315,7 @@ class QueueJudge:
         acked, maybe = {one.seq for one in acks if one.acted}, {one.seq for one in acks if one.acted is None}
         yield from (f"job {seq} was acked and is a dead letter" for seq in sorted(acked & dead.keys()))
         gone = self._jobs.keys() - acked - dead.keys() - maybe
-        yield from (f"job {seq} is gone, and nobody has acked it" for seq in sorted(gone))
+        yield from (f"job {seq} is gone without an ack" for seq in sorted(gone))
 
     # Numbers for the summary.
 

@@ -1,8 +1,8 @@
-"""Kills a server under its whole live load again and again, and compares what all clients were told.
+"""Kills a server under live load many times, and checks the answers that all clients got.
 
-Writers with keys, deletes, a topic that is made anew, watchers, subscribers, consumer groups, workers and routers at
-the same time; one process after the other on one directory and one port, gone by SIGKILL at any moment, also in starts
-and stops.
+Writers with keys, deletes, a topic that is deleted and created again, watchers, subscribers, consumer groups, workers
+and routers run at the same time. One process follows the other on one directory and one port. Each is killed by SIGKILL
+at any moment, also during starts and stops.
 
 By hand: `python -m tests.process.live_kill_run --kills 30 --seed 1`.
 """
@@ -52,17 +52,17 @@ from tests.process.live_queue import Claimer, Pusher, QueueLedger
 from tests.process.live_readers import Goal, GroupLedger, GroupReader, Notes, Reader, Subscriber, Watcher, survey
 from topics.testing.server_process import ServerProcess
 
-# By topic and group: how many readers share it.
+# (topic, group) -> number of readers that share the group.
 GROUPS: Final = {(SYNCED, "billing"): 1, ("live.cached", "search"): 1, ("live.cached", "audit"): 2}
 SMALL_BUFFER_BYTES: Final = 16_384
 FAULTS_TOLD: Final = 20
-# Below those that the system gives to clients: one that connects to where nobody listens could meet itself there.
+# Below the ports that the system gives to clients. A client that connects to a free client port may connect to itself.
 PORTS: Final = range(20_000, 30_000)
 
 
 @dataclass
 class Findings:
-    """Numbers, and what was wrong."""
+    """Counts of the run, and the faults that were found."""
 
     kills: int = 0
     kills_while_starting: int = 0
@@ -96,7 +96,8 @@ class Findings:
 
 
 class _Conductor(Loader):
-    """Our own client: what is set up before the load, and read in between and at the end. Not started."""
+    """The client of the test itself: it sets up the topics, and reads during and after the load. Its thread is not
+    started."""
 
     def work(self) -> None:
         raise AssertionError("it is called, and never started")
@@ -141,11 +142,11 @@ class _Conductor(Loader):
 
 
 class LiveKillRun:
-    """One data directory, one server at a time, clients that live through all of them."""
+    """One data directory, one server process after the other, and clients that use all of them."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._dice = random.Random(seed)
-        # So small that what a checkpoint leaves behind has sealed segments in it.
+        # So small that a checkpoint makes sealed segments.
         self._server = ServerProcess(directory, port=_free_port(), wal_shards=2, segment_max_events=100)
         self._start_s = 0.5
         self._board = Board()
@@ -154,7 +155,7 @@ class LiveKillRun:
         self._queue_ledger = QueueLedger()
         self._group_ledgers = {place: GroupLedger(*place) for place in GROUPS}
         self._conductor = _Conductor("conductor", self._board, self._seed(), self._ledger)
-        # What a new reader found after each start, and up to where answers had been given before.
+        # After each start: the records that a new reader found, and the last seqs that were answered before.
         self._surveys: list[tuple[str, Notes, int]] = []
         self._generation = 0
         self.findings = Findings()
@@ -194,7 +195,7 @@ class LiveKillRun:
             self._judge(readers)
         return self.findings
 
-    # Who takes part.
+    # The clients.
 
     def _writers(self) -> list[LiveClient]:
         return [
@@ -241,7 +242,7 @@ class LiveKillRun:
     # Kills and starts.
 
     def _spawn(self) -> None:
-        # What the last process had to say, before its output goes.
+        # The output of the last process is kept before it is lost.
         self._look_at_output()
         self._server.spawn()
         self._server.wait_listening()
@@ -249,7 +250,7 @@ class LiveKillRun:
         self._board.announce((self._server.host, self._server.port))
 
     def _kill(self) -> None:
-        """In the middle of the load, or in the middle of a stop and its checkpoint."""
+        """Kills the server under load, or during a stop and its checkpoint."""
         self._board.wait_acks(self._dice.randrange(1, 300))
         if self._dice.random() < 0.2:
             self._queue_ledger.stopped.add(self._generation)
@@ -263,7 +264,7 @@ class LiveKillRun:
         self.findings.kills += 1
 
     def _restart(self) -> None:
-        """Some starts are cut short."""
+        """Starts the server. Some starts are killed."""
         while self._dice.random() < 0.2:
             self._server.spawn()
             assert self._server.kill_after(self._dice.uniform(0, self._start_s)), self._server.output
@@ -285,16 +286,16 @@ class LiveKillRun:
     # The end.
 
     def _end_logs(self) -> None:
-        """One last record for everybody to come to."""
+        """Writes one last record to every log. Every reader must get to it."""
         for topic in LOGS:
             self._conductor.write(topic, 1, LAST_TAGS.get(topic), LAST)
         self._goal.set({topic: self._conductor.head_seq(topic) for topic in STEADY})
 
     def _drain(self, workers: Sequence[LiveClient]) -> None:
-        """Workers go on until there is nothing to do."""
+        """Waits until the workers have no job left."""
         deadline_s = monotonic() + ANSWER_S_MAX
         while self._conductor.job_count():
-            assert monotonic() < deadline_s, "jobs are left over that nobody gets"
+            assert monotonic() < deadline_s, "jobs are left, and no worker gets them"
             assert all(worker.is_alive() for worker in workers), [worker.failure for worker in workers]
             self._queue_ledger.is_drained.wait(0.05)
         self._queue_ledger.is_drained.set()
@@ -358,7 +359,7 @@ def _join(clients: Sequence[LiveClient]) -> None:
 
 
 def _free_port() -> int:
-    """One for all processes of a run."""
+    """A port for all processes of a run."""
     while True:
         port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe:
@@ -375,7 +376,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--directory", type=Path, help="kept afterwards; default: a temporary one")
     arguments = parser.parse_args()
-    # The library tells every connection that ends in the middle of a message.
+    # The library logs every connection that ends in the middle of a message.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         findings = LiveKillRun(arguments.directory or Path(folder) / "data", arguments.seed).run(arguments.kills)

@@ -1,6 +1,6 @@
-"""The load of a live run: topics of every kind, clients that write to them, and what these were told.
+"""The load of a live run: topics of every kind, clients that write to them, and the answers that these clients got.
 
-Every write has a key and is sent until it is answered, so that in the end the ledger knows each log by seq.
+Every write has a key and is sent until it is answered, so at the end the ledger has every record of each log by seq.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COPIES: Final[dict[str, dict[str, Any]]] = {
     COPY_ERASED: {"durability": "disk"},
     COPY_CAPPED: {"durability": "disk"},
 }
-# Longer than a worker needs for a job, and so short that many of them end by themselves.
+# Longer than a worker needs for a job, and so short that many leases end by time.
 LEASE_MS: Final = 300
 QUEUES: Final[dict[str, dict[str, Any]]] = {
     FIRM: {"durability": "fsync", "leases_durable": True, "max_deliveries": 3, "dead_letter": DEAD},
@@ -51,14 +51,14 @@ ROUTERS: Final[dict[str, dict[str, Any]]] = {
     "erased": {"source": ERASED, "dest": COPY_ERASED},
     "capped": {"source": CAPPED, "dest": COPY_CAPPED},
 }
-# What watchers follow from its first record to its last.
+# Topics that watchers follow from the first record to the last.
 STEADY: Final = (*LOGS, *COPIES)
 WRITERS: Final = 5
 TAGS: Final = (None, None, "red", "blue")
-# Goes last into every log; passes every filter, and nobody deletes it.
+# The last record of every log. It passes every filter, and no client deletes it.
 LAST: Final = "last"
 LAST_TAGS: Final = {SYNCED: "blue", CACHED: "red"}
-# So much that a checkpoint begins: see CHECKPOINT_WAL_BYTES.
+# Large enough that a checkpoint begins: see CHECKPOINT_WAL_BYTES.
 HEAVY_BATCHES, HEAVY_RECORDS, HEAVY_BYTES = 17, 4, 1_000_000
 
 
@@ -67,14 +67,14 @@ class Written(NamedTuple):
 
     payload: str
     tag: str | None
-    # When its write was sent for the first time, and when it was answered.
+    # When the write was sent for the first time, and when it was answered.
     begun_ms: int
     begun_ns: int
     ended_ns: int
 
 
 class Deleted(NamedTuple):
-    """An answered delete of everything red, of the request that was answered."""
+    """An answered delete of all red records."""
 
     begun_ns: int
     ended_ns: int
@@ -82,15 +82,15 @@ class Deleted(NamedTuple):
 
 @dataclass
 class Ledger:
-    """What writers were told. They note, one at a time; the judge reads when all are done."""
+    """The answers to writers. Writers add them one at a time; the judge reads when all writers have ended."""
 
     records: dict[str, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
-    # Payloads of the topic that is made anew, by instance.
+    # Payloads of the topic that is created again, by instance.
     renewed: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     deletes: list[Deleted] = field(default_factory=list)
     deleted_count: int = 0
     writes: int = 0
-    # Keys that were sent again because there was no answer; those of them that had been written.
+    # Keys that were sent again without an answer; how many of them were already written.
     retried: int = 0
     deduped: int = 0
     heavy_writes: int = 0
@@ -117,13 +117,13 @@ class Ledger:
             self.faults.append(text)
 
     def answered_head(self, topic: str) -> int:
-        """The highest seq that anybody was told of so far."""
+        """The highest seq that was answered so far."""
         with self.lock:
             return max(self.records[topic], default=0)
 
 
 class Loader(LiveClient):
-    """Writes with keys of its own."""
+    """A client that writes with unique keys."""
 
     def __init__(self, name: str, board: Board, seed: int, ledger: Ledger) -> None:
         super().__init__(name, board, seed)
@@ -131,7 +131,7 @@ class Loader(LiveClient):
         self._keys = 0
 
     def write(self, topic: str, count: int, tag: str | None = None, text: str | None = None) -> int:
-        """So many records; the last seq."""
+        """Writes `count` records. Returns the last seq."""
         self._keys += 1
         key = f"{self.name}-{self._keys}"
         filler = "x" * self.dice.randrange(90)
@@ -161,14 +161,14 @@ class LiveWriter(Loader):
                 self._look_at_copy(last_seq)
 
     def _look_at_copy(self, last_seq: int) -> None:
-        """What was answered before is in the copy when that is read, with the seq it has in the source."""
+        """Checks that the copy has a record that was answered before the read, with the same seq as in the source."""
         _, state, _ = self.insist("GET", f"/v0/topics/{COPY_ALL}")
         if state["head_seq"] < last_seq:
             self.ledger.fault(f"{COPY_ALL}: its head is {state['head_seq']} when its source was at {last_seq}")
 
 
 class Deleter(Loader):
-    """Deletes everything red, now and then."""
+    """Deletes all red records from time to time."""
 
     def work(self) -> None:
         while not self.board.is_over.is_set():
@@ -181,14 +181,15 @@ class Deleter(Loader):
                 with self.ledger.lock:
                     self.ledger.deleted_count += answer["deleted"]
                 if not unanswered:
-                    # When a request that was answered began is known only of the first.
+                    # Only for a request without retries is it known when the answered try began.
                     break
             with self.ledger.lock:
                 self.ledger.deletes.append(Deleted(begun_ns, now_ns()))
 
 
 class Renewer(Loader):
-    """The only one who writes to the topic that it deletes and makes anew: a record says which instance it is from."""
+    """Deletes its topic and creates it again. No other client writes to it. A record names the instance of its
+    topic."""
 
     def work(self) -> None:
         instance = 1
@@ -215,7 +216,7 @@ class Renewer(Loader):
 
 
 class HeavyWriter(LiveClient):
-    """Makes some processes write a checkpoint while everybody else goes on."""
+    """Makes some processes write a checkpoint under load."""
 
     def __init__(self, name: str, board: Board, seed: int, ledger: Ledger) -> None:
         super().__init__(name, board, seed)
@@ -226,7 +227,7 @@ class HeavyWriter(LiveClient):
         while not self.board.is_over.is_set():
             for _ in range(HEAVY_BATCHES):
                 if self.insist("POST", f"/v0/topics/{HEAVY}", {"records": records})[2]:
-                    # Another process by now: let that one live for a while.
+                    # Another process runs by now. It gets some time before the next checkpoint.
                     break
                 self._ledger.heavy_writes += 1
             self.board.is_over.wait(self.dice.uniform(0, 4))

@@ -1,7 +1,8 @@
-"""Workers of a live run: they claim jobs or get them pushed, and ack them, give them back, are late, or die.
+"""Workers of a live run: they claim jobs or get them pushed, and ack them, give them back, are late, or end without an
+ack.
 
-Everything they were told is noted in order, for the judge. Times of leases are the server's own, in milliseconds: it
-runs on this machine, and a lease that was granted before another ended overlaps it.
+All answers are noted in order, for the judge. Times of leases are times of the server in milliseconds. The server runs
+on this machine, so they can be compared: a lease that was granted before another one ended overlaps it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.process.live_load import LEASE_MS
 from tests.server.event_streams import Event, EventStream
 
 EXTENDED_MS: Final = 600
-# Jobs that a worker holds back until their lease is over, at most.
+# Most jobs that a worker keeps until their lease has ended.
 LATE_MAX: Final = 5
 
 Deed = Literal["ack", "nack", "extend"]
@@ -41,7 +42,7 @@ class Delivery:
 
 
 class Settlement(NamedTuple):
-    """What a worker did about a lease. `acted` is None if there was no answer."""
+    """A call of a worker about a lease. `acted` is None if there was no answer."""
 
     deed: Deed
     queue: str
@@ -50,25 +51,25 @@ class Settlement(NamedTuple):
     generation: int
     begun_ns: int
     ended_ns: int
-    # When it was answered, by the wall.
+    # Wall time of the answer.
     ended_ms: int
     acted: bool | None
-    # Of an extension that was made.
+    # Only for an extension that was granted.
     deadline_ms: int | None = None
 
 
 @dataclass
 class QueueLedger:
-    """What all workers were told. They note one at a time; the judge reads when all are done."""
+    """The answers to all workers. Workers add them one at a time; the judge reads when all have ended."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     settlements: list[Settlement] = field(default_factory=list)
-    # Jobs that may have been handed out without anybody being told, by queue.
+    # By queue: number of jobs that may have been delivered in an answer that was lost.
     maybe_unseen: Counter[str] = field(default_factory=Counter)
-    # When workers ended streams themselves, by their number: their leases end then.
+    # Stream number -> when a worker ended the stream. Its leases end then.
     closed_ns: dict[int, int] = field(default_factory=dict)
     streams: int = 0
-    # Processes that were told to stop, and so could release what they had pushed.
+    # Processes that got a stop signal, and so could release the jobs that they had pushed.
     stopped: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
     # Set when every queue is empty.
@@ -103,7 +104,7 @@ def lease_number(lease_id: str) -> int:
 
 
 class Worker(LiveClient):
-    """Decides what becomes of a job. `ask` is for what it says, never for what it listens to."""
+    """Decides what to do with a job. `ask` is only for requests, not for the connection that jobs are pushed on."""
 
     def __init__(self, name: str, board: Board, seed: int, queue: str, ledger: QueueLedger) -> None:
         super().__init__(name, board, seed)
@@ -141,10 +142,10 @@ class Worker(LiveClient):
             self.late.append(delivery)
             if len(self.late) > LATE_MAX:
                 self.late.popleft()
-        # Else it has died, and nobody says anything about this job any more.
+        # Otherwise the worker ends, and there is no further call about this job.
 
     def settle_late(self) -> None:
-        """Those whose time is over: somebody else may have them by now."""
+        """Acks kept jobs whose lease has ended. Another worker may have them by now."""
         while self.late and self.late[0].deadline_ms < wall_ms():
             self.settle("ack", self.late.popleft())
 
@@ -183,7 +184,7 @@ class Claimer(Worker):
             try:
                 self._turn()
             except Lost:
-                # What it had is another's by and by.
+                # Other workers get its jobs later.
                 continue
 
     def _turn(self) -> None:
@@ -204,7 +205,7 @@ class Claimer(Worker):
 
 
 class Pusher(Worker):
-    """Gets up to `width` jobs at a time, and hangs up now and then."""
+    """Gets up to `width` jobs at a time, and closes its connection from time to time."""
 
     width: Final = 3
 
@@ -220,20 +221,20 @@ class Pusher(Worker):
                 continue
 
     def hang_up(self) -> None:
-        """Called when all is done: nothing comes that it could wait for."""
+        """Called when all jobs are done: no further job comes."""
         stream = self._stream
         if stream is not None:
             try:
                 stream.socket.shutdown(2)
             except OSError:
-                # It has ended by itself.
+                # The connection has already ended.
                 return
 
     def _follow(self) -> None:
         path = f"/v0/topics/{self.queue}/work?node={self.name}&max={self.width}&lease_ms={LEASE_MS}"
         with self.open_stream(path) as stream:
             if stream.status != 200:
-                # It is starting, or stopping.
+                # The server is starting or stopping.
                 assert stream.status == 503, stream.status
                 self.pause()
                 return
@@ -244,7 +245,7 @@ class Pusher(Worker):
                 while left and not self.ledger.is_drained.is_set():
                     self._take_in(stream.maybe_next(), number)
                     left -= 1
-                # Before it is: from then on others may have its jobs.
+                # Noted before the connection is closed: afterwards other workers may get its jobs.
                 self.ledger.note_closed(number)
             except ENDS as error:
                 self.lose(error)

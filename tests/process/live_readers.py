@@ -1,7 +1,7 @@
-"""Readers of a live run: each notes what it took in, and goes on from there with the next process.
+"""Readers of a live run: each notes the events that it received, and goes on from there with the next process.
 
-A watch session does not outlive its process, nor does a subscription: after a kill a client asks anew, from the cursors
-of the last event that it took in. What a reader has in its hands when it dies itself counts as never taken in.
+A watch session and a subscription end with the process. After a kill a client makes a new request, from the cursors of
+the last event that it noted. An event that a reader gets when it ends itself is not noted.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tests.server.event_streams import Event, EventStream
 
 PREFIX: Final = "live."
 HEARTBEAT_MS: Final = 1000
-# How long a subscriber listens before it looks whether it is done.
+# How long a subscriber waits for a message before it checks whether it is done.
 LISTEN_S: Final = 0.5
-# A subscriber that dies does not wait until all that is on its way has come.
+# A subscriber that ends does not wait for messages that are on their way.
 GOODBYE_S: Final = 0.05
 
 
 class Seen(NamedTuple):
-    """What a reader took in of one topic at once: records, or a gap."""
+    """One event of one topic: records, or a gap."""
 
     topic: str
     from_seq: int
     to_seq: int
     # Seq and payload.
     records: tuple[tuple[int, str], ...]
-    # Of a gap.
+    # Only for a gap.
     reason: str | None
     head_seq: int
     at_ms: int
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
 
 
 class Goal:
-    """Where the logs end, once nobody writes any more."""
+    """The last seqs of the logs, set when all writers have ended."""
 
     def __init__(self) -> None:
         self._heads: dict[str, int] | None = None
@@ -65,7 +65,7 @@ class Goal:
 
 @dataclass
 class Notes:
-    """What one reader took in."""
+    """The events that one reader noted."""
 
     seen: list[Seen] = field(default_factory=list)
     events: int = 0
@@ -81,7 +81,7 @@ class Notes:
         return sum(seen.reason is not None for seen in self.seen)
 
     def take_in(self, data: dict[str, Any], opened_ns: int) -> None:
-        """A `record` or a `tombstone`; both wires use the same members."""
+        """Notes a `record` or a `tombstone`. SSE and WebSocket use the same members."""
         gap = "gap_to" in data
         self.seen.append(
             Seen(
@@ -98,13 +98,13 @@ class Notes:
 
 
 class Reader(LiveClient):
-    """`patience` is after how many events it dies, at the most; 0 = never."""
+    """The reader ends after at most `patience` events; 0 = never."""
 
     def __init__(self, name: str, board: Board, seed: int, goal: Goal, *, patience: int = 0, limit: int = 100) -> None:
         super().__init__(name, board, seed)
         self.goal = goal
         self.notes = Notes()
-        # Up to here everything was taken in.
+        # Topic -> last seq up to which all events are noted.
         self.cursors = dict.fromkeys(STEADY, 0)
         self.patience = patience
         self.limit = limit
@@ -120,7 +120,7 @@ class Reader(LiveClient):
 
     @abstractmethod
     def follow(self) -> None:
-        """One connection, until its end or ours. Raises `Lost`."""
+        """Reads one connection until it ends or the reader ends. Raises `Lost`."""
 
     def events_left(self) -> int:
         """One event at least is taken in."""
@@ -128,7 +128,8 @@ class Reader(LiveClient):
 
 
 class Watcher(Reader):
-    """Server-sent events. One that `grows` follows whatever begins with the prefix, also what is made anew."""
+    """A reader by server-sent events. With `grows` it follows every topic with the prefix, also topics that are created
+    again."""
 
     def __init__(
         self,
@@ -166,7 +167,7 @@ class Watcher(Reader):
             if stream.status == 200:
                 self._take_in(stream, opened_ns)
             else:
-                # It is stopping.
+                # The server is stopping.
                 assert stream.status == 503, stream.status
                 self.lose()
 
@@ -180,7 +181,7 @@ class Watcher(Reader):
             "heartbeat_ms": HEARTBEAT_MS,
             "consistency": "strong" if self._is_strong else "eventual",
         }
-        # What is being made anew may be missing at the moment.
+        # The topic that is deleted and created again may be missing at the moment.
         status, answer = self.ask("POST", "/v0/watch?lenient=true", body)
         assert status == 200, (status, answer)
         missing = self.cursors.keys() - answer["topics"].keys() - {RENEWED}
@@ -198,11 +199,11 @@ class Watcher(Reader):
                 return
             assert event is not None
             if event.id is None:
-                # Comments, and advice under pressure: nothing has moved.
+                # Comments, and advice under pressure: no cursor has changed.
                 continue
             left -= 1
             if left == 0:
-                # It dies with this one in its hands, and will ask for it again.
+                # The reader ends with this event, does not note it, and will ask for it again.
                 return
             self._note(event, opened_ns)
 
@@ -239,7 +240,7 @@ class Subscriber(Reader):
         except InvalidStatus as refusal:
             if refusal.response.status_code != 503:
                 raise
-            # It is starting, or stopping.
+            # The server is starting or stopping.
             self.pause()
         except (ConnectionClosed, InvalidHandshake, *ENDS) as error:
             self.lose(error)
@@ -274,7 +275,7 @@ class Subscriber(Reader):
                 case "caught_up":
                     pass
                 case "error":
-                    # It is stopping.
+                    # The server is stopping.
                     assert message["code"] == "server_shutting_down", message
                 case other:
                     raise AssertionError(f"{other} was not to come: {message}")
@@ -282,28 +283,28 @@ class Subscriber(Reader):
 
 @dataclass
 class GroupLedger:
-    """What the readers of one group have committed. They note one at a time."""
+    """The commits of the readers of one group. Readers add them one at a time."""
 
     topic: str
     group: str
     answered_seq: int = 0
-    # Also those without an answer.
+    # Also commits without an answer.
     attempted: set[int] = field(default_factory=lambda: {0})
     commits: int = 0
     looks: int = 0
     faults: list[str] = field(default_factory=list)
-    # Payloads that somebody has worked on, by seq.
+    # Seq -> payload of records that a reader has processed.
     done: dict[int, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check_cursor(self, least_seq: int, seq: int) -> None:
-        """`least_seq` was answered before the group was asked where it stands, which is `seq`."""
+        """The cursor of the group is `seq`. A commit of `least_seq` was answered before the cursor was requested."""
         with self.lock:
             self.looks += 1
             if seq < least_seq:
-                self.faults.append(f"group {self.group}: it stands at {seq}, {least_seq} was answered")
+                self.faults.append(f"group {self.group}: its cursor is {seq}, but {least_seq} was answered")
             if seq not in self.attempted:
-                self.faults.append(f"group {self.group}: it stands at {seq}, which nobody committed")
+                self.faults.append(f"group {self.group}: its cursor is {seq}, which no reader committed")
 
     def note_page(self, least_seq: int, records: list[tuple[int, str]]) -> None:
         self.check_cursor(least_seq, records[0][0] - 1)
@@ -332,7 +333,8 @@ class GroupLedger:
 
 
 class GroupReader(LiveClient):
-    """Reads from the group's cursor, works on what it got, commits. Groups with several readers work on some twice."""
+    """Reads from the cursor of the group, processes the records, commits. Several readers of a group may process a
+    record twice."""
 
     def __init__(self, name: str, board: Board, seed: int, goal: Goal, ledger: GroupLedger) -> None:
         super().__init__(name, board, seed)
@@ -348,7 +350,7 @@ class GroupReader(LiveClient):
                 self._look()
 
     def _look(self) -> None:
-        """Where does the group stand, after a kill?"""
+        """Reads the cursor of the group after a kill."""
         least_seq = self._ledger.least_seq()
         status, answer, _ = self.insist("GET", f"{self._path}/groups/{self._ledger.group}")
         assert status == 200, (status, answer)
@@ -364,7 +366,7 @@ class GroupReader(LiveClient):
             return
         ledger.note_page(least_seq, [(record["$seq"], record["data"]) for record in page["records"]])
         if self.dice.random() < 0.1:
-            # It dies before it is done: the group stays where it is.
+            # The reader ends before the commit, so the cursor of the group does not move.
             return
         seq = page["next_from_seq"]
         ledger.note_attempt(seq)
@@ -374,7 +376,7 @@ class GroupReader(LiveClient):
 
 
 def survey(ask: Callable[[str, str, Any], tuple[int, Any]], topic: str) -> Notes:
-    """Everything there is, from the start, as a reader that comes new."""
+    """All records from the start, as a new reader gets them."""
     notes = Notes(connections=1)
     opened_ns, cursor = now_ns(), 0
     while True:

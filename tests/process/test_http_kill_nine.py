@@ -1,4 +1,4 @@
-"""A real server killed under HTTP load, with clients that retry by key: what was answered is there, exactly once."""
+"""A real server is killed under HTTP load, and clients retry by key: every answered record is there exactly once."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ KILLS = 30 if FULL else 3
 
 @pytest.mark.timeout(900 if FULL else 120)
 def test_clients_that_retry_by_key_end_with_exactly_one_copy(tmp_path: Path) -> None:
-    """A09, A10, B13, H13, N12: fsync and disk, single records and batches, kills also in starts and stops."""
+    """Classes fsync and disk, single records and batches. Kills happen also during starts and stops."""
     findings = KillRun(tmp_path / "data", seed=20_261_116).run(KILLS)
     assert findings.faults == [], findings.summary()
     assert findings.kills >= KILLS
     assert all(len(findings.acked[topic]) > 100 for topic in CLASSES), findings.summary()
-    # What the run is for did happen.
+    # The run did have the events that it is made for.
     assert findings.retried > 0, findings.summary()
     assert findings.repeated > 0, findings.summary()
 
@@ -34,7 +34,7 @@ def answer(first_seq: int, *, count: int = 1, deduped: bool = False) -> dict[str
 
 
 def test_the_comparison_finds_what_it_is_made_to_find() -> None:
-    """The judge is judged: each kind of fault, made up."""
+    """A test of the check itself: it finds each kind of fault."""
     findings = Findings()
     one, two = Write("synced", "0-1", ("0-1 0 x",)), Write("synced", "0-2", ("0-2 0 x", "0-2 1 x"))
     findings.note_answer(one, answer(1), 0)
@@ -65,7 +65,7 @@ def test_the_comparison_finds_what_it_is_made_to_find() -> None:
     assert len(findings.wrong) == 1, "another payload"
     findings.check_end({"synced": [(1, "0-1 0 x"), (2, "0-1 0 x")], "cached": []})
     assert len(findings.doubled) == 1
-    assert len(findings.wrong) == 2, "a record that nobody was answered with"
+    assert len(findings.wrong) == 2, "a record that no answer named"
     findings.check({"synced": {}, "cached": {}}, {"synced": [(1, "a 0 "), (3, "b 0 ")], "cached": []})
     assert len(findings.wrong) == 3, "a hole"
     assert "lost               1" in findings.summary()

@@ -1,4 +1,4 @@
-"""What README.md shows is what happens: its commands are run against a real server and their output is compared."""
+"""The commands in README.md are run against a real server, and their output is compared with the shown output."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ README = (REPOSITORY / "README.md").read_text("utf-8")
 
 ADDRESS = "localhost:4000"
 SEPARATOR = "--- next command ---"
-# Times differ from run to run; everything else stands as it is.
+# Times differ from run to run. Everything else must be equal.
 TIME = re.compile(r'("(?:\$ts|[a-z_]+_ts|[a-z_]+_ms)":)[0-9.]+')
 
 
@@ -24,14 +24,14 @@ def console_blocks() -> Iterator[str]:
 
 
 def python_blocks() -> Iterator[str]:
-    """But for those on Spark, which tests/spark/test_tutorial.py runs."""
+    """All examples except those on Spark, which tests/spark/test_tutorial.py runs."""
     for block in re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
         if "topics.spark" not in block:
             yield block
 
 
 def commands(block: str) -> list[tuple[str, str]]:
-    """Each command with the output shown below it. A line that ends with a backslash goes on."""
+    """Each command with the output shown below it. A backslash at the end of a line continues the command."""
     found: list[list[str]] = []
     goes_on = False
     for line in block.splitlines():
@@ -44,7 +44,7 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 def pattern(shown: str) -> str:
-    """Matches what is shown, with any times in it, and anything where three dots stand."""
+    """A pattern for the shown output. It matches any times, and any text in the place of three dots."""
     parts = (re.escape(TIME.sub(r"\1TIME", part)) for part in shown.strip().split("…"))
     return ".*".join(parts).replace("TIME", r"[0-9.]+")
 

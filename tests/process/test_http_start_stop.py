@@ -1,4 +1,5 @@
-"""Start and stop of the real server process: what it prints, what it refuses, what it finishes before it ends."""
+"""Start and stop of the real server process: its output, refused starts, and requests that it finishes before it
+ends."""
 
 import json
 import os
@@ -34,7 +35,7 @@ def client(server: ServerProcess) -> Http1Client:
 
 
 def refused(data_dir: Path | None = None, environ: dict[str, str] | None = None, **settings: object) -> str:
-    """What a server says that does not start. Its exit status is 1."""
+    """The output of a server that does not start. Its exit status is 1."""
     with closing(ServerProcess(data_dir, environ=environ, **settings)) as process:
         process.spawn()
         assert process.wait_exit() == 1, process.output
@@ -72,7 +73,7 @@ def test_the_command_it_says_to_try_works(server: ServerProcess) -> None:
 
 
 def test_the_port_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """Whoever reads the old one while the server starts reads all of it; nothing else is left behind."""
+    """A program that reads the old file while the server starts gets all of it. No other file is left."""
     port_file = tmp_path / "run" / "port"
     port_file.parent.mkdir()
     port_file.write_text("127.0.0.1:1 and more that a new start must not leave\n")
@@ -118,7 +119,6 @@ def test_the_environment_is_respected_and_flags_win() -> None:
 
 
 def test_a_second_server_on_the_same_directory_is_refused_and_the_first_goes_on(server: ServerProcess) -> None:
-    """A16."""
     said = last_line(refused(server.data_dir))
     assert said.startswith(f"topics: {server.data_dir} is in use by process {server.pid} on ")
     assert said.endswith("; stop it first, or choose another data directory")
@@ -133,7 +133,6 @@ def test_a_busy_port_is_named(server: ServerProcess) -> None:
 
 
 def test_an_address_that_others_can_reach_needs_keys() -> None:
-    """L08."""
     for host in ("0.0.0.0", "::", "[::]:0"):
         assert "there are no API keys: set TOPICS_API_KEYS" in last_line(refused(environ={"TOPICS_HOST": host}))
 
@@ -145,13 +144,12 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """B12."""
     (tmp_path / "file").write_text("")
     assert f"cannot use the data directory {tmp_path}/file/data: " in last_line(refused(tmp_path / "file" / "data"))
 
 
 def test_damage_refuses_the_start_and_doctor_mends_it(tmp_path: Path) -> None:
-    """B04: a record that is known to have been on disk is bad."""
+    """A record that was synced is damaged."""
     data_dir = tmp_path / "data"
     with ServerProcess(data_dir, wal_shards=1) as server, client(server) as writer:
         writer.put_topic("orders", durability="fsync")
@@ -177,7 +175,8 @@ def test_damage_refuses_the_start_and_doctor_mends_it(tmp_path: Path) -> None:
 
 
 def test_while_recovering_only_probes_and_metrics_answer_and_a_stop_leaves_everything_as_it_was() -> None:
-    """Recovery is held where it reads the newest snapshot: that is a pipe which nobody writes."""
+    """Recovery waits where it reads the newest snapshot, because the test has replaced that by a pipe without a
+    writer."""
     with ServerProcess() as server:
         with client(server) as writer:
             writer.write("orders", "before")
@@ -253,7 +252,7 @@ def test_a_stop_ends_with_status_0_and_a_checkpoint(server: ServerProcess, numbe
 
 
 def test_ctrl_c_reaches_the_whole_group_and_the_checkpoint_is_written_all_the_same(server: ServerProcess) -> None:
-    """A terminal signals the worker of the checkpoint, too."""
+    """A terminal sends the signal to the checkpoint worker too."""
     with client(server) as writer:
         writer.write("orders", 1)
     os.killpg(server.pid, signal.SIGINT)
@@ -262,7 +261,7 @@ def test_ctrl_c_reaches_the_whole_group_and_the_checkpoint_is_written_all_the_sa
 
 
 def settle(server: ServerProcess) -> None:
-    """What was sent before this call has been looked at when it returns: the server has gone round its loop."""
+    """When this returns, the server has handled everything that was sent before: its loop has run once."""
     with client(server) as caller:
         for _ in range(3):
             caller.request("GET", "/v0/health")
@@ -282,7 +281,7 @@ def test_a_long_poll_under_way_is_answered_by_a_stop(server: ServerProcess) -> N
 
 
 def test_writes_that_arrive_before_a_stop_are_answered_and_there(server: ServerProcess) -> None:
-    """A18: the server is held still, gets its requests, then the signal, then goes on."""
+    """The server is paused, gets its requests, then the signal, and then goes on."""
     with ExitStack() as stack:
         writers = [stack.enter_context(client(server)) for _ in range(20)]
         writers[0].put_topic("orders", durability="fsync")
@@ -333,7 +332,7 @@ def test_a_stopped_server_takes_no_new_connections(server: ServerProcess) -> Non
 
 
 def test_a_stop_under_load_loses_no_answer(server: ServerProcess) -> None:
-    """Every write that was answered is there; every write that was refused is not."""
+    """Every answered write is there, and no refused write is there."""
     acked: dict[int, Any] = {}
     with ExitStack() as stack:
         writers = [stack.enter_context(client(server)) for _ in range(8)]

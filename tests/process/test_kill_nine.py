@@ -1,4 +1,4 @@
-"""Real processes on a real disk, killed under load: nothing that was acked is lost, changed or given out twice."""
+"""Real processes on a real disk are killed under load. No acked record is lost or changed, and no seq is used twice."""
 
 import signal
 from pathlib import Path
@@ -18,13 +18,13 @@ KILLS = 50 if FULL else 6
 
 @pytest.mark.timeout(900 if FULL else 120)
 def test_kill_nine_loses_nothing_that_was_acked(tmp_path: Path) -> None:
-    """39, 40, A09, A10, B13: fsync and disk, with rotations, checkpoints and sealing under way."""
+    """Classes fsync and disk, with rotations, checkpoints and sealing under load."""
     directory = tmp_path / "data"
     findings = run_kills(directory, KILLS, seed=20_261_115)
     assert findings.faults == [], findings.summary()
     assert findings.kills == KILLS
     assert all(len(findings.acked[topic]) > 100 for topic in CLASSES), findings.summary()
-    # What the settings are so small for did happen.
+    # With the small settings there were checkpoints, rotations and sealed segments.
     assert newest_snapshot(directory) > 1
     assert all(min(log_files(directory / "wal" / f"shard-{shard:02d}")) > 1 for shard in range(SETTINGS.wal_shards))
     assert len(list(directory.glob("topics/*/seg-*.data"))) > 4
@@ -35,7 +35,7 @@ def log_files(directory: Path) -> list[int]:
 
 
 def test_a_stopped_process_keeps_its_directory_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    """F07, A16: SIGSTOP and SIGCONT."""
+    """The process gets SIGSTOP, and later SIGCONT."""
     directory = tmp_path / "data"
     findings = Findings()
     process = start_writer(directory, 0)
@@ -64,7 +64,7 @@ def test_a_stopped_process_keeps_its_directory_and_goes_on_where_it_was(tmp_path
 
 @pytest.mark.parametrize("after_acks", [1, 57, 400])
 def test_a_stop_during_durable_writes_answers_every_one_of_them(tmp_path: Path, after_acks: int) -> None:
-    """A18: acked, or refused with a clear error and then not there; and the stop comes to its end."""
+    """Each write is acked, or refused with a clear error and not there. The stop finishes."""
     directory = tmp_path / "data"
     findings = Findings()
     process = start_writer(directory, 0)
@@ -93,7 +93,7 @@ def test_a_stop_during_durable_writes_answers_every_one_of_them(tmp_path: Path, 
 
 
 def test_the_comparison_finds_what_it_is_made_to_find() -> None:
-    """The judge is judged: each kind of fault, made up."""
+    """A test of the check itself: it finds each kind of fault."""
     findings = Findings()
     findings.note_ack("synced", 1, "0 0 0")
     findings.note_ack("synced", 2, "0 0 1")

@@ -1,6 +1,5 @@
-"""A real server killed under its whole live load: what watchers, groups, workers and routers were told holds together.
-
-faults.md G01, G03, G05, G06, G12, H01, H04 to H07, H09, H13; log-semantics.md §16: 27 to 57 as far as clients can tell.
+"""A real server is killed under live load. The answers to watchers, groups, workers and routers must follow the rules
+in `live_judge`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tests.process.live_queue import Delivery, QueueLedger, Settlement
 from tests.process.live_readers import GroupLedger, Seen
 
 KILLS = 30 if FULL else 3
-# Fewer writes than this would not have met with a kill.
+# With fewer writes no write would be interrupted by a kill.
 WRITES_MIN = 1000 if FULL else 50
 
 
@@ -45,14 +44,14 @@ def test_what_all_clients_were_told_holds_together_however_often_the_server_is_k
     findings = LiveKillRun(tmp_path / "data", seed=20_261_116).run(KILLS)
     assert findings.faults[:10] == [], findings.summary()
     assert findings.kills >= KILLS
-    # What the run is for did happen.
+    # The run did have the events that it is made for.
     assert findings.writes > WRITES_MIN, findings.summary()
     assert findings.reconnects > findings.readers, findings.summary()
     assert findings.tombstones > 0, findings.summary()
     assert min(findings.copied, findings.commits, findings.delivered, findings.acked) > 0, findings.summary()
 
 
-# The judge is judged: notes that hold, and each rule broken once.
+# Tests of the judge: correct notes, and notes that break one rule each.
 
 
 def written(payload: str, tag: str | None = None, ended_ns: int = 0, begun_ms: int = 0) -> Written:
@@ -209,7 +208,7 @@ LATER: dict[str, Any] = {"begun_ns": 1000, "ended_ns": 1001, "ended_ms": 1001}
             [delivery(1, stream=7), delivery(2, 2, granted_ms=150)], [ack(2)], [], "", id="hung up, no overlap"
         ),
         pytest.param([delivery(1), delivery(2, 1)], [ack(2)], [], "for the 1. time after 1", id="not counted"),
-        pytest.param([delivery(1), delivery(2, 3)], [ack(2)], [], "that nobody got", id="counted twice"),
+        pytest.param([delivery(1), delivery(2, 3)], [ack(2)], [], "that no worker got", id="counted twice"),
         pytest.param([delivery(1, 4)], [ack(1)], [], "for the 4. time", id="delivered too often"),
         pytest.param([delivery(1), delivery(2, 2)], [ack(1), ack(2)], [], "was acked 2 times", id="acked twice"),
         pytest.param([delivery(1), delivery(2, 2)], [ack(1)], [], "delivered again", id="delivered after its ack"),
@@ -220,7 +219,7 @@ LATER: dict[str, Any] = {"begun_ns": 1000, "ended_ns": 1001, "ended_ms": 1001}
         pytest.param([delivery(1)], [ack(1)], [letter()], "was acked and is a dead letter", id="both"),
         pytest.param([delivery(1)], [], [letter(), letter()], "is 2 dead letters", id="dead twice"),
         pytest.param([delivery(1)], [], [letter(9)], "of another job", id="a dead letter of nothing"),
-        pytest.param([delivery(1)], [], [], "nobody has acked it", id="gone"),
+        pytest.param([delivery(1)], [], [], "is gone without an ack", id="gone"),
     ],
 )
 def test_each_broken_rule_of_a_queue_is_found(
@@ -260,8 +259,8 @@ def test_each_broken_rule_of_a_group_is_found() -> None:
     group.note_page(0, [(3, "c"), (5, "e")])
     group.note_page(0, [(1, "X")])
     assert [fault.partition(": ")[2] for fault in group.faults] == [
-        "it stands at 0, 2 was answered",
-        "it stands at 3, which nobody committed",
+        "its cursor is 0, but 2 was answered",
+        "its cursor is 3, which no reader committed",
         "a commit of 3 was answered with 2",
         "a page has the seqs [3, 5]",
         "1 is 'X', was 'a'",

@@ -1,4 +1,4 @@
-"""A real disk that is full, by its size or by a limit of the process."""
+"""A real disk that is full, because of its size or because of a limit of the process."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def limit_file_size(size: int) -> None:
 
 
 def test_a_file_size_limit_is_no_room_and_no_end_of_the_process(tmp_path: Path) -> None:
-    """E10: EFBIG, with SIGXFSZ ignored; what fits goes on being taken, before, between and after."""
+    """Writes fail with EFBIG, and SIGXFSZ is ignored. Writes that fit are still taken."""
     directory = str(tmp_path / "data")
     child = subprocess.run(
         [sys.executable, "-c", LIMITED, directory],
@@ -90,7 +90,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_refuses_serves_restarts_and_goes_on(small_disk: Path) -> None:
-    """A05, A06, A07: a real ENOSPC."""
+    """Writes fail with a real ENOSPC."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(1_500_000))
     directory = small_disk / "data"
@@ -116,12 +116,12 @@ def test_a_full_disk_refuses_serves_restarts_and_goes_on(small_disk: Path) -> No
     assert len(acked) > 20
     check(log)
     log.close()
-    # A start on the full disk reads everything and deletes nothing that counts.
+    # A start on the full disk reads all records and deletes no file with records.
     log = topics.open(directory, settings=SETTINGS)
     check(log)
     fill(log)
     ballast.unlink()
-    # It would be tried again in a second; until then writers that are ahead of it are refused.
+    # The checkpoint would be tried again in a second. Until then writes that outrun it are refused.
     log.checkpoint()
     for _ in range(20):
         append(log)

@@ -1,6 +1,6 @@
 """A child process that writes until it is killed: `python -m tests.process.writer DIRECTORY RUN`.
 
-It talks in lines, each one write to a pipe:
+It prints lines. Each line is one write to a pipe:
 
     opening                           before the directory is touched
     record TOPIC SEQ RUN THREAD N     for everything that was found
@@ -59,13 +59,13 @@ def tell_all(log: Log, topic: str) -> None:
 
 
 def payload_of(data: bytes) -> str:
-    """`RUN THREAD N` of a payload such as `"3 1 17 xxx"`; what is none of ours is told as it is."""
+    """`RUN THREAD N` of a payload such as `"3 1 17 xxx"`. Any other payload is returned as it is."""
     words = data.decode().strip('"').split()
     return " ".join(words[:3]) if len(words) == 4 else f"? ? {data!r}"
 
 
 def write(log: Log, run: int, thread: int) -> None:
-    # Both by turns, so that the one that waits for the disk holds the other back.
+    # Writes alternate between both classes, so the rate of both is that of the class that waits for the disk.
     numbers = dict.fromkeys(CLASSES, 0)
     for topic in itertools.cycle(CLASSES):
         number = numbers[topic]

@@ -71,7 +71,7 @@ def test_the_reason_is_the_floor_that_reaches_the_gap(
 def test_a_gap_is_the_one_that_a_diff_tells_of(floors: dict[str, int]) -> None:
     log = SmallLog(FakeDisk())
     log.append(count=12)
-    log.topic().raise_floors(**floors)
+    log.topic().live.raise_floors(**floors)
     manifest = msgspec.convert(take_manifest(log.engine, "a"), Manifest)
     for cursor in range(12):
         told = log.topic().read(cursor, 1, 1_000_000, None).tombstone

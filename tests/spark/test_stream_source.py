@@ -16,7 +16,7 @@ from topics.spark import schemas
 from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.options import parse_options
-from topics.spark.read.source import RecordsTask, TopicsStreamReader
+from topics.spark.reading.source import RecordsTask, TopicsStreamReader
 
 OffsetJson = dict[str, Any]
 

@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY
 from topics.client import Client
 from topics.spark.jobs.job_options import JOBS
 from topics.spark.options import OPTIONS
-from topics.spark.write.options import WRITE_OPTIONS
+from topics.spark.writing.options import WRITE_OPTIONS
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:

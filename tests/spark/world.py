@@ -20,9 +20,9 @@ from topics.protocol.response_body import DiffRecord
 from topics.spark import schemas
 from topics.spark.manifest import Manifest, decode_manifest
 from topics.spark.options import ReadOptions, parse_options
-from topics.spark.read.locate import read_partition
-from topics.spark.read.plan import Partition, plan_batch
-from topics.spark.read.source import take_manifests
+from topics.spark.reading.locate import read_partition
+from topics.spark.reading.plan import Partition, plan_batch
+from topics.spark.reading.source import take_manifests
 
 SEGMENT_EVENTS = 100
 TOPIC = "t"

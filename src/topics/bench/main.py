@@ -1,4 +1,4 @@
-"""Runs benchmarks by name and prints one table: the figure, its target, and whether the target is met."""
+"""Runs benchmarks by name and prints one table: measured values, targets, and whether each target is met."""
 
 import platform
 import shutil
@@ -12,9 +12,9 @@ from topics.bench import http, live, spark, storage, streams
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `floor` (or `ceiling`) is the target, in the unit of `value`.
+    """One line of the table. `floor` or `ceiling` is the target, in the unit of `value`.
 
-    `peer` is the figure of the peer in the heading, from the same run.
+    `peer` is the value that Redis reached in the same run.
     """
 
     what: str
@@ -94,7 +94,7 @@ def _serve(directory: str, scale: float) -> list[Row]:
 
 
 def _against(what: str, rate: float, peer: float | None, factor: float) -> Row:
-    """A row whose target is a multiple of the peer's figure."""
+    """A row whose target is a multiple of the value that Redis reached."""
     if peer is None:
         return Row(what, rate / 1e3, "K records/s", note="Redis is not installed")
     return Row(what, rate / 1e3, "K records/s", floor=factor * peer / 1e3, peer=peer / 1e3)
@@ -178,7 +178,8 @@ def _scaled(count: int, scale: float) -> int:
 
 
 def run_benchmarks(names: list[str], *, scale: float = 1.0) -> int:
-    """Prints the table on stdout. A missed target is shown there, and is no error, because machines differ."""
+    """Prints the table on stdout. A missed target is marked in the table. It is not an error, because machines
+    differ."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"no benchmark is called {unknown[0]!r}: choose among {', '.join(BENCHMARKS)}", file=sys.stderr)

@@ -133,9 +133,9 @@ def decode_rates(endpoint: str) -> DecodeResult:
 def _decode(endpoint: str, **chosen: str) -> float:
     from topics.spark import schemas
     from topics.spark.options import parse_options
-    from topics.spark.read.locate import read_partition
-    from topics.spark.read.plan import plan_batch
-    from topics.spark.read.source import take_manifests
+    from topics.spark.reading.locate import read_partition
+    from topics.spark.reading.plan import plan_batch
+    from topics.spark.reading.source import take_manifests
 
     given = {"endpoint": endpoint, "subscribe": TOPIC, "access": "files", **chosen}
     options = parse_options(given, mode="batch")

@@ -1,4 +1,5 @@
-"""Speed and size of the embedded engine: figures per second, memory in MiB. Payloads are 100 bytes of JSON."""
+"""Benchmarks of the embedded engine: records per second, seconds to open, memory in MiB. Payloads are 100 bytes of
+JSON."""
 
 import asyncio
 import os
@@ -17,7 +18,7 @@ from topics.formats.wal_frame import OVERHEAD_BYTES
 
 NEVER_MS: Final = 2**40
 PAYLOAD_BYTES: Final = 100
-# Checkpoints held off: a run measures one thing.
+# No checkpoint runs during a measurement.
 HELD_OFF: Final = topics.EngineSettings(checkpoint_wal_bytes=2**50, checkpoint_interval_ms=NEVER_MS)
 
 
@@ -28,7 +29,7 @@ def payloads(count: int) -> list[bytes]:
 
 
 def append_batches(directory: str, *, batches: int, durability: str) -> float:
-    """Records per second, JSON text in, checked, framed, written, answered."""
+    """Appended records per second, from JSON text to the answer."""
     batch = payloads(100)
     with topics.open(f"{directory}/append", settings=HELD_OFF) as log:
         log.create("a", durability=durability)
@@ -40,7 +41,7 @@ def append_batches(directory: str, *, batches: int, durability: str) -> float:
 
 
 def read_pages(directory: str, *, pages: int) -> tuple[float, float]:
-    """Records per second of pages of raw records: at the tail, and from sealed segments."""
+    """Records per second that are read in pages of raw records: from the tail, and from sealed segments."""
     settings = topics.EngineSettings(tail_cache_bytes=0, checkpoint_interval_ms=NEVER_MS)
     batch = payloads(1000)
     with topics.open(f"{directory}/read", settings=settings) as log:
@@ -69,7 +70,8 @@ class FsyncResult:
 
 
 def fsync_writers(directory: str, *, writers: int, writes: int) -> FsyncResult:
-    """Single-record durable writes by tasks of one loop, beside raw loops that write as many bytes."""
+    """Durable writes of one record each by the tasks of one loop, compared with plain loops that write as many
+    bytes."""
     raw_each = _raw_loop(f"{directory}/raw-each", writes, joined=False)
     raw_joined = _raw_loop(f"{directory}/raw-joined", writes, joined=True)
     encoded, per_sync = uvloop.run(_durable_writes(f"{directory}/encoded", writers, writes, encoded=True))
@@ -115,7 +117,7 @@ async def _durable_writes(path: str, writers: int, writes: int, *, encoded: bool
 
 
 def open_empty(directory: str) -> float:
-    """Seconds to open a directory that does not exist yet, imports done."""
+    """Seconds to open a directory that does not exist yet. The imports are already done."""
     began = perf_counter()
     log = topics.open(f"{directory}/empty")
     seconds = perf_counter() - began
@@ -159,7 +161,8 @@ os._exit(0)
 
 
 def reopen(directory: str, *, records: int, checkpointed: bool) -> Reopened:
-    """Written by a process that was killed with SIGKILL, opened by another."""
+    """One process writes the records and is killed with SIGKILL. Another process opens the directory and is
+    measured."""
     records -= records % 100
     path = f"{directory}/reopen-{checkpointed}"
     _python(_FILL, path, records, checkpointed)

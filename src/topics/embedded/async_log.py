@@ -1,7 +1,7 @@
 """The log inside an asyncio program: `topics.open_async(path)`.
 
-The engine belongs to the loop's thread: no locks. All writes of one turn of the loop go to disk as one group,
-and every writer that waits for the disk shares one sync.
+Only the thread of the loop uses the engine, so there are no locks. All writes of one turn of the loop are one write to
+the disk, and all writers that wait for a sync share one sync.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from topics.storage.fs import Fs, RealFs
 
 
 class AsyncLog:
-    """An open data directory, owned by the running loop. The methods are those of `topics.Log`."""
+    """An open data directory, owned by the running loop. It has the same methods as `topics.Log`."""
 
     def __init__(self, opened: OpenEngine, loop: asyncio.AbstractEventLoop) -> None:
         self._opened = opened
@@ -45,7 +45,7 @@ class AsyncLog:
 
     @property
     def syncs_total(self) -> int:
-        """How often the disk was asked to sync the log: many writes share one."""
+        """Number of disk syncs of the log. Many writes share one sync."""
         return sum(shard.stats.fsyncs for shard in self._engine.wal.shards)
 
     async def __aenter__(self) -> Self:
@@ -85,7 +85,7 @@ class AsyncLog:
     def append(
         self, topic: str, payloads: Sequence[Any], *, key: str | None = None, create: bool = True
     ) -> asyncio.Future[Appended]:
-        """Starts at once, so that writes are made in the order of the calls; await the answer."""
+        """Starts the write at once, so writes happen in the order of the calls. Await the future for the answer."""
         return self.append_batch(topic, make_batch(payloads), key=key, create=create)
 
     def append_batch(
@@ -95,7 +95,7 @@ class AsyncLog:
         future: asyncio.Future[Appended] = self._loop.create_future()
         done = partial(_resolve, future)
         if key is None and create:
-            # The common case, without naming what is the default anyway.
+            # The most frequent case: a call without keyword arguments is faster.
             self._engine.append(topic, batch, done)
         else:
             self._engine.append(topic, batch, done, key=key, create=create)
@@ -110,13 +110,13 @@ class AsyncLog:
         bytes_max: int = READ_BYTES_DEFAULT,
         skip_nodes: Iterable[str] = (),
     ) -> Page:
-        """Never waits for writers; a page that is not in memory is read from its file at once."""
+        """Never waits for writers. A page that is not in memory is read from its file, and the loop waits for that."""
         self._check_open()
         nodes = frozenset(node.encode() for node in skip_nodes) or None
         return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
 
     async def records(self, topic: str, from_seq: int = 0) -> AsyncIterator[Record]:
-        """Every live record behind `from_seq`; other tasks get their turn between pages."""
+        """Every live record with a seq above `from_seq`. Other tasks run between pages."""
         while True:
             page = self.read(topic, from_seq, limit=1000)
             for record in page.records:
@@ -151,7 +151,7 @@ class AsyncLog:
         try:
             await self._call(self._opened.close)
         finally:
-            # Also when the last checkpoint failed: the log has everything, and the next start goes on from it.
+            # Also when the last checkpoint failed: the WAL has every record, and the next start reads it.
             await self._loop.run_in_executor(None, self._opened.release)
 
     def _check_open(self) -> None:
@@ -166,7 +166,7 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
         else:
             future.set_result(result)
     except asyncio.InvalidStateError:
-        # The task that waited was cancelled; the write itself stands.
+        # The task that waited was cancelled. The write itself is not taken back.
         pass
 
 
@@ -179,7 +179,7 @@ def open_for_loop(
     fs: Fs | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> OpenEngine:
-    """Recovers a directory for a loop to own. Any thread may do this; from then on the engine is the loop's."""
+    """Recovers a directory. Any thread may call this; afterwards only the thread of the loop may use the engine."""
     return open_engine(
         fs or RealFs(),
         absolute_path(path),

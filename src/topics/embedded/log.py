@@ -1,6 +1,6 @@
 """The log inside a Python program, without a server: `topics.open(path)`.
 
-Safe to use from several threads. One lock guards the engine; nobody holds it while waiting for a disk sync.
+Safe to use from several threads. One lock guards the engine. No thread holds the lock while it waits for a disk sync.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class TopicState(msgspec.Struct, frozen=True):
-    """A topic's numbers, as of one moment."""
+    """The numbers of a topic at one moment."""
 
     topic: str
     head_seq: int
@@ -51,7 +51,7 @@ class TopicState(msgspec.Struct, frozen=True):
 
 
 class _Call:
-    """Waits for a `done` callback. Most calls are answered before anybody has to wait."""
+    """A `done` callback that keeps its result. The event is made only when the result is not there at once."""
 
     __slots__ = ("event", "result")
 
@@ -66,7 +66,7 @@ class _Call:
 
 
 class Log:
-    """An open data directory. Made by `topics.open`; close it, or use it as a context manager."""
+    """An open data directory. `topics.open` returns one. Close it, or use it as a context manager."""
 
     def __init__(self, opened: OpenEngine, runtime: LockRuntime) -> None:
         self._engine: Engine = opened.engine
@@ -114,9 +114,9 @@ class Log:
     # Topics.
 
     def create(self, topic: str, **config: Any) -> bool:
-        """Creates the topic, or replaces its config; True when it is new. Durable on return.
+        """Creates the topic, or replaces its config. True when the topic is new. Durable on return.
 
-        Members as in the wire contract: `durability` ("ephemeral", "memory", "disk", "fsync"), `ttl_ms`,
+        Config members as in the HTTP contract: `durability` ("ephemeral", "memory", "disk", "fsync"), `ttl_ms`,
         `cap_records`, `cap_bytes`, `discard` ("old", "reject"), `idempotency_window_ms`, …
         """
         wanted = checked_config(config)
@@ -124,14 +124,14 @@ class Log:
         return created
 
     def drop(self, topic: str, *, if_empty: bool = False) -> bool:
-        """Removes the topic and everything in it; False when there was none. Durable on return."""
+        """Removes the topic and all its records. False when there was no such topic. Durable on return."""
         deleted: bool = self._call(
             lambda call: self._engine.delete_topic(topic, if_empty=if_empty, done=lambda r: call(_boxed(r)))
         )[0]
         return deleted
 
     def topics(self) -> list[str]:
-        """Names, sorted."""
+        """The names of all topics, sorted."""
         with self._lock:
             self._check_open()
             return sorted(self._engine.topics)
@@ -153,9 +153,10 @@ class Log:
     ) -> Appended:
         """Appends one record per payload: all of them or none, with consecutive seqs.
 
-        A payload is any JSON-able value, or JSON text as `bytes`, kept byte for byte; a `NewRecord` adds a
-        tag, node or meta. Returns once the topic's durability class is satisfied. `key` makes a retry safe:
-        within the topic's window a second write with the same key appends nothing and gets the first answer.
+        A payload is any value that can be written as JSON, or JSON text as `bytes`, which is kept byte for byte. A
+        `NewRecord` adds a tag, node or meta. Returns when the write is as durable as the topic's config asks for. `key`
+        makes a retry safe: within the topic's window a second write with the same key appends nothing and gets the
+        answer of the first write.
         """
         return self.append_batch(topic, make_batch(payloads), key=key, create=create)
 
@@ -179,9 +180,9 @@ class Log:
         bytes_max: int = READ_BYTES_DEFAULT,
         skip_nodes: Iterable[str] = (),
     ) -> Page:
-        """Records behind `from_seq`, oldest first. Go on with `page.next_from_seq` until `page.caught_up`.
+        """Records with a seq above `from_seq`, oldest first. Go on with `page.next_from_seq` until `page.caught_up`.
 
-        What retention or a power loss took is never skipped silently: `page.tombstone` names the range.
+        Records that retention or a power loss took are not skipped silently: `page.tombstone` names their range.
         """
         nodes = frozenset(node.encode() for node in skip_nodes) or None
         with self._lock:
@@ -189,7 +190,7 @@ class Log:
             return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
 
     def records(self, topic: str, from_seq: int = 0) -> Iterator[Record]:
-        """Every live record behind `from_seq`, up to the head at the time of the last page."""
+        """Every live record with a seq above `from_seq`, up to the head at the time of the last page."""
         while True:
             page = self.read(topic, from_seq, limit=1000)
             yield from page.records
@@ -205,14 +206,15 @@ class Log:
         tag: str | None = None,
         tag_prefix: str | None = None,
     ) -> Deleted:
-        """Removes records that are live now, for good: all below `before_seq`, and/or those with the tag."""
+        """Removes live records for good: below `before_seq`, with the tag, or with the tag prefix. A record must fulfil
+        all given conditions."""
         deleted: Deleted = self._call(
             lambda call: self._engine.delete_records(topic, call, before_seq=before_seq, tag=tag, tag_prefix=tag_prefix)
         )
         return deleted
 
     def checkpoint(self) -> None:
-        """Puts everything into segments now. Raises what kept it from doing so."""
+        """Puts all records into segments now. Raises the error when that fails."""
 
         def start(call: _Call) -> None:
             self._check_open()
@@ -223,7 +225,7 @@ class Log:
             raise error
 
     def close(self) -> None:
-        """Checkpoints and lets go of the directory. Idempotent."""
+        """Takes a checkpoint and releases the directory. A second call does nothing."""
         with self._lock:
             if self._engine.is_closed:
                 return
@@ -233,7 +235,7 @@ class Log:
         try:
             self._call(lambda call: self._opened.close(lambda r: call(_boxed(r))))
         finally:
-            # Also when the last checkpoint failed: the log has everything, and the next start goes on from it.
+            # Also when the last checkpoint failed: the WAL has every record, and the next start reads it.
             self._opened.release()
 
     def _check_open(self) -> None:
@@ -242,7 +244,7 @@ class Log:
 
 
 def _boxed(result: T) -> tuple[T] | TopicsError:
-    """None and False are answers too."""
+    """The result in a tuple, because `_call` takes None for "no result yet"."""
     return result if isinstance(result, TopicsError) else (result,)
 
 
@@ -263,7 +265,7 @@ def topic_state(engine: Engine, name: str) -> TopicState:
 
 
 def make_batch(payloads: Sequence[Any]) -> RecordBatch:
-    """What a caller gave, checked and encoded."""
+    """The payloads of a caller, checked and encoded."""
     kinds = list(map(type, payloads))
     if NewRecord in kinds:
         return batch_of_records(payload if type(payload) is NewRecord else NewRecord(payload) for payload in payloads)
@@ -284,7 +286,7 @@ def open_log(
     """Opens (or creates) the data directory at `path` and recovers it. Exported as `topics.open`.
 
     Raises `StartRefused` with the reason when the directory is locked, damaged, unreadable, or from a newer
-    version; nothing is changed then.
+    version. The directory is not changed then.
     """
     runtime = LockRuntime()
     opened = open_engine(

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Done: TypeAlias = Callable[[T | TopicsError], None]
 """Called once with the result of a call, or with the error. It may call the engine."""
 
-# Stands for the result of a call that takes none.
+# Marks a callback that is called without a result.
 _NO_RESULT: Final = object()
 
 

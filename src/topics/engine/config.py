@@ -1,4 +1,4 @@
-"""Topic config: what a topic keeps, for how long, and what its acks mean."""
+"""Topic config: which records a topic keeps, for how long, and how durable an answered write is."""
 
 from difflib import get_close_matches
 from typing import Any, Final, Literal, get_args
@@ -28,7 +28,7 @@ PRIORITY_MAX = 2**31 - 1
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of the wire contract, resolved: `durable` follows from `durability`."""
+    """The config members of the HTTP contract. `durable` is not stored: it follows from `durability`."""
 
     type: TopicType = "log"
     ttl_ms: int = 0
@@ -64,7 +64,10 @@ _UNSIGNED = (
 
 
 def checked_config(members: dict[str, Any]) -> TopicConfig:
-    """A config from named members: types and ranges checked, clamps applied, `durable` resolved."""
+    """The config with these members. Raises `InvalidRequest` for a bad name, type or range.
+
+    `durable` is turned into `durability`. `lease_ms` and `claim_jitter_ms` are clamped to their bounds.
+    """
     resolved = _resolved(members)
     _check_members(resolved)
     try:
@@ -89,7 +92,7 @@ def checked_config(members: dict[str, Any]) -> TopicConfig:
 
 
 def _check_members(members: dict[str, Any]) -> None:
-    """Names and choices, with what was probably meant."""
+    """Checks names and choices. The error for an unknown name suggests a similar name."""
     for name, value in members.items():
         if name not in TopicConfig.__struct_fields__:
             near = get_close_matches(name, (*TopicConfig.__struct_fields__, "durable"), 1)
@@ -101,7 +104,7 @@ def _check_members(members: dict[str, Any]) -> None:
 
 
 def _resolved(members: dict[str, Any]) -> dict[str, Any]:
-    """`durable` says the class only where `durability` does not; a `durability` of null is none."""
+    """Members without `durable`. `durable` sets the durability only where `durability` is missing or null."""
     resolved = dict(members)
     durable = resolved.pop("durable", False)
     if not isinstance(durable, bool):
@@ -112,7 +115,7 @@ def _resolved(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored_config(members: dict[str, Any]) -> TopicConfig:
-    """A config read back from disk. Members of a newer minor version are ignored; raises `BadFrame`."""
+    """A config as it was read from disk. Members of a newer minor version are ignored. Raises `BadFrame`."""
     try:
         config = msgspec.convert(members, TopicConfig)
     except msgspec.ValidationError as error:
@@ -121,10 +124,10 @@ def stored_config(members: dict[str, Any]) -> TopicConfig:
 
 
 def config_members(config: TopicConfig) -> dict[str, Any]:
-    """What is stored: only what differs from the default."""
+    """The members to store: only members that differ from the default."""
     return {name: value for name, value in msgspec.structs.asdict(config).items() if value != getattr(_DEFAULT, name)}
 
 
 _DEFAULT = TopicConfig()
-# Many topics have few configs between them.
+# Equal configs share one object: many topics have few different configs.
 _SHARED: dict[TopicConfig, TopicConfig] = {_DEFAULT: _DEFAULT}

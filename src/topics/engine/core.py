@@ -59,7 +59,7 @@ class Core:
         self._names: SortedNames | None = None
         self.next_topic_id = 1
         self.live_bytes = LiveBytes()
-        # The newest time that is stored: the engine's time never goes back behind it.
+        # The newest time that is stored. The engine's time is never earlier.
         self._newest_ts = 0
         self.lost_seqs_total = 0
         self.is_closed = False
@@ -97,7 +97,7 @@ class Core:
         """Ends a turn of the owner: writes one group per shard, then calls back."""
         self._before_flush()
         if self._is_writing:
-            # A callback of the log asks for it: the frames queued meanwhile go into the next group.
+            # A callback of the log calls this. Frames that are queued during the group go into the next group.
             self._must_flush_again = True
             return
         will_deliver, self._will_deliver = self._will_deliver, True

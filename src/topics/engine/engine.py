@@ -157,7 +157,7 @@ class Engine:
         self.topic(name).shard.when_synced(partial(self.core.call_after_group, callback))
 
     def touch(self, topic: Topic) -> None:
-        """Somebody looked at the topic: that makes its work more urgent for a while."""
+        """Notes that the topic was read. That makes its work more urgent for a while."""
         topic.note_read(self.core.now_ms())
 
     def effective_priority(self, topic: Topic, waited_ms: int = 0) -> int:

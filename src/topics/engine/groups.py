@@ -3,9 +3,9 @@
 A group says up to which seq its readers are done. It holds nothing back: retention goes on as without it, and a reader
 that starts at its cursor gets the same tombstones as any other reader. It lives and ends with the topic instance.
 
-Every change is a frame of its own in the topic's shard: a note, which a reader of the log that knows no groups passes
-over. A commit is as durable as a write to the topic; creating, moving and deleting a group are synced in every class,
-like a config. Commits to an `ephemeral` topic are not logged: only checkpoints keep them.
+Every change is one frame in the topic's shard: a note. A reader of the log that does not know groups ignores it. A
+commit is as durable as a write to the topic; creating, moving and deleting a group are synced in every class, like a
+config. Commits to an `ephemeral` topic are not logged: only checkpoints keep them.
 
 Changes take effect in the order of their frames, because a replay knows no other order: a committed change waits for
 older ones. What a change does to the cursors is decided when it takes effect, by the same rule in both cases.
@@ -36,7 +36,7 @@ Start = Literal["start", "head"]
 
 
 class Cursor(NamedTuple):
-    """The position of a group. `lag` counts seqs, not records: some of those records may be gone."""
+    """The position of a group. `lag` counts seqs, not records: some seqs may have no record."""
 
     group: str
     seq: int

@@ -1,8 +1,9 @@
-"""One consistent picture of a topic for readers of its files: what is where, what is hidden, what is still in the log.
+"""The manifest of a topic: one consistent state, for programs that read its segment files directly.
 
-Segments lie side by side and end at `checkpointed_seq`; what follows up to `head_seq` is asked for as frames. Records
-that are there and must not be shown are named: those below the floors, below `delete_below`, in `lost_ranges`, and in
-`pending_deletes` (deleted, and the delete byte in the file not set yet).
+Segments are in seq order and end at `checkpointed_seq`. Records with higher seqs, up to `head_seq`, are only in the
+log: a reader asks for them as frames. A segment file may have records that a reader must not show: records at or below
+a floor, below `delete_below`, in `lost_ranges`, or in `pending_deletes` (deleted, but the delete byte in the file is
+not set yet).
 """
 
 from typing import Any, Final
@@ -20,7 +21,7 @@ from topics.storage.tiers.addresses import file_address
 
 FRAMES_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FRAMES_BYTES_MAX: Final = 64 * 1024 * 1024
-# Of one answer: they are found on the owner, whom others wait for.
+# Most records of one answer. The owner looks them up, and other requests wait for the owner.
 FRAMES_RECORDS_MAX: Final = 16_384
 
 
@@ -36,7 +37,7 @@ def take_manifest(
 ) -> dict[str, Any]:
     """Segments that may hold records with seqs from `from_seq` to `to_seq` and times from `from_ts` to before `to_ts`.
 
-    `pin_ms` keeps their files for so long.
+    Their files are pinned for `pin_ms`; 0 makes no pin.
     """
     topic = engine.topic(name)
     if topic.links.routers_in:
@@ -62,7 +63,8 @@ def take_manifest(
         "durable_seq": _durable_seq(engine, topic),
         "earliest_seq": topic.earliest_seq,
         "evict_floor": topic.live.evict_floor,
-        # Its parts, each the last seq that went for this reason: they give a gap the reason that its tombstone has.
+        # The parts of `evict_floor`: the last seq that was lost for each reason. A reader finds the reason of a gap
+        # here.
         "cap_floor": topic.live.cap_floor,
         "ttl_floor": topic.live.ttl_floor,
         "trim_floor": topic.live.trim_floor,
@@ -76,7 +78,8 @@ def take_manifest(
 
 
 def _durable_seq(engine: Engine, topic: Topic) -> int:
-    """Up to here a power loss takes nothing. Perhaps less than could be said: what a sync covers is known by shard."""
+    """A power loss takes no record up to this seq. It may be too low: the engine knows per shard, not per topic, what
+    is synced."""
     if topic.config.durability == "fsync" and not topic.links.routers_in:
         return topic.head_seq
     if topic.config.durability == "ephemeral":
@@ -91,17 +94,17 @@ def _entry(engine: Engine, topic: Topic, state: SegmentState) -> dict[str, Any]:
         "first_seq": state.first_seq,
         "last_seq": state.last_seq,
         "tier": state.tier,
-        # Of its `.data`; its `.idx` lies beside it.
+        # The address of the `.data` file. The `.idx` file is in the same folder.
         "uri": _uri(engine, topic, state),
         "data_len": state.data_bytes,
         "idx_len": state.entry_count * ENTRY_BYTES,
         "min_ts": state.first_ts,
         "max_ts": state.last_ts,
-        # Index entries, holes included.
+        # Number of index entries, holes included.
         "records": state.entry_count,
         "live": state.live_count,
         "sealed": state.sealed,
-        # 32 hexadecimal digits; empty while it is not sealed.
+        # 32 hexadecimal digits. Empty while the segment is not sealed.
         "digest": state.digest.hex(),
     }
 
@@ -119,14 +122,14 @@ def _uri(engine: Engine, topic: Topic, state: SegmentState) -> str:
 
 
 def frames_bounds(max_bytes: int) -> tuple[int, int]:
-    """How many records, and bytes of them, one answer has at most."""
+    """(most records, most bytes) of one answer."""
     return FRAMES_RECORDS_MAX, min(max_bytes or FRAMES_BYTES_DEFAULT, FRAMES_BYTES_MAX)
 
 
 def encode_frames(page: Page, to_seq: int | None = None) -> tuple[bytes, int]:
-    """The records of the page as segment frames, back to back, and the last seq that they speak for.
+    """The records of the page as segment frames, joined, and the last seq that the answer covers.
 
-    Any thread: the page is nobody else's.
+    For any thread: only the caller uses the page.
     """
     frames: list[bytes] = []
     for form, raws in page.chunks:

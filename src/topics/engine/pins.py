@@ -1,7 +1,7 @@
-"""Segment files that somebody outside is about to read: they are neither unlinked nor moved for a while.
+"""Pins: segment files that another process is about to read. They are neither removed nor moved for a while.
 
-A pin keeps files, not records: retention and deletes go on hiding those. It ends by time, with its topic, or with the
-process; a reader that finds a file gone asks for a new manifest. Owner only.
+A pin keeps files, not records: retention and deletes still hide records in a pinned file. A pin ends after its time,
+with its topic, or with the process. A reader that finds a file gone asks for a new manifest. Owner only.
 """
 
 from typing import Final, NamedTuple
@@ -18,17 +18,17 @@ class Pin(NamedTuple):
     until_ms: int
 
 
-class _Held(NamedTuple):
+class _HeldPin(NamedTuple):
     topic_id: int
     first_seqs: frozenset[int]
-    # By the clock that never steps.
+    # By the monotonic clock. `Pin.until_ms` is wall time.
     until_ms: int
 
 
 class Pins:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldPin] = {}
         self._next_id = 1
 
     def __len__(self) -> int:
@@ -36,9 +36,10 @@ class Pins:
         return len(self._held)
 
     def pin(self, topic_id: int, first_seqs: frozenset[int], pin_ms: int) -> Pin:
-        """Keeps the segments that begin with these seqs for so long, an hour at most.
+        """Keeps the segments with these first seqs for `pin_ms`, at most one hour.
 
-        A pin of the very same segments is prolonged: who follows a topic asks for its last one every second.
+        A pin of exactly the same segments is prolonged: a reader that follows a topic pins its last segment every
+        second.
         """
         self._forget_expired()
         pin_ms = min(pin_ms, PIN_MS_MAX)
@@ -50,7 +51,7 @@ class Pins:
             raise Throttled(f"{PINS_MAX} pins are held; try again when some have ended", {"pins_max": PINS_MAX})
         else:
             pin_id, self._next_id = self._next_id, self._next_id + 1
-        self._held[pin_id] = _Held(topic_id, first_seqs, until_ms)
+        self._held[pin_id] = _HeldPin(topic_id, first_seqs, until_ms)
         return Pin(pin_id, self._clock.now_ms() + until_ms - self._clock.monotonic_ms())
 
     def holds(self, topic_id: int, first_seq: int) -> bool:
@@ -60,7 +61,7 @@ class Pins:
         return any(held.topic_id == topic_id and first_seq in held.first_seqs for held in self._held.values())
 
     def forget_topic(self, topic_id: int) -> None:
-        """Its files go with it."""
+        """The topic was removed, and its files are removed with it."""
         self._held = {pin_id: held for pin_id, held in self._held.items() if held.topic_id != topic_id}
 
     def _forget_expired(self) -> None:

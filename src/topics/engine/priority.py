@@ -1,6 +1,9 @@
-"""How urgent a topic's pending work is: log-semantics §12, in numbers.
+"""Effective priority: how urgent the pending work of a topic is.
 
-Only a hint of what to serve first; it changes neither seqs nor retention nor what a reader sees.
+It starts from the priority in the config, clamped to -1000 and 1000. A topic without one gets up to 500 when it was
+read in the last five minutes. Up to 1000 are added for the time that the work has waited.
+
+The priority only says which topic is served first. It changes no seq, no retention and no answer to a reader.
 """
 
 import math
@@ -17,7 +20,7 @@ AGE_MS_MAX: Final = 10_000
 
 
 def effective_priority(topic_config: TopicConfig, last_read_ts: int | None, now_ms: int, waited_ms: int = 0) -> int:
-    """What was set, or else how recently somebody read; and how long the work has waited."""
+    """Configured priority, or else a bonus for a recent read; plus a bonus for the time waited."""
     manual = min(max(topic_config.priority or 0, -PRIORITY_CLAMP), PRIORITY_CLAMP)
     age = AGE_PER_MS * min(waited_ms, AGE_MS_MAX)
     return _rounded(manual + _auto(topic_config, last_read_ts, now_ms) + age)
@@ -26,7 +29,7 @@ def effective_priority(topic_config: TopicConfig, last_read_ts: int | None, now_
 def _auto(config: TopicConfig, last_read_ts: int | None, now_ms: int) -> float:
     if config.priority is not None or not config.auto_priority or last_read_ts is None:
         return 0.0
-    # A clock that was set back since makes nobody's read more recent than now.
+    # After the clock was set back, the last read may lie in the future. It counts as a read of now.
     idle_ms = max(now_ms - last_read_ts, 0)
     if idle_ms >= AUTO_IDLE_MS_MAX:
         return 0.0
@@ -35,5 +38,5 @@ def _auto(config: TopicConfig, last_read_ts: int | None, now_ms: int) -> float:
 
 
 def _rounded(value: float) -> int:
-    """Half away from zero; `round` would go to the even neighbour."""
+    """Rounds half away from zero. `round` would round half to the even neighbour."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))

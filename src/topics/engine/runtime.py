@@ -33,7 +33,7 @@ class Runtime(Protocol):
         ...
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """Calls back on the owner, once, in a turn of its own."""
+        """Calls back on the owner, once, in a separate turn."""
         ...
 
 
@@ -88,7 +88,7 @@ class LockRuntime:
                 self._flush()
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
-        # Whoever holds the lock flushes before letting go: see `_post` and `topics.embedded.log`.
+        # The thread that holds the lock flushes before it releases the lock: see `_post` and `topics.embedded.log`.
         self._flush = flush
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:

@@ -1,10 +1,11 @@
-"""The ready set: topics with pending work, and whose turn it is (log-semantics §12).
+"""The ready set: topics with pending work, and which of them is served next.
 
-Each topic is in it at most once, however much it has to tell. Its band follows from its effective priority; inside a
-band first come is first served. Bands take turns by deficit weighted round robin, where serving one topic costs one:
-a round gives each band as many as its weight, so none starves, and what a band leaves over is not saved up.
+A topic is in the set at most once, however much work it has. Its effective priority decides its band. Inside a band,
+topics are served in the order in which they came. Bands take turns by weighted round robin: in each round a band may
+serve as many topics as its weight. So every band is served, and a band cannot save turns that it did not use.
 
-Waiting makes a topic more urgent. That is looked at every 50 ms; one that moves stands last in its new band.
+The effective priority of a topic rises while it waits. The set looks at the priorities again every 50 ms. A topic that
+changes its band becomes the last one of the new band.
 
 Pure: times are passed in. Owner only.
 """
@@ -14,18 +15,18 @@ from collections.abc import Callable
 from typing import Final
 
 BAND_FLOORS: Final = (750, 500, 250, 0)
-"""Lowest effective priority of B4 … B1. Whatever is below all of them is B0."""
+"""Lowest effective priority of the bands B4, B3, B2 and B1. A lower priority belongs to B0."""
 
 BAND_WEIGHTS: Final = (8, 4, 2, 1, 1)
-"""How many topics of B4 … B0 one round serves."""
+"""How many topics of the bands B4, B3, B2, B1 and B0 one round serves."""
 
 B0: Final = len(BAND_FLOORS)
-"""Place of the lowest band: bands are kept with the most urgent one first."""
+"""Index of the lowest band. The most urgent band, B4, has index 0."""
 
 assert len(BAND_WEIGHTS) == len(BAND_FLOORS) + 1
 
 REVIEW_INTERVAL_MS: Final = 50
-# One review looks at no more than these, and the next one goes on behind them: a look takes about 1 µs.
+# Topics that one review looks at, about 1 µs each. The next review goes on with the topics that are left.
 REVIEWED_MAX: Final = 2000
 
 PriorityOf = Callable[[str, int], int]
@@ -42,16 +43,16 @@ def band_of(priority: int) -> int:
 class ReadySet:
     def __init__(self, priority_of: PriorityOf) -> None:
         self._priority_of = priority_of
-        # Topic -> since when it waits, in the order in which they came into the band.
+        # Per band: topic -> time since which it waits, in the order in which the topics came into the band.
         self._bands: tuple[OrderedDict[str, int], ...] = tuple(OrderedDict() for _ in BAND_WEIGHTS)
         self._band_by_topic: dict[str, int] = {}
-        # The band whose turn it is, and how many more it may have of this round.
+        # The band whose turn it is, and how many more topics of it this round may serve.
         self._turn = 0
         self._credit = BAND_WEIGHTS[0]
-        # When the last review began, and whom it has not come to yet.
+        # When the last review was, and the topics that are left for the next one.
         self._reviewed_ms: int | None = None
         self._to_review: list[str] = []
-        # Under pressure B0 is not served.
+        # While True, topics of B0 are not served.
         self.is_b0_paused = False
 
     def __len__(self) -> int:
@@ -61,18 +62,18 @@ class ReadySet:
         return topic in self._band_by_topic
 
     def turn_count(self) -> int:
-        """How many `pop` would find one after the other: all but those that are paused."""
+        """How many topics `pop` can take out now: all topics but the paused ones."""
         return len(self._band_by_topic) - (len(self._bands[B0]) if self.is_b0_paused else 0)
 
     def paused(self) -> list[str]:
-        """Who waits for the pause to end."""
+        """Topics that are not served before the pause of B0 ends."""
         return list(self._bands[B0]) if self.is_b0_paused else []
 
     def band(self, topic: str) -> int | None:
         return self._band_by_topic.get(topic)
 
     def add(self, topic: str, now_ms: int) -> None:
-        """One that is in the set already stays where it is."""
+        """A topic that is already in the set keeps its place."""
         if topic not in self._band_by_topic:
             if not self._band_by_topic:
                 self._reviewed_ms = now_ms
@@ -84,7 +85,7 @@ class ReadySet:
             del self._bands[band][topic]
 
     def pop(self, now_ms: int) -> str | None:
-        """Takes out whose turn it is; None when nobody has one."""
+        """Takes out the topic whose turn it is. None when the set has only paused topics or none."""
         self.review(now_ms)
         if not self.turn_count():
             return None
@@ -99,7 +100,7 @@ class ReadySet:
             self._credit = BAND_WEIGHTS[self._turn]
 
     def review(self, now_ms: int) -> None:
-        """Looks again how urgent those are who wait, if the last look is long enough ago."""
+        """Moves waiting topics to the band of their present priority, if the last review was long enough ago."""
         if self._reviewed_ms is None or now_ms - self._reviewed_ms < REVIEW_INTERVAL_MS:
             return
         self._reviewed_ms = now_ms

@@ -1,4 +1,4 @@
-"""What an engine is opened with. Defaults are those of the contract."""
+"""Settings of an engine: sizes, intervals, limits, and the address of the cold tier."""
 
 import os
 from dataclasses import dataclass, field
@@ -38,27 +38,28 @@ class EngineSettings:
     # A path or an s3:// address; None = no cold tier.
     cold_dir: str | None = None
     hot_retain_segments: int = HOT_RETAIN_SEGMENTS
-    # 0 = no bound by bytes.
+    # 0 = no limit by bytes.
     hot_retain_bytes: int = 0
+    # 0 = unlimited.
     topics_max: int = TOPICS_MAX
-    # 0 = unlimited, as for topics.
+    # 0 = unlimited.
     routers_max: int = ROUTERS_MAX
     # Live bytes over all topics; 0 = unlimited.
     total_bytes_max: int = 0
-    # Recent records kept in memory beyond the un-checkpointed tail, at most, per topic.
+    # Most bytes of checkpointed records that stay in memory, per topic. Records without a checkpoint always stay.
     tail_cache_bytes: int = MIB
-    # What a commit of staged records puts into the log in one turn.
+    # Bytes that a commit of staged records puts into the log in one turn.
     commit_turn_bytes: int = COMMIT_TURN_BYTES
 
     def __post_init__(self) -> None:
-        """A value that cannot work is told here, by name, and not by what it breaks later."""
+        """Refuses a value that cannot work, by its name, before it breaks anything."""
         for name, (smallest, largest) in _RANGES.items():
             value = getattr(self, name)
             if not smallest <= value <= largest:
                 raise InvalidRequest(f"{name} is {value}: it must be between {smallest} and {largest}")
 
 
-# Shard directories are numbered with two digits, an index entry holds 32-bit offsets.
+# Bounds from the file formats: a shard directory has a number of two digits, an index entry has a 32-bit offset.
 _RANGES: Final[dict[str, tuple[int, int]]] = {
     "wal_shards": (1, 64),
     "wal_file_bytes": (1024, 2**32),

@@ -1,4 +1,6 @@
-"""A view of a data directory that no server serves: what a start would serve, without a start and without a change.
+"""A view of a data directory that no server serves: the records that a server would serve, without a change of any
+file.
 
-`view` asks for it and imports no engine; `viewer` is the process that makes it, with the recovery of the engine.
+`view` asks for a view and does not import the engine. `viewer` is the process that makes it, with the recovery of the
+engine.
 """

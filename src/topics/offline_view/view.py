@@ -1,7 +1,7 @@
-"""Asks a process of its own for a view of a data directory: one request in, one answer out, both JSON.
+"""Starts a process that makes a view of a data directory. It gets one request and gives one answer, both JSON.
 
-The process (`viewer`) runs the recovery of the engine. Programs that read files only, such as a Spark job, so get the
-result of a recovery without importing the engine.
+The process (`viewer`) runs the recovery of the engine. So a program that only reads files, such as a Spark job, gets
+the result of a recovery without importing the engine.
 
 Records that are only in the log have no segment files. The process writes them into a folder that the request names,
 in the layout of a tier of the same store: STORE, and pairs of `.data` and `.idx` in `topics/<id>`.
@@ -21,18 +21,18 @@ VIEWER_MODULE: Final = "topics.offline_view.viewer"
 class ViewRequest(msgspec.Struct, frozen=True, kw_only=True):
     # Absolute path of the data directory.
     root: str
-    # An empty folder, for the caller to remove.
+    # Absolute path of an empty folder. The caller removes it.
     folder: str
-    # The server's setting of that name.
+    # Address of the cold tier, as in the settings of the server.
     cold_dir: str | None = None
-    # Only this topic; all when it is None.
+    # Only this topic; None = all topics.
     topic_id: int | None = None
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     """A topic at the moment of the view. The manifest has the members of the HTTP contract.
 
-    Its last segments, of tier `tail`, hold the records that are only in the log.
+    The last segments of the manifest have tier `tail`. They hold the records that are only in the log.
     """
 
     manifest: dict[str, Any]
@@ -47,7 +47,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["damaged", "future_version", "other"]
     message: str
-    # Of `damaged`: path, offset, expected, found.
+    # Only for kind `damaged`: path, offset, expected, found.
     damage: tuple[str, int, str, str] | None = None
 
 
@@ -66,13 +66,13 @@ def take_view(request: ViewRequest) -> ViewAnswer:
         input=msgspec.json.encode(request),
         capture_output=True,
         check=False,
-        # Ctrl-C interrupts the caller only. The caller then stops waiting, which ends this process.
+        # Ctrl-C interrupts only the caller. `subprocess.run` then kills the viewer.
         start_new_session=True,
     )
     if ended.returncode:
         last_words = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise StartRefused(
-            f"{request.root}: looking into the log failed with status {ended.returncode}: {last_words}; "
+            f"{request.root}: the recovery for a view failed with status {ended.returncode}: {last_words}; "
             "run `topics verify` on the data directory"
         )
     answer = msgspec.json.decode(ended.stdout, type=ViewAnswer)

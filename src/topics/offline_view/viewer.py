@@ -1,9 +1,10 @@
 """The process that makes a view: `python -m topics.offline_view.viewer` reads a request on stdin and writes the answer
 to stdout.
 
-It runs the ordinary recovery on a file system that keeps all changes to itself (`storage/overlay.py`): torn tails are
-cut, routers forward, floors rise, and not a byte of the directory or of its cold tier changes. Several viewers may read
-one directory at the same time. A server that starts meanwhile waits, or is told that the directory is in use.
+It runs the ordinary recovery on a file system that keeps all changes in a scratch folder (`storage/overlay.py`).
+Recovery cuts torn tails, lets routers copy and raises floors, but no byte of the directory or of its cold tier changes.
+Several viewers may read one directory at the same time. A server that starts during a view waits, or is told that the
+directory is in use.
 
 Two things are errors here that a start only warns of, because the log of this process is not read: an unreadable newest
 snapshot, even if an older one is readable, and a segment file that is shorter than its noted length.
@@ -62,7 +63,7 @@ def view_directory(fs: RealFs, request: ViewRequest, clock: Clock) -> ViewAnswer
 
 
 def recover_view(fs: Fs, request: ViewRequest, clock: Clock) -> ViewAnswer:
-    """The view of a directory that does not change meanwhile. Raises `StartRefused`."""
+    """The view of a directory that no process changes. Raises `StartRefused`."""
     scratch = f"{request.folder}/scratch"
     fs.makedirs(scratch)
     overlay = OverlayFs(fs, scratch)
@@ -113,7 +114,7 @@ def _settings(fs: OverlayFs, request: ViewRequest) -> EngineSettings:
 def _unreadable_snapshot(path: str) -> StartRefused:
     return StartRefused(
         f"{path}: no readable snapshot, so it is unknown which records must not be shown; run `topics verify` on the "
-        "data directory, or start a server on it, which uses the snapshot before"
+        "data directory, or start a server on it, which uses an older snapshot"
     )
 
 
@@ -128,7 +129,8 @@ def _view_topic(engine: Engine, topic: Topic, overlay: OverlayFs, fs: Fs, folder
             if size < state.data_bytes:
                 raise Damaged(f"{stem}.data", size, f"{state.data_bytes} bytes", f"{size}")
             if overlay.is_changed(f"{stem}.data") or overlay.is_changed(f"{stem}.idx"):
-                # Recovery took in the rest of an unfinished checkpoint, or built the index again. The files lack it.
+                # Recovery finished a checkpoint, or built the index again. The files in the directory do not have that
+                # change.
                 data, idx = (_read(overlay, f"{stem}.{kind}", entry[f"{kind}_len"]) for kind in ("data", "idx"))
                 entry["uri"] = _write_pair(engine, fs, folder, topic.id, state.first_seq, data, idx)
     manifest["durable_seq"] = topic.head_seq if topic.config.durability == "fsync" else topic.live.checkpointed_seq
@@ -160,7 +162,7 @@ def _tail_segments(engine: Engine, topic: Topic, fs: Fs, folder: str) -> list[di
         data, _ = encode_frames(page)
         if data:
             entries.append(_tail_segment(engine, fs, folder, topic, data))
-        assert page.next_from_seq > cursor, "a page that stands still would be read for ever"
+        assert page.next_from_seq > cursor, "a page without progress would be read again for ever"
         cursor = page.next_from_seq
     return entries
 

@@ -26,27 +26,27 @@ class TopicsDataSource(DataSource):
         return "topics"
 
     def schema(self) -> str:
-        from topics.spark.read import source
+        from topics.spark.reading import source
 
         return source.schema_text(self.options)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from topics.spark.read import source
+        from topics.spark.reading import source
 
         return source.batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
-        from topics.spark.read import source
+        from topics.spark.reading import source
 
         return source.stream_reader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":  # noqa: FBT001
-        from topics.spark.write import sink
+        from topics.spark.writing import sink
 
         return sink.batch_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: FBT001, N802
-        from topics.spark.write import sink
+        from topics.spark.writing import sink
 
         return sink.stream_writer(dict(self.options), schema, overwrite)
 

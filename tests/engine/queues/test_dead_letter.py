@@ -1,4 +1,4 @@
-"""Dead letters keep what they were and say where they come from."""
+"""A dead letter keeps the content of its job and names the queue that it comes from."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Queues on an engine: who gets which job, what survives, and what it costs when something fails."""
+"""Queues on an engine: which claim gets which job, which leases survive a crash, and what happens when a call fails."""
 
 import errno
 from dataclasses import replace
@@ -193,7 +193,7 @@ def test_only_who_has_an_unexpired_lease_can_ack() -> None:
     assert driver.ack("w", 7, 2, 1, 1).skipped == [7, 2, 1]
     driver.claim("w", 1)
     driver.clock.advance(1001)
-    assert driver.ack("w", 2).skipped == [2], "nobody has claimed it since, and still"
+    assert driver.ack("w", 2).skipped == [2], "the lease has ended, although there was no other claim"
     assert driver.counters() == Counters(1, 0, 0)
 
 
@@ -783,7 +783,7 @@ def test_g06_a_crash_between_the_two_steps_of_a_move_leaves_one_copy() -> None:
 
 
 def test_a_checkpoint_between_the_two_steps_of_a_move_forgets_neither() -> None:
-    """The deletion would stand behind the position that the snapshot notes, and never gets there."""
+    """The frame of the deletion would follow the position that the snapshot notes, but it is never written."""
     disk = FakeDisk()
     faults = FaultFs(disk)
     driver = QueueDriver(ONE_SHARD, disk=disk, fs=faults, max_deliveries=1, dead_letter="dead")
@@ -805,7 +805,7 @@ def test_a_checkpoint_between_the_two_steps_of_a_move_forgets_neither() -> None:
 
 
 def test_a_note_about_a_job_whose_seq_another_one_has_deletes_nothing() -> None:
-    """Class `memory` gives the seqs that a power loss took to others."""
+    """In class `memory`, other records get the seqs that a power loss took."""
     driver = QueueDriver(max_deliveries=1, dead_letter="dead", durability="memory")
     driver.put("dead", durability="fsync")
     assert driver.topic("dead").shard is not driver.topic("q").shard

@@ -1,4 +1,7 @@
-"""A queue against a model of a dozen lines: invariants 45 to 51, with restarts and crashes in between."""
+"""A queue compared with a small model, with restarts and crashes between the steps.
+
+Checked: a job has one lease at most, an acked job is gone, deliveries are counted, old tokens do nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class ModelJob:
     deliveries: int = 0
     node: str | None = None
     lease_id: int = 0
-    # Last millisecond of the lease, or the first one at which a delayed job is ready.
+    # Leased: the last millisecond of the lease. Delayed: the first millisecond at which the job is ready.
     until_ms: int = 0
     was_out: bool = False
 
@@ -36,7 +39,7 @@ class ModelJob:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Everything is class `fsync`, so that nothing answered may be missing after any crash."""
+    """All topics are class `fsync`, so every answered change must be there after any crash."""
 
     @initialize(leases_durable=st.booleans(), max_deliveries=st.sampled_from([0, 1, 2]), shards=st.sampled_from([1, 2]))
     def open(self, leases_durable: bool, max_deliveries: int, shards: int) -> None:

@@ -1,4 +1,4 @@
-"""Forwarding, case by case: when copies are made, when they are logged, and what a start makes of them."""
+"""Forwarding, case by case: when copies are made, when they are logged, and which copies a start makes again."""
 
 import errno
 from dataclasses import replace
@@ -78,7 +78,7 @@ def test_an_urgent_source_is_served_first() -> None:
 
 
 def test_under_pressure_every_source_is_one_band_lower() -> None:
-    """Log-semantics §12. There is none below the lowest band: who was in it already is served as it came."""
+    """The lowest band has no lower one: its sources are served in the order in which they came."""
     driver = RouterDriver()
     driver.opened.engine.forwarder.lower(is_lowered=True)
     order: list[str] = []

@@ -1,6 +1,6 @@
-"""Routers and crashes, case by case: what a start makes of copies, cursors and keys that a crash tore apart.
+"""Routers and crashes, case by case: copies, cursors and keys of which a crash left only a part.
 
-The sweep (`tests/crash/test_router_sweep.py`) looks for such cases; those that were found, or thought of, stay here.
+The sweep (`tests/crash/test_router_sweep.py`) searches for such cases. Cases that were found are kept here.
 """
 
 import errno
@@ -14,12 +14,12 @@ from topics.engine.writing.intake import NewRecord
 from topics.testing.fake_disk import CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 
-# Three topics that are created one after the other are in three shards.
+# Three topics that are created in a row are in three different shards.
 THREE_SHARDS = replace(SMALL, wal_shards=3)
 
 
 def begin_checkpoint(driver: RouterDriver) -> None:
-    """Segments are written, the snapshot is not."""
+    """A checkpoint that writes its segments and not its snapshot."""
     driver.opened.checkpointer.start()
     assert driver.runtime.checkpoints.step()
 
@@ -40,11 +40,11 @@ def write_by_hand(driver: RouterDriver, *source_seqs: int) -> None:
     driver.answer(driver.start_append(records(*by_hand(driver, *source_seqs)), topic="b"))
 
 
-# Seqs and data stay (36).
+# Copies keep their seqs and data.
 
 
 def test_copies_that_an_unfinished_checkpoint_put_away_are_not_made_again_behind_a_head_jump() -> None:
-    """Invariant 36: the jump of a power loss stands behind them, also for the start after the next crash."""
+    """The seqs that a power loss skips follow these copies, also in the start after the next crash. Invariant 36."""
     driver = RouterDriver()
     driver.route()
     driver.append("direct", topic="b")
@@ -69,7 +69,10 @@ def test_copies_that_an_unfinished_checkpoint_put_away_are_not_made_again_behind
 
 
 def test_copies_of_an_unfinished_checkpoint_that_a_full_disk_does_not_let_in_are_made_again() -> None:
-    """Invariant 36: under other seqs, because a start before had room for them, but none is lost and none is twice."""
+    """They get other seqs, because an earlier start had room for them. No copy is lost, and none exists twice.
+
+    Invariant 36.
+    """
     disk = FakeDisk()
     faults = FaultFs(disk)
     driver = RouterDriver(disk=disk, fs=faults)
@@ -92,7 +95,7 @@ def test_copies_of_an_unfinished_checkpoint_that_a_full_disk_does_not_let_in_are
 
 
 def test_a_lost_range_is_told_of_also_when_an_unfinished_checkpoint_holds_what_stands_behind_it() -> None:
-    """Invariants 12 and 40: readers between two starts and behind them get the same tombstone."""
+    """Readers get the same tombstone between the two starts and after them. Invariants 12 and 40."""
     driver = RouterDriver(replace(SMALL, segment_events_max=10_000))
     driver.append("kept", topic="b")
     driver.checkpoint()
@@ -112,7 +115,7 @@ def test_a_lost_range_is_told_of_also_when_an_unfinished_checkpoint_holds_what_s
 
 @pytest.mark.parametrize("durability", ["memory", "fsync"])
 def test_what_takes_the_seqs_of_lost_source_records_is_copied_also_after_another_crash(durability: str) -> None:
-    """Invariant 36: the cursor of logged copies was ahead of what the power loss left of the source."""
+    """After the power loss the cursor of logged copies is above the head of the source. Invariant 36."""
     driver = RouterDriver()
     driver.put("a", durability="memory")
     driver.put("b", durability=durability)
@@ -140,7 +143,8 @@ def test_what_takes_the_seqs_of_lost_source_records_is_copied_also_after_another
 
 
 def test_a_source_trim_is_told_through_a_chain_also_when_the_crash_came_first() -> None:
-    """Invariant 35: the dest behind the trimmed one had not passed the holes when the process died."""
+    """When the process died, the last dest of the chain had not yet got the holes of the dest before it. Invariant
+    35."""
     driver = RouterDriver(THREE_SHARDS)
     driver.put("a", cap_records=2)
     driver.route("a", "b")
@@ -157,7 +161,7 @@ def test_a_source_trim_is_told_through_a_chain_also_when_the_crash_came_first() 
 
 
 def test_a_chained_dest_gets_what_a_capped_dest_before_it_evicted_when_only_its_shard_was_not_written() -> None:
-    """Invariant 36: nothing is lost between the shards of a chain. Invariant 30: and the order stays."""
+    """No record is lost between the shards of a chain, and the order is kept. Invariants 30 and 36."""
     driver = RouterDriver(THREE_SHARDS)
     driver.put("a")
     driver.put("b", cap_records=2)
@@ -181,7 +185,7 @@ def test_a_chained_dest_gets_what_a_capped_dest_before_it_evicted_when_only_its_
 
 
 def test_a_router_from_a_capped_dest_begins_at_its_head_also_after_a_kill() -> None:
-    """13.1: no backfill. What the dest had before is derived, and was in no frame when the router came."""
+    """A new router copies no older records. The older records of its source are derived copies without frames."""
     driver = RouterDriver(THREE_SHARDS)
     driver.put("b", cap_records=4)
     driver.route("a", "b")
@@ -203,7 +207,7 @@ def test_a_router_from_a_capped_dest_begins_at_its_head_also_after_a_kill() -> N
 
 @pytest.mark.parametrize("checkpoints", range(4))
 def test_a_record_by_hand_stands_for_the_copy_after_a_start_too(checkpoints: int) -> None:
-    """Invariants 33 and 36: no duplicate while a record with the key is live, whoever wrote it."""
+    """While a record with the key of a copy is live in dest, the copy is not made. Invariants 33 and 36."""
     driver = RouterDriver()
     driver.route(guarantee="exactly_once")
     driver.append(1, topic="a")
@@ -224,7 +228,7 @@ def test_a_record_by_hand_stands_for_the_copy_after_a_start_too(checkpoints: int
 
 
 def test_a_record_by_hand_that_was_there_before_its_router_stands_for_the_copy() -> None:
-    """§10: the key of a live record counts, whenever it was written, also before the guarantee was asked for."""
+    """The key of a live record counts, even if the record was written before the router became `exactly_once`."""
     driver = RouterDriver()
     driver.put("a")
     driver.append("old", topic="b")
@@ -242,7 +246,8 @@ def test_a_record_by_hand_that_was_there_before_its_router_stands_for_the_copy()
 
 
 def test_the_evidence_goes_with_the_record_also_after_a_start() -> None:
-    """§10: deletion and eviction in dest remove the evidence; one of two records is enough to keep it."""
+    """When every record with the key is deleted or evicted, the copy is made. One of two records is enough to prevent
+    it."""
     driver = RouterDriver()
     driver.route(guarantee="exactly_once")
     write_by_hand(driver, 1, 2)
@@ -257,7 +262,7 @@ def test_the_evidence_goes_with_the_record_also_after_a_start() -> None:
 
 
 def test_a_copy_whose_evidence_a_cap_took_is_made_once_also_after_a_start() -> None:
-    """Invariant 36: and what is copied on from it; the decision is logged, because a start does not make it."""
+    """Also copies of that copy are made once. The decision is logged, because a start cannot make it. Invariant 36."""
     driver = RouterDriver(THREE_SHARDS)
     driver.put("a")
     driver.put("b", cap_records=3)
@@ -276,7 +281,7 @@ def test_a_copy_whose_evidence_a_cap_took_is_made_once_also_after_a_start() -> N
 
 
 def test_a_copy_whose_evidence_was_deleted_is_copied_on_once_also_after_a_start() -> None:
-    """Invariant 36: a start does not come past the key, so what stands behind it must be in frames."""
+    """A start stops at the key, so copies of later records must have frames. Invariant 36."""
     driver = RouterDriver(THREE_SHARDS)
     for name in "abc":
         driver.put(name)
@@ -295,7 +300,10 @@ def test_a_copy_whose_evidence_was_deleted_is_copied_on_once_also_after_a_start(
 
 
 def write_past_a_key(driver: RouterDriver) -> list[tuple[int, object]]:
-    """A key stands for a copy, the next is copied, and copied on into a topic that has it in frames; what that has."""
+    """A key counts as the first copy. The second record is copied, and copied on into a topic that logs its copies.
+
+    Returns the content of that topic.
+    """
     write_by_hand(driver, 1)
     driver.append("stood for", topic="a")
     assert driver.payloads("c") == ["by hand 1"]
@@ -308,7 +316,7 @@ def write_past_a_key(driver: RouterDriver) -> list[tuple[int, object]]:
 
 @pytest.mark.parametrize("blow", ["kill", "power"])
 def test_a_key_that_stood_for_a_copy_moves_no_seq(blow: str) -> None:
-    """Invariants 33 and 36: what was copied behind it, and copied on, is under its seqs, once."""
+    """Later copies, and the copies of those, keep their seqs and exist once. Invariants 33 and 36."""
     driver = RouterDriver(THREE_SHARDS)
     for name in "abc":
         driver.put(name, durability="fsync")
@@ -325,7 +333,7 @@ def test_a_key_that_stood_for_a_copy_moves_no_seq(blow: str) -> None:
 
 
 def test_a_key_whose_note_was_not_written_is_met_again_by_the_next_start() -> None:
-    """Invariants 31, 33 and 36: nothing that depends on the note is seen before it is written."""
+    """No reader sees a copy that depends on the note before the note is written. Invariants 31, 33 and 36."""
     driver = RouterDriver(THREE_SHARDS)
     for name in "abc":
         driver.put(name)
@@ -346,7 +354,7 @@ def test_a_key_whose_note_was_not_written_is_met_again_by_the_next_start() -> No
 
 
 def test_a_large_dest_is_looked_through_for_keys_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """§10: who reads meanwhile is told to wait, and then nothing is there twice."""
+    """A reader of dest waits until the search has ended. Then no record is there twice."""
     monkeypatch.setattr("topics.engine.routers.forwarding.SEARCH_SLOTS_MAX", 10)
     driver = RouterDriver()
     driver.put("a")
@@ -368,7 +376,7 @@ def test_a_large_dest_is_looked_through_for_keys_in_several_passes(monkeypatch: 
 
 
 def test_an_ephemeral_dest_is_empty_after_a_start_invariant_41() -> None:
-    """Invariant 41: no records, whatever the source still has. Invariant 33: and the count goes on."""
+    """It has no records, although the source has some. The count of forwarded records goes on. Invariants 33 and 41."""
     driver = RouterDriver()
     driver.put("b", durability="ephemeral")
     driver.route(filter="x")
@@ -389,7 +397,7 @@ def test_an_ephemeral_dest_is_empty_after_a_start_invariant_41() -> None:
 
 
 def test_what_a_full_ephemeral_dest_holds_back_comes_after_a_start_invariants_34_and_41() -> None:
-    """Invariants 34 and 41: what was copied is gone with the process, what was not is not."""
+    """Copies in the dest end with the process. Records that were not copied yet are copied. Invariants 34 and 41."""
     driver = RouterDriver()
     driver.put("b", durability="ephemeral", cap_records=2, discard="reject")
     driver.route()
@@ -403,7 +411,7 @@ def test_what_a_full_ephemeral_dest_holds_back_comes_after_a_start_invariants_34
 
 
 def test_what_an_ephemeral_topic_passed_on_is_not_passed_on_again() -> None:
-    """Invariants 36 and 41: in a chain the stored dest keeps what it had, once."""
+    """The last topic of the chain is stored and keeps its records, each once. Invariants 36 and 41."""
     driver = RouterDriver(THREE_SHARDS)
     driver.put("b", durability="ephemeral")
     driver.route("a", "b")
@@ -420,7 +428,8 @@ def test_what_an_ephemeral_topic_passed_on_is_not_passed_on_again() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_dest_that_was_to_become_stored_when_the_power_went_is_empty(seed: int) -> None:
-    """Invariants 41 and 42: whatever part of the change was written, no copy of an ephemeral dest comes back."""
+    """No copy of an ephemeral dest comes back, whichever part of the config change was written. Invariants 41 and
+    42."""
     driver = RouterDriver()
     driver.put("b", durability="ephemeral")
     driver.route()
@@ -445,7 +454,7 @@ def test_a_dest_that_was_to_become_stored_when_the_power_went_is_empty(seed: int
 
 @pytest.mark.parametrize("source", ["memory", "disk"])
 def test_a_reader_of_an_fsync_dest_sees_no_copy_that_a_power_loss_would_take(source: str) -> None:
-    """Invariant 39, §11: copies obey the class of the topic they land in, whatever the class of their source."""
+    """A copy is as durable as the config of its dest says, whatever the class of its source is. Invariant 39."""
     driver = RouterDriver()
     driver.put("a", durability=source)
     driver.put("b", durability="fsync")
@@ -458,7 +467,7 @@ def test_a_reader_of_an_fsync_dest_sees_no_copy_that_a_power_loss_would_take(sou
 
 
 def test_copies_that_are_made_again_have_the_same_time_however_they_are_made() -> None:
-    """Invariant 36, §2: that of their source record, never before that of the copy before them."""
+    """A copy has the time of its source record, or the time of the copy before it if that is later. Invariant 36."""
     driver = RouterDriver()
     driver.route()
     for number in range(5):
@@ -478,7 +487,7 @@ def test_copies_that_are_made_again_have_the_same_time_however_they_are_made() -
 
 
 def test_times_do_not_go_back_behind_copies_of_an_unfinished_checkpoint() -> None:
-    """§2: `$ts` does not decrease with seq. Nothing but their segment says when they were made."""
+    """Times do not decrease with the seq. Only the segment knows the times of these copies."""
     driver = RouterDriver()
     driver.route()
     driver.checkpoint()

@@ -8,7 +8,7 @@
 | `full` | a router into a topic that refuses what exceeds its cap |
 | `back` | a router from `source`, and one from it back to `source`: a cycle |
 
-After every step that looks, each topic must have exactly the seqs and payloads of the model: invariants 30 to 38.
+After every step that reads, each topic must have exactly the seqs and payloads of the model.
 """
 
 from typing import Any
@@ -54,13 +54,14 @@ class RoutersAgainstModel(RuleBasedStateMachine):
                 config |= {"cap_records": FULL_CAP, "discard": "reject"}
             self.driver.put(name, **config)
             self.topics[name] = ModelTopic(caps.get(name, 0))
-        # With a cap it matters what is evicted between two copies; the model knows nothing of that.
+        # With a cap the result depends on the records that are evicted between two copies. The model does not know
+        # them.
         cyclic = cyclic and not source_cap
         self.dests = DESTS if cyclic else DESTS[:-1]
         self.route("source", "single", prefix="x")
         self.route("source", "pair", name="first")
         if not cyclic:
-            # Which of the two copies first would depend on how often a record has come round.
+            # Which router copies first would depend on how often a record went round the cycle.
             self.route("source", "pair", name="second", prefix="y")
         self.route("single", "chain")
         self.route("source", "full", prefix="x")
@@ -79,10 +80,10 @@ class RoutersAgainstModel(RuleBasedStateMachine):
         room = FULL_CAP if dest == "full" else None
         self.routers[name] = ModelRouter(self.topics[source], self.topics[dest], prefix, room)
 
-    # What the model does when somebody looks.
+    # What the model does when a topic is read.
 
     def settle(self) -> None:
-        """Everything is read, and is as the model says."""
+        """Reads all topics and compares them with the model."""
         for name in (*self.dests, "source"):
             found = self.driver.content(name)
             self.model_forward(name)
@@ -94,7 +95,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
             assert self.driver.router(name).forwarded_total == router.forwarded_total, name
 
     def model_forward(self, name: str) -> None:
-        """Routers that lead to the topic, until nothing moves."""
+        """Runs the routers that lead to the topic until no record is copied."""
         # Of two routers into one dest the younger one is served first.
         order = sorted(self.routers, key=lambda router: router != "second")
         wanted = [self.routers[key] for key in order if self.leads_to(self.routers[key], self.topics[name])]
@@ -122,7 +123,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4), tag=tags)
     def write(self, count: int, tag: str | None) -> None:
         if "back" in self.dests:
-            # Copies come back between two writes: whether they are in yet decides about seqs.
+            # Copies may come back between two writes, and that decides which seqs the records get.
             self.settle()
         self.append("source", count, tag)
 
@@ -192,7 +193,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
 
     @rule(steps=st.integers(0, 3))
     def checkpoint_in_part(self, steps: int) -> None:
-        """And then whatever comes next: writes, a kill."""
+        """The next steps, such as writes or a kill, happen while the checkpoint runs."""
         if self.driver.opened.checkpointer.is_running:
             return
         self.driver.opened.checkpointer.start()
@@ -200,7 +201,8 @@ class RoutersAgainstModel(RuleBasedStateMachine):
             self.driver.runtime.checkpoints.step()
 
     def keep_what_is_behind(self) -> None:
-        """A start copies what is physically there; so that the model need not know what that is, nothing is behind."""
+        """A start copies all records that the files have. All routers catch up first, because the model does not know
+        the files."""
         if self.topics["source"].cap_records or self.topics["single"].cap_records:
             self.settle()
 

@@ -1,4 +1,4 @@
-"""What a router may be called and lead to, and what its copies look like: the parts that need no log."""
+"""Names, definitions and copies of routers, as far as they need no log."""
 
 from dataclasses import replace
 from itertools import pairwise

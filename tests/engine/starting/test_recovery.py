@@ -1042,7 +1042,7 @@ def test_a_file_system_that_cannot_sync_directories_is_tolerated_with_one_warnin
 
 
 def test_recovering_twice_gives_the_same_bytes_as_recovering_once(disk: FakeDisk) -> None:
-    """Invariant 43. After every kind of damage to unsynced data."""
+    """After every kind of damage to unsynced data. Invariant 43."""
     log = SmallLog(disk)
     log.create("b", durability="fsync", cap_bytes=400)
     for turn in range(6):

@@ -1,4 +1,4 @@
-"""What a page needs is brought to where the owner of the engine can read it without waiting."""
+"""A fetch brings the bytes of a page into memory, so that the owner of the engine reads them without waiting."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ PAGE_BYTES = 4096
 
 
 class CoolFs(WrappedFs):
-    """A machine whose page cache has nothing but what was read since `cool`."""
+    """A machine whose page cache has only the bytes that were read since `cool`."""
 
     def __init__(self, inner: Fs) -> None:
         super().__init__(inner)
@@ -55,7 +55,7 @@ class CoolFile(WrappedFile):
 
 
 def filed(fs: Fs, count: int = 12, **settings: Any) -> SmallLog:
-    """Records in segments of 5, none of them in memory."""
+    """Records in segments of 5. No record is in memory."""
     log = SmallLog(fs, **settings)
     log.create(durability="fsync")
     log.append(count=count)
@@ -108,7 +108,7 @@ def test_what_the_page_cache_has_not_got_is_fetched_and_then_at_hand() -> None:
 
 
 def test_a_page_waits_for_its_first_piece_at_most() -> None:
-    """What it would have to wait for behind that is for the next page."""
+    """Bytes for which the read would have to wait are left for the next page."""
     fs = CoolFs(FakeDisk())
     log = filed(fs)
     fs.cool()
@@ -221,7 +221,7 @@ def test_on_a_real_disk_a_fetch_in_a_pool_brings_the_page_into_the_cache(tmp_pat
 
 
 def cold_log(fs: Fs, count: int = 20) -> SmallLog:
-    """Segments of 5; all but the newest are cold, and their hot copies gone."""
+    """Segments of 5 records. All but the newest are in the cold tier only."""
     log = filed(fs, count, cold_dir="/cold", hot_retain_segments=1)
     for _ in range(3):
         while True:

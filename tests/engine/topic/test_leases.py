@@ -1,4 +1,4 @@
-"""The lease table by itself: a fold of events, with times passed in."""
+"""The lease table alone: it applies events, and the tests pass the times in."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def table_of(*seqs: int, node: str = "w", deadline_ms: int = 100) -> LeaseTable:
 
 
 def returned(table: LeaseTable) -> list[int]:
-    """Seqs of the returned jobs, in the order in which they go out; they are taken."""
+    """Takes all returned jobs. Returns their seqs in the order in which they are handed out."""
     seqs = []
     while (lease := table.first_returned()) is not None:
         seqs.append(lease.seq)
@@ -202,7 +202,7 @@ def test_numbers_are_those_of_the_jobs_whatever_happens(steps: list[tuple[str, i
 
 
 def test_what_came_and_went_takes_no_room() -> None:
-    """One job stays leased while many pass: nothing of those is kept."""
+    """One job stays leased while many others come and go. The table keeps nothing of the others."""
     table = table_of(1, deadline_ms=10**9)
     table.ceiling = 10**6
     for seq in range(2, 20_000):

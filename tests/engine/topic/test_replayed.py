@@ -8,7 +8,7 @@ from topics.testing.fake_disk import FakeDisk
 
 
 class Frames:
-    """WAL files made of append frames of one topic, indexed by a `Replayed` as a start does it."""
+    """WAL files with append frames of one topic, and the `Replayed` index that a start would make of them."""
 
     def __init__(self, first_seq: int = 5) -> None:
         self.disk = FakeDisk()
@@ -72,7 +72,7 @@ def test_a_frame_that_rotted_is_named_and_its_neighbours_are_read(frames: Frames
     found = frames.replayed.read(8, 10)
     assert (found[0], found[2]) == (frames.bodies[3], frames.bodies[5])
     assert isinstance(found[1], BadFrame)
-    assert found[1].message == "the frame's checksum does not agree any more"
+    assert found[1].message == "the checksum of the frame is wrong: the file has changed since the start"
 
 
 def test_a_file_that_got_shorter_gives_bad_frames_not_wrong_ones(frames: Frames) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine.driver import Driver
-from topics.engine.topic.segment_set import Chunk, SegmentSet
+from topics.engine.topic.segment_set import SegmentSet, SlotRun
 from topics.engine.writing.intake import NewRecord
 
 
@@ -40,17 +40,17 @@ def test_a_seq_is_in_one_segment(segments: SegmentSet, seq: int, first_seq: int 
 
 
 def test_a_chunk_ends_with_its_segment(segments: SegmentSet) -> None:
-    last_seq, slots, _ = segments.read_chunk(5, 17)
+    last_seq, slots, _ = segments.read_run(5, 17)
     assert (last_seq, len(slots)) == (7, 3)
-    last_seq, slots, _ = segments.read_chunk(16, 16)
+    last_seq, slots, _ = segments.read_run(16, 16)
     assert (last_seq, len(slots)) == (16, 1)
-    assert segments.read_chunk(18, 20) == Chunk(20, [None] * 3)
+    assert segments.read_run(18, 20) == SlotRun(20, [None] * 3)
 
 
 def test_a_gap_between_segments_reads_as_dead(driver: Driver) -> None:
     segments = driver.topic().live.segments
     segments.drop([segments.segments[1]])
-    assert segments.read_chunk(8, 17) == Chunk(14, [None] * 7)
+    assert segments.read_run(8, 17) == SlotRun(14, [None] * 7)
     assert segments.next_live(8) == 15
     assert [seq for seq, _ in segments.live_sizes(6)] == [6, 7, 15, 16, 17]
 
@@ -69,12 +69,12 @@ def test_deletes_count_each_live_record_once_invariant_22(segments: SegmentSet, 
 def test_pending_deletes_are_seen_by_every_reader_and_cleared_by_the_checkpoint(driver: Driver) -> None:
     segments = driver.topic().live.segments
     assert driver.topic().delete_seqs([3, 16]) == 2
-    assert segments.read_chunk(2, 4)[1][1] is None
+    assert segments.read_run(2, 4)[1][1] is None
     assert segments.next_live(3) == 4
     driver.checkpoint()
     segments = driver.topic().live.segments
     assert not any(segments.has_pending(state) for state in segments.segments)
-    assert segments.read_chunk(2, 4)[1][1] is None
+    assert segments.read_run(2, 4)[1][1] is None
     assert [seq for seq, _ in segments.live_sizes(15)] == [15, 17]
 
 

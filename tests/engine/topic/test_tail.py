@@ -78,7 +78,7 @@ def test_runs_are_inclusive_ranges() -> None:
 
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_compaction_changes_nothing_that_is_seen(counts: list[int], random: Iterator[int]) -> None:
-    """Batches come and the front goes, over and over: the rest stays where it is."""
+    """Batches are added and the front is dropped, many times. The other slots keep their seqs."""
     tail, model, next_seq = Tail(1), {}, 1
     for ts, count in enumerate(counts):
         bodies = [b"%d" % seq for seq in range(next_seq, next_seq + count)]

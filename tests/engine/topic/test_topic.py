@@ -1,4 +1,5 @@
-"""The rules of one topic: retention, tombstones, pages, deletion. Where a record stands must not matter."""
+"""The rules of one topic: retention, tombstones, pages, deletion. The place of a record (memory or file) must not
+matter."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -302,7 +303,7 @@ def test_what_expired_before_a_delete_is_told_as_expired_after_a_restart_invaria
 
 
 def test_dead_slots_in_front_do_not_expire_invariant_14() -> None:
-    """What was deleted is nobody's loss, whatever its age."""
+    """Deleted records are not reported as lost, whatever their age."""
     driver = Driver()
     driver.put(ttl_ms=1000)
     driver.append(NewRecord(1, tag="x"), NewRecord(2, tag="x"))
@@ -539,7 +540,7 @@ def test_a_page_ends_before_a_damaged_record_and_the_next_read_names_it_c06(plac
     driver = Driver()
     driver.append(*[f"record {number}" for number in range(1, 6)])
     PLACES[place](driver)
-    # On its own shard, synced: rot that a start finds is another matter.
+    # The file is damaged while the engine runs. Damage that a start finds is another case.
     path = next(
         path
         for path, content in driver.disk.files().items()

@@ -1,4 +1,4 @@
-"""Commits of staged records: one write of any size, once, however often and by whomever it is tried."""
+"""Commits of staged records: a commit is one write of any size. It is made once, however often it is tried."""
 
 import errno
 from itertools import count
@@ -160,7 +160,7 @@ def test_a_commit_of_several_turns_is_seen_at_once_and_as_a_whole() -> None:
 
 
 def test_what_is_asked_of_the_topic_meanwhile_happens_behind_the_commit() -> None:
-    """Invariant 2: seqs are not shared. A frame of the topic inside the commit would end it for a replay."""
+    """A frame of the topic between the frames of the commit would end the commit for a replay. Invariant 2."""
     disk = FakeDisk()
     log, turns = stepped(disk)
     log.append("a", 2)
@@ -216,7 +216,7 @@ def test_a_process_that_dies_half_way_leaves_nothing_and_the_commit_is_made_agai
 
 
 def test_a_commit_that_power_took_back_can_be_made_again() -> None:
-    """Chunks outlive the answer until the records are synced: memory answers before that."""
+    """The chunks stay until the records are synced. In class `memory` that is after the answer."""
     disk = FakeDisk()
     runtime = SteppedWal()
     log = StagingLog(disk, runtime=runtime)
@@ -264,7 +264,7 @@ def test_a_full_disk_half_way_leaves_nothing_visible_and_a_retry_works() -> None
 
 @pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
 def test_a_disk_that_is_full_at_any_write_costs_nothing_but_a_retry(durability: str) -> None:
-    """From the first write that finds no room on, there is none until it is made."""
+    """From the failed write on the disk is full, until the test frees room."""
     for at in count():
         disk = FakeDisk()
         faults = FaultFs(disk)

@@ -160,7 +160,7 @@ def test_an_integer_of_any_length_is_kept() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": (1, -math.inf)}, {"a": None, "b": [[math.nan]]}])
 def test_floats_that_json_does_not_know_are_refused_instead_of_becoming_null(value: Any) -> None:
-    assert refusal([value]) == "a payload has a float that is not a number or not finite, which JSON does not know"
+    assert refusal([value]) == "a payload has a float that is NaN or infinite; JSON has no such numbers"
 
 
 def test_nulls_themselves_are_fine() -> None:
@@ -290,5 +290,5 @@ def test_tags_and_nodes_at_their_limit_are_taken() -> None:
 
 @pytest.mark.parametrize("payloads", ["abc", b"[1]", {"a": 1}])
 def test_a_single_payload_is_not_taken_for_a_list_of_them(payloads: Any) -> None:
-    assert refusal(payloads) == "a write is a list of payloads: put a single one into a list"
+    assert refusal(payloads) == "a write is a list of payloads: put a single payload into a list"
     assert texts((1, 2)) == [b"1", b"2"]  # type: ignore[arg-type]

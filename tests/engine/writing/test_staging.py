@@ -1,4 +1,4 @@
-"""Staged records: durable, unseen, once, and gone when nobody wants them any more."""
+"""Staged records: durable, not visible, stored once, and removed when they are not needed any more."""
 
 import errno
 from typing import Any

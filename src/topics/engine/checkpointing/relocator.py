@@ -61,7 +61,7 @@ class Relocator:
         def claimed(result: object) -> None:
             self._busy = False
             if isinstance(result, BaseException):
-                logger.warning("nothing moves to the cold tier: %s", result)
+                logger.warning("no segment is moved to the cold tier: %s", result)
                 self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
             else:
                 self._engine.core.claim_cold()
@@ -127,4 +127,4 @@ class Relocator:
 
 def _log_failure(result: object) -> None:
     if isinstance(result, BaseException):
-        logger.warning("a cold copy of dead records stays for now: %s", result)
+        logger.warning("the cold copy of a segment without live records was not removed: %s", result)

@@ -1,4 +1,4 @@
-"""A job as its dead letter: the record as it was, and in its meta where it comes from."""
+"""A dead letter: the record of a job, with the queue that it comes from in its meta."""
 
 from typing import Final
 
@@ -28,10 +28,9 @@ def dead_letter_batch(record: Record, queue: str, deliveries: int) -> RecordBatc
 
 
 def extended_meta(meta: bytes | None, members: dict[str, str]) -> bytes:
-    """An object with the members of `meta`, as they were sent, then these members. A member with the same name is
-    replaced.
+    """A JSON object with the members of `meta`, as they were sent, then `members`.
 
-    A meta that is no object is replaced.
+    A member of `meta` that has the name of a new member is left out. A `meta` that is not an object is replaced.
     """
     added = _encode(members)
     text = b"" if meta is None else meta.strip(b" \t")

@@ -223,7 +223,7 @@ class Queues:
     # Files and log.
 
     def _fetch(self, topic: Topic, claims: list[Claim], fetch: Fetch) -> None:
-        """The pass goes on once the bytes of its first job are in memory. Claims that come meanwhile join it."""
+        """The pass goes on once the bytes of its first job are in memory. Claims that come before that join it."""
         waiting = self._fetching.get(topic)
         if waiting is not None:
             waiting += claims
@@ -502,7 +502,8 @@ def _event(kind: Literal["released", "extended"], held: list[Lease], until_ms: i
 def _hold(
     table: LeaseTable, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
 ) -> tuple[list[Lease], list[int]]:
-    """Leases that the call acts on, held, and the seqs it does not. A seq that is named twice is acted on once."""
+    """Holds the leases that the call acts on. Returns them, and the seqs without such a lease. A seq that is named
+    twice is acted on once."""
     assert not lease_ids or len(lease_ids) == len(seqs)
     held: list[Lease] = []
     skipped: list[int] = []

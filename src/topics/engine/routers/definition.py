@@ -24,7 +24,7 @@ def check_endpoints(spec: RouterSpec) -> None:
     check_topic_name(spec.source)
     check_topic_name(spec.dest)
     if spec.source == spec.dest:
-        raise InvalidRequest("a router's source and dest are two topics")
+        raise InvalidRequest("source and dest of a router must be two different topics")
 
 
 def closed_cycle(source: str, dest: str, edges: Iterable[tuple[str, str]]) -> list[str] | None:

@@ -1,9 +1,10 @@
 """Forwarding: routers copy new records of their source to their dest.
 
-A copy has no frame of its own where the frames of the source alone give it again: in a dest that one router feeds, and
-that nothing else wrote to since. Such copies are *derived*: they are published at once, and a start makes them again by
-running the router once more from where its last frame or the last checkpoint left it (`starting.router_recovery`).
-Everywhere else copies are logged like any write, after a note that says how far the router is.
+A copy needs no frame where a start can make it again from the frames of the source: in a dest that one router feeds,
+and that has had no other write since. Such copies are *derived*: they are published at once, and a start makes them
+again by running the router once more from where its last frame or the last checkpoint left it
+(`starting.router_recovery`). Everywhere else copies are logged like any write, after a note that says how far the
+router is.
 
 The repeated run must come to the same copies. So before something happens that it would not see at its place, the
 derived copies made so far are logged after all (`writing.derived_copies`):
@@ -20,19 +21,17 @@ Evictions by caps and age need nothing: a start runs routers again before it evi
 
 Copies are always logged where it matters when, or whether, they were made:
 
-| Which copies | Because |
-|---|---|
-| into a queue, a dest with a `ttl_ms`, or one that may be full (`reject` with a cap) | time and room were others |
-| into a dest with a cap that is a source itself | copies that the cap evicted could not be copied on again |
-| from an `ephemeral` source | the source has no frames |
-| into an `fsync` dest from a source of another class | a power loss would take them with the frames of the source |
-| of an `exactly_once` router whose key a record of dest has or had | whether that record lives may change |
+| Which copies | Because | |---|---| | into a queue, a dest with a `ttl_ms`, or one that may be full (`reject` with a
+cap) | a start has another time and other room | | into a dest with a cap that is a source itself | copies that the cap
+evicted could not be copied on again | | from an `ephemeral` source | the source has no frames | | into an `fsync` dest
+from a source of another class | a power loss would take them with the frames of the source | | of an `exactly_once`
+router whose key a record of dest has or had | whether that record lives may change |
 
 An `ephemeral` dest logs nothing and is empty after a start: the records that its source had are not copied again. Only
 if it may be full the log says how far its router is, because it may have to hold records back.
 
-How often a record was copied (its *hops*) is kept beside the records: in `RouterLinks.hops`, in the notes of logged
-copies and in snapshots; never in a record.
+How often a record was copied (its *hops*) is not stored in the record, but in `RouterLinks.hops`, in the notes of
+logged copies and in snapshots.
 
 Owner only. `_copied` runs while a group completes: see `core`.
 """

@@ -63,7 +63,7 @@ class Routing:
         self._is_changed = False
         # Sorted names of `routers`, made when they are listed for the first time.
         self._names: SortedNames | None = None
-        # The change that is being made, and those that wait for their turn.
+        # The change that is being made, and the changes that wait for their turn.
         self._current: _Change | None = None
         self._waiting: deque[_Change] = deque()
 
@@ -106,7 +106,8 @@ class Routing:
         self._go_on(change)
 
     def _go_on(self, change: _Change) -> None:
-        """Makes the change, or its next step. Everything is checked again: much may have changed meanwhile."""
+        """Makes the change, or its next step. Everything is checked again, because it may have changed since the last
+        step."""
         try:
             self._core.check_open()
             if change.spec is None:
@@ -165,7 +166,8 @@ class Routing:
             self._core.call_after_group(partial(self._go_on_logged, change, source))
 
     def _go_on_logged(self, change: _Change, source: Topic) -> None:
-        """Nothing was derived meanwhile, and nothing is before the router is queued: it all happens in one call."""
+        """No copy was derived since the copies were logged, and none is until the router is queued: both happen in this
+        call."""
         source.links.end_change()
         self._go_on(change)
 
@@ -235,7 +237,7 @@ class Routing:
             return
         for topic in (source, dest):
             if not self._core.is_current(topic):
-                # The topic was removed meanwhile, and the router with it.
+                # The topic was removed before the frame was committed, and the router with it.
                 self._end(change, TopicNotFound(topic.name))
                 return
         router.change(spec)
@@ -298,10 +300,10 @@ class Routing:
     # Checkpoints.
 
     def take_states(self) -> tuple[list[control.RouterState], bool]:
-        """Every router as of now, in one turn with its dest; and whether a snapshot before this one said otherwise."""
+        """The states of all routers in this turn, and whether the last snapshot has other states."""
         is_changed, self._is_changed = self._is_changed, False
         return [router.published_state() for router in self.routers.values()], is_changed
 
     def mark_changed(self) -> None:
-        """No snapshot has the states that were taken."""
+        """The snapshot with the states that `take_states` returned was not written."""
         self._is_changed = True

@@ -1,29 +1,29 @@
-"""How often records of a topic were copied from topic to topic before they came here."""
+"""Hops: how often a record was copied from topic to topic before it came into this topic."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
 
 
 class HopRuns:
-    """[first seq, last seq, hops] runs, ascending. Seqs in none of them were written directly. Owner only.
+    """Ascending runs of (first seq, last seq, hops). A seq in no run was written directly. Owner only.
 
-    Kept only for topics that are a router's dest and a router's source at once. A router begins at the head of its
-    source, so nobody asks about what all of them have done; but a start re-runs them from the checkpoint it finds,
-    which may be the last but one.
+    Only topics that are both the dest of a router and the source of a router have runs. Records that all routers of the
+    topic have copied need no hops any more, except for a start: it repeats the copies from the snapshot that it loads,
+    and that may be the snapshot before the last.
     """
 
     __slots__ = ("_runs", "_settled_seq")
 
     def __init__(self, runs: Iterable[tuple[int, int, int]] = ()) -> None:
         self._runs = [(first, last, hops) for first, last, hops in runs]
-        # What all routers had done at the last checkpoint.
+        # All routers of the topic had copied up to this seq at the last checkpoint.
         self._settled_seq = 0
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def note(self, seq: int, hops: int) -> None:
-        """A copy at a seq behind all noted before."""
+        """Notes a copy. Its seq is higher than all noted seqs."""
         if self._runs and self._runs[-1][1] == seq - 1 and self._runs[-1][2] == hops:
             self._runs[-1] = (self._runs[-1][0], seq, hops)
         else:
@@ -36,7 +36,7 @@ class HopRuns:
         return self._runs[place][2]
 
     def within(self, first_seq: int, last_seq: int) -> list[tuple[int, int, int]]:
-        """Runs cut to an inclusive range."""
+        """The runs in an inclusive range, cut to it."""
         return [
             (max(first, first_seq), min(last, last_seq), hops)
             for first, last, hops in self._runs
@@ -44,12 +44,13 @@ class HopRuns:
         ]
 
     def checkpoint(self, settled_seq: int) -> None:
-        """All routers have done everything up to `settled_seq`: what they had done by the checkpoint before can go."""
+        """All routers have copied up to `settled_seq`. Forgets the runs that they had copied by the checkpoint
+        before."""
         self._runs = [run for run in self._runs if run[1] > self._settled_seq]
         self._settled_seq = settled_seq
 
     def forget_from(self, seq: int) -> None:
-        """Copies from here on were never committed."""
+        """Forgets the copies from `seq` on, because they were never committed."""
         self._runs = self.within(0, seq - 1)
 
 

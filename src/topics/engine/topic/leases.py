@@ -14,8 +14,8 @@ Rules of this file:
    other call can act on it.
 
 Only this module assigns the fields of `LeaseTable` and `Lease`. Every step costs at most the logarithm of the jobs in
-the table. The three heaps keep entries that are out of date until those come first, or are the larger part; then the
-heap is made anew.
+the table. The three heaps keep entries that are out of date until such an entry comes first, or until
+most entries are out of date; then the heap is built again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ from typing import Final
 from topics.formats.control import Lease as LeaseEvent
 from topics.formats.snapshot import LeaseState
 
-# Heaps with fewer entries are not made anew.
+# A heap with fewer entries is not built again.
 TIDY_ENTRIES_MIN: Final = 1024
 
 

@@ -6,7 +6,7 @@ checkpoint), and the resident tail. The tail may overlap the other two: a record
 Rules that hold after every call of a public method, except between `begin_replay` and `finish_replay`:
 
 1. `head_seq` is the last published seq; `tail.end_seq == head_seq + 1`.
-2. `count` and `size_bytes` are those of the live records at or above `first_live`.
+2. `count` and `size_bytes` count the live records at or above `first_live`.
 3. `first_live` is the first live seq, or `head_seq + 1`.
 4. Floors only rise, and `evict_floor <= earliest_seq`.
 5. Every live record up to `checkpointed_seq` is in a segment; every live record above it is in `replayed` or `tail`.
@@ -92,7 +92,7 @@ class LiveRecords:
         # [first, last] seq ranges that went with a power loss, ascending.
         self.lost: list[tuple[int, int]] = []
         self.checkpointed_seq = 0
-        # Last seq written while the topic was ephemeral: the WAL has no frames of those records.
+        # Last seq that was written while the topic was ephemeral. The WAL has no frames of ephemeral records.
         self.unlogged_last_seq = 0
         # Last seq that the WAL has a frame of: what a checkpoint of an ephemeral topic still puts into segments.
         self.logged_last_seq = 0
@@ -281,7 +281,8 @@ class LiveRecords:
                 add(tag, seq)
 
     def publish_holes(self, write: Write) -> None:
-        """Seqs that stand for records which a router's source lost. The trim floor takes every older record too."""
+        """Adds seqs without records, in place of records that the source of a router lost. The trim floor rises to the
+        last of them, and takes every older record too."""
         assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
         self.raise_floors(trim_floor=self.head_seq)
         self.head_seq = write.last_seq
@@ -296,7 +297,8 @@ class LiveRecords:
         self.logged_last_seq = max(self.logged_last_seq, last_seq)
 
     def note_unlogged(self, last_seq: int) -> None:
-        """The topic was ephemeral up to `last_seq` and is not any more: the WAL has no frames of those records."""
+        """The topic was ephemeral up to `last_seq` and is not any more. The WAL has no frames of the records up to
+        there."""
         if last_seq:
             self.unlogged_last_seq = last_seq
 
@@ -372,7 +374,8 @@ class LiveRecords:
         return [seq for seq in found if self.first_live <= seq < end_seq]
 
     def _load_missing_tags(self) -> None:
-        """Loads the tags of the active segment, which a start does not read. Their seqs are below those of the tail."""
+        """Loads the tags of the active segment, which a start does not read. All their seqs are below the seqs of the
+        tail."""
         upto_seq, self.tags_missing_to = self.tags_missing_to, 0
         if not upto_seq:
             return
@@ -394,7 +397,7 @@ class LiveRecords:
         return segments[-1] if segments and not segments[-1].sealed else None
 
     def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
-        """[first, last] ranges of dead slots, among those that are in no segment yet."""
+        """[first, last] ranges of dead slots that are in no segment yet."""
         dead: list[tuple[int, int]] = []
         if self.replayed is not None:
             dead += self.replayed.dead_ranges(first_seq, min(last_seq, self.replayed.end_seq - 1))
@@ -402,7 +405,7 @@ class LiveRecords:
         return dead + self.tail.dead_ranges(max(first_seq, self.tail.first_seq), last_seq)
 
     def begin_capture(self) -> None:
-        """A checkpoint puts the records of now into segments: deletes made meanwhile are noted for `end_capture`."""
+        """A checkpoint puts the present records into segments. Deletes until `end_capture` are noted."""
         self._deleted_since_capture = []
 
     def end_capture(self) -> list[int]:

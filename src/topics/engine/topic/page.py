@@ -1,4 +1,4 @@
-"""What a read gives back: raw records, where to go on, and what was lost on the way.
+"""The result of a read: raw records, the seq to go on from, and a tombstone for records that are lost.
 
 A page holds raw records (`formats.record_layout`). They are decoded only when `Page.records` is asked for.
 """
@@ -14,7 +14,7 @@ Reason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "power_loss"
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Records a reader asked for and cannot have: seqs `gap_from` to `gap_to`, both included."""
+    """Records that a reader asked for and that are lost: seqs `gap_from` to `gap_to`, both included."""
 
     gap_from: int
     gap_to: int
@@ -26,7 +26,7 @@ class Tombstone:
 
 @dataclass(slots=True)
 class Page:
-    """One read. Go on with `next_from_seq`; `caught_up` says that nothing was left."""
+    """One read. The next read begins after `next_from_seq`. `caught_up` says that no record is left."""
 
     topic: str
     next_from_seq: int
@@ -34,7 +34,7 @@ class Page:
     earliest_seq: int
     tombstone: Tombstone | None
     records_scanned: int = 0
-    # How many of its records came from the cold tier.
+    # Number of records that came from the cold tier.
     cold_records: int = 0
     # (form, raw records of that form), in seq order.
     chunks: list[tuple[RecordForm, list[bytes]]] = field(default_factory=list)
@@ -63,5 +63,5 @@ class Page:
 
     @property
     def records(self) -> list[Record]:
-        """The records as objects. Decoded anew by every call."""
+        """The records as objects. Every call decodes them again."""
         return [decode_raw(raw, form) for form, raws in self.chunks for raw in raws]

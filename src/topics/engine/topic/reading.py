@@ -154,8 +154,7 @@ def _slots(
         return WAL_BODY, last_seq, live.tail.read(seq, last_seq), False
     last_seq = min(last_seq, live.tail.first_seq - 1)
     if seq <= live.checkpointed_seq:
-        chunk = live.segments.read_chunk(seq, min(last_seq, live.checkpointed_seq), bytes_max)
-        return SEGMENT_BODY, *chunk
+        return SEGMENT_BODY, *live.segments.read_run(seq, min(last_seq, live.checkpointed_seq), bytes_max)
     replayed = live.replayed
     if replayed is not None and replayed.first_seq <= seq < replayed.end_seq:
         last_seq = replayed.last_within(seq, min(last_seq, replayed.end_seq - 1), bytes_max)

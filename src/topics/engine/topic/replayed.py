@@ -1,7 +1,7 @@
-"""Records that a start found in the WAL: an index of where they stand, not the records themselves.
+"""Records that a start found in the WAL: an index of their places, not the records themselves.
 
-They stay in their WAL files, read by `pread`, until the next checkpoint puts them into segments. A million of
-them cost 24 MB and no time to load.
+The records stay in their WAL files and are read by `pread`, until the next checkpoint puts them into segments. The
+index of a million records takes 24 MB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from topics.errors import BadFrame, FormatError
 from topics.formats import wal_frame
 from topics.storage.fs import File, Fs
 
-# Read a run of records with one call when at most this much of it belongs to others.
+# One call reads a run of records when the run is at most this many times as long as the records of the topic in it.
 SPAN_WASTE_MAX: Final = 4
 
 
@@ -29,14 +29,15 @@ class Span(NamedTuple):
 
 
 class WalFiles:
-    """Open WAL files of a replay, by path. Closed when the last record in them went into a segment."""
+    """Open WAL files of a replay, by path. They are closed when a checkpoint has put all their records into
+    segments."""
 
     def __init__(self, fs: Fs) -> None:
         self._fs = fs
         self._files: dict[str, File] = {}
 
     def _file(self, path: str) -> File:
-        # The start has just been through all of them, so opening one again waits for nothing.
+        # The start has just read every WAL file, so opening one again does not wait for the disk.
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = self._fs.open(path, "read")
@@ -49,7 +50,7 @@ class WalFiles:
         return self._file(span.path).is_cached(span.size, span.offset)
 
     def fetch(self, span: Span) -> None:
-        """Brings it into the page cache. For any thread: it opens the file anew."""
+        """Brings the bytes into the page cache. For any thread: it opens the file again."""
         file = self._fs.open(span.path, "read")
         try:
             file.pread(span.size, span.offset)
@@ -63,7 +64,7 @@ class WalFiles:
 
 
 class Replayed:
-    """Covers seqs `first_seq` to `end_seq - 1`. A length of 0 is a dead slot. Owner only."""
+    """Covers seqs `first_seq` to `end_seq - 1`. A dead slot has length 0. Owner only."""
 
     __slots__ = ("_files", "_lengths", "_offsets", "_runs", "_sizes", "_ts", "_wal_files", "first_seq")
 
@@ -74,7 +75,7 @@ class Replayed:
         self._lengths = array("I")
         self._sizes = array("I")
         self._ts = array("Q")
-        # Slots from _runs[i] on stand in the file _files[i].
+        # Slots from index _runs[i] up to _runs[i + 1] - 1 are in the file _files[i].
         self._runs: list[int] = []
         self._files: list[str] = []
 
@@ -83,7 +84,7 @@ class Replayed:
         return self.first_seq + len(self._offsets)
 
     def append(self, path: str, offset: int, length: int, size: int, ts: int) -> None:
-        """A record whose whole frame stands there."""
+        """Adds a record. `offset` and `length` describe its whole frame in the file."""
         self._begin_run(path)
         self._offsets.append(offset)
         self._lengths.append(length)
@@ -93,7 +94,7 @@ class Replayed:
     def extend(
         self, path: str, offsets: Sequence[int], lengths: Sequence[int], sizes: Sequence[int], times: Sequence[int]
     ) -> None:
-        """`append` for many in the same file."""
+        """`append` for many records in the same file."""
         self._begin_run(path)
         self._offsets.extend(offsets)
         self._lengths.extend(lengths)
@@ -113,7 +114,7 @@ class Replayed:
         self._ts.extend([last_ts] * count)
 
     def truncate(self, end_seq: int) -> None:
-        """Takes back slots from `end_seq` on: their write was not finished."""
+        """Takes back the slots from `end_seq` on: their write is not complete in the log."""
         count = end_seq - self.first_seq
         for column in (self._offsets, self._lengths, self._sizes, self._ts):
             del column[count:]
@@ -122,7 +123,7 @@ class Replayed:
             self._files.pop()
 
     def last_within(self, first_seq: int, last_seq: int, bytes_max: int) -> int:
-        """Up to where the range has at most `bytes_max`: one record in any case."""
+        """The last seq up to which the range has at most `bytes_max`. The range has at least one record."""
         start = first_seq - self.first_seq
         lengths = self._lengths[start : last_seq - self.first_seq + 1]
         if sum(lengths) <= bytes_max:
@@ -135,14 +136,14 @@ class Replayed:
         return last_seq
 
     def read(self, first_seq: int, last_seq: int) -> list[bytes | FormatError | None]:
-        """WAL bodies of an inclusive range, verified again."""
+        """WAL bodies of an inclusive range. The checksum of every frame is verified again."""
         bodies: list[bytes | FormatError | None] = []
         for path, start, stop in self._runs_within(first_seq, last_seq):
             bodies += self._read_run(path, start, stop)
         return bodies
 
     def spans(self, first_seq: int, last_seq: int) -> list[Span]:
-        """What `read` of the range reads."""
+        """The bytes of files that `read` of the range reads."""
         return [
             span
             for path, start, stop in self._runs_within(first_seq, last_seq)
@@ -153,11 +154,11 @@ class Replayed:
         return self._wal_files.is_cached(span)
 
     def fetch(self, span: Span) -> None:
-        """For any thread, unlike all else here."""
+        """For any thread. All other methods are for the owner only."""
         self._wal_files.fetch(span)
 
     def _runs_within(self, first_seq: int, last_seq: int) -> Iterator[tuple[str, int, int]]:
-        """(file, first place, end place) of the parts of a range that stand in one file."""
+        """Splits a range by file: (file, first place, end place)."""
         start = first_seq - self.first_seq
         end = last_seq - self.first_seq + 1
         while start < end:
@@ -168,7 +169,7 @@ class Replayed:
             start = stop
 
     def _spans(self, path: str, start: int, end: int) -> list[Span]:
-        """One when little of it belongs to others, else one for each record."""
+        """One span for all records when other topics have few bytes in it, else one span for each record."""
         lengths, offsets = self._lengths, self._offsets
         while start < end and not lengths[start]:
             start += 1
@@ -233,7 +234,8 @@ class Replayed:
         return bisect_left(self._ts, cutoff_ts) + self.first_seq - 1
 
     def forget_below(self, seq: int) -> tuple[int, int]:
-        """Slots below `seq` die; they are dropped with the rest at the next checkpoint."""
+        """Marks the slots below `seq` as dead. The next checkpoint drops all slots. Returns (count, bytes) of live
+        records."""
         seq = min(seq, self.end_seq)
         if seq <= self.first_seq:
             return 0, 0
@@ -255,4 +257,6 @@ class Replayed:
 
 def _verified(frame: bytes) -> bytes | FormatError:
     body = wal_frame.body_of(frame)
-    return BadFrame("the frame's checksum does not agree any more") if body is None else body
+    return (
+        BadFrame("the checksum of the frame is wrong: the file has changed since the start") if body is None else body
+    )

@@ -78,15 +78,16 @@ class Router:
         self.forwarded_total = forwarded_total
         # (cursor, forwarded_total) before each step whose frames are not committed yet, in order.
         self._steps: deque[tuple[int, int]] = deque()
-        # A change or the removal of the router is being logged: nothing is copied meanwhile.
+        # A change or the removal of the router is being logged. Until that ends, the router copies nothing.
         self.is_frozen = False
         # The records that the router copies next are being brought into memory, or have just been brought there.
         self.is_fetching = False
         self._is_fetched = False
-        # `exactly_once` only: source seq -> dest seqs of records with the key of the copy that somebody else wrote to
-        # dest. Hints: such a record may be dead by now, or never have been committed.
+        # `exactly_once` only: source seq -> dest seqs of records that have the key of its copy and were written to
+        # dest directly. These are hints: such a record may be dead by now, or may never have been committed.
         self.evidence: dict[int, list[int]] = {}
-        # Every key in dest up to this seq that is about a source seq above the cursor is in `evidence`.
+        # The search has looked through dest up to this seq: every key there for a source seq above the cursor is in
+        # `evidence`.
         self.searched_seq = 0
         # Whether the search for keys goes on at the next tick.
         self.is_searching = False
@@ -95,11 +96,11 @@ class Router:
 
     @property
     def has_steps(self) -> bool:
-        """Whether frames of a step are on their way."""
+        """Whether frames of a step are queued and not committed yet."""
         return bool(self._steps)
 
     def begin_step(self) -> None:
-        """Frames of the next step are about to be queued: the cursor can be taken back to where it is now."""
+        """Frames of the next step are about to be queued. Remembers the present cursor, for the case that they fail."""
         self._steps.append((self.cursor, self.forwarded_total))
 
     def drop_step(self) -> None:
@@ -111,14 +112,14 @@ class Router:
         self.forwarded_total = forwarded_total
 
     def end_step(self, error: TopicsError | None) -> None:
-        """The frames of the oldest step are committed, or they failed: then every later step fails too."""
+        """The frames of the oldest step are committed, or they failed. When they failed, every later step fails too."""
         cursor, forwarded_total = self._steps.popleft()
         if error is not None:
             self.cursor = min(self.cursor, cursor)
             self.forwarded_total = min(self.forwarded_total, forwarded_total)
 
     def begin_note(self, before: tuple[int, int]) -> None:
-        """A note about a step that was made already is queued."""
+        """A note about a step that is already made is queued."""
         self._steps.append(before)
 
     def end_note(self) -> None:
@@ -133,9 +134,9 @@ class Router:
         self.is_frozen = False
 
     def change(self, spec: RouterSpec) -> None:
-        """Takes a new definition over."""
+        """Takes over a new definition."""
         if spec.guarantee == "exactly_once" and not self.is_exact:
-            # The router begins to ask for keys: what is in dest has to be looked through.
+            # From now on the router looks for keys, so the search of dest begins at its first record.
             self.evidence = {}
             self.searched_seq = 0
         self.spec = spec
@@ -162,12 +163,12 @@ class Router:
 
     @property
     def is_searched(self) -> bool:
-        """Whether all keys in dest that may stand for copies are known, if they are asked for."""
+        """Whether the search has looked through all of dest. Always True without `exactly_once`."""
         return self.searched_seq >= self.dest.head_seq or not self.is_exact
 
     @property
     def settled(self) -> tuple[int, int]:
-        """(cursor, forwarded_total) of the published copies: what a checkpoint may note."""
+        """(cursor, forwarded_total) of the published copies. A checkpoint stores these."""
         return self._steps[0] if self._steps else (self.cursor, self.forwarded_total)
 
     def logged_state(self, spec: RouterSpec) -> control.RouterState:
@@ -181,7 +182,7 @@ class Router:
     def state(
         self, cursor: int, forwarded_total: int, dest_seq: int, spec: RouterSpec | None = None
     ) -> control.RouterState:
-        """As stored, by the present definition or a new one."""
+        """The state to store, with the present definition or a new one."""
         spec = spec or self.spec
         # A router looks for keys only while its guarantee is `exactly_once`.
         is_searched = self.is_exact and spec.guarantee == "exactly_once"
@@ -203,9 +204,10 @@ class Router:
     # Exactly once.
 
     def note_keys(self, first_seq: int, envelopes: Iterable[bytes | None]) -> None:
-        """Looks through the next records of dest: one with the key of a copy to come counts as that copy."""
+        """Looks through the next records of dest. A record with the key of a copy that is not made yet counts as that
+        copy."""
         prefix = self.key(0)[:-1]
-        # Steps that are not committed yet may be taken back, so the cursor of the published copies counts.
+        # A step that is not committed may be taken back, so the cursor of the published copies is compared.
         cursor = self.settled[0]
         seq = first_seq - 1
         for seq, payload in enumerate(envelopes, first_seq):
@@ -218,26 +220,27 @@ class Router:
         self.searched_seq = max(self.searched_seq, seq)
 
     def note_direct_write(self, first_seq: int, envelopes: Iterable[bytes]) -> None:
-        """Somebody writes records to dest: one with the key of a copy counts as that copy while it lives."""
-        # Otherwise the search comes to these records later.
+        """Records are written to dest directly. A record with the key of a copy counts as that copy while it is
+        live."""
+        # If the search is not up to here yet, it will come to these records later.
         if self.is_exact and self.searched_seq >= first_seq - 1:
             self.note_keys(first_seq, envelopes)
 
     def note_copies(self, first_seq: int, last_seq: int) -> None:
-        """A router copied into dest. Copies have no keys that matter: those of the router itself are below its
-        cursor."""
+        """A router copied these seqs into dest. Their keys do not matter: the keys of this router are for source seqs
+        that its cursor has passed."""
         if self.searched_seq >= first_seq - 1:
             self.searched_seq = max(self.searched_seq, last_seq)
 
     def note_searched(self, seq: int) -> None:
-        """Dest has no records up to this seq that were not looked through."""
+        """Every record of dest up to this seq has been looked through."""
         self.searched_seq = seq
 
     def pause_search(self, *, goes_on: bool) -> None:
         self.is_searching = goes_on
 
     def restore_search(self, searched_seq: int, evidence: Iterable[tuple[int, int]]) -> None:
-        """What a snapshot or the log knows of the search."""
+        """Takes over the state of the search from a snapshot or the log."""
         self.searched_seq = searched_seq
         for source_seq, seq in evidence:
             self.evidence.setdefault(source_seq, []).append(seq)
@@ -256,7 +259,7 @@ class Router:
 
 
 def _stored_spec(spec: RouterSpec) -> dict[str, Any]:
-    """Members that are not at their defaults. Source and dest are stored as topic ids beside them."""
+    """Members that differ from their defaults. Source and dest are not among them: they are stored as topic ids."""
     members = {
         name: getattr(spec, name)
         for name in ("preserve_node", "preserve_tag", "allow_cycle", "guarantee")
@@ -268,7 +271,7 @@ def _stored_spec(spec: RouterSpec) -> dict[str, Any]:
 
 
 def stored_spec(members: dict[str, Any], source: str, dest: str) -> RouterSpec:
-    """A definition read back from disk; raises `BadFrame`."""
+    """A definition as it was read from disk. Raises `BadFrame`."""
     try:
         return msgspec.convert({**members, "source": source, "dest": dest}, RouterSpec)
     except msgspec.ValidationError as error:

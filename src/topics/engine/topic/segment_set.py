@@ -1,8 +1,8 @@
-"""The segments of one topic: numbers per file in memory, everything else in the files.
+"""The segments of one topic: a few numbers of each segment in memory, everything else in the files.
 
-Deletes of records in files are *pending* until a checkpoint has set their delete bytes: one bit per slot of
-the segments concerned. Sizes and times of single slots are loaded only for the segment at the front, where
-retention works, and let go at the next checkpoint.
+The delete of a record in a segment is *pending* until a checkpoint has set the delete byte in the file. A segment with
+pending deletes has one bit per slot in memory. Sizes and times of single slots are loaded for one segment only, as a
+rule the oldest, where retention works. The next checkpoint releases them.
 """
 
 from array import array
@@ -17,15 +17,15 @@ from topics.storage.segments.cache import SegmentCache
 from topics.storage.segments.reader import SegmentColumns, build_tags
 
 
-class Chunk(NamedTuple):
-    """Slots up to `last_seq`, and whether they come from the cold tier."""
+class SlotRun(NamedTuple):
+    """Slots of consecutive seqs up to `last_seq`, and whether they come from the cold tier."""
 
     last_seq: int
     slots: list[bytes | FormatError | None]
     is_cold: bool = False
 
 
-class Part(NamedTuple):
+class SegmentPart(NamedTuple):
     """An inclusive range of seqs inside one segment."""
 
     state: SegmentState
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class SegmentSet:
-    """Ascending, without overlap; seqs between two segments never got a record. Owner only."""
+    """Segments in ascending order, without overlap. Seqs between two segments have no record. Owner only."""
 
     __slots__ = ("_cache", "_columns", "_columns_of", "_pending", "_topic_id", "dropped", "segments")
 
@@ -42,10 +42,12 @@ class SegmentSet:
         self._cache = cache
         self._topic_id = topic_id
         self.segments = segments
+        # First seq of a segment -> one bit per slot: its delete is pending.
         self._pending: dict[int, bytearray] = {}
+        # The columns of the segment with this first seq, when they are loaded.
         self._columns: SegmentColumns | None = None
         self._columns_of = 0
-        # Segments whose records are all dead: their files go once no kept snapshot lists them.
+        # Segments whose records are all dead. Their files are removed when no kept snapshot lists them.
         self.dropped: list[SegmentState] = []
 
     @property
@@ -57,7 +59,7 @@ class SegmentSet:
         return self.segments[-1].last_seq + 1 if self.segments else 0
 
     def _index(self, seq: int) -> int:
-        """Index of the segment that holds `seq`, or of the first one behind it."""
+        """Index of the segment that has `seq`, or of the next segment with higher seqs."""
         return bisect_left(self.segments, seq, key=_last_seq)
 
     def segment_of(self, seq: int) -> SegmentState | None:
@@ -68,15 +70,15 @@ class SegmentSet:
 
     # Reading.
 
-    def read_chunk(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> Chunk:
+    def read_run(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> SlotRun:
         """Slots from `first_seq` on, within one segment or one gap, and roughly within `bytes_max`."""
         index = self._index(first_seq)
         if index == len(self.segments):
-            return Chunk(last_seq, [None] * (last_seq - first_seq + 1))
+            return SlotRun(last_seq, [None] * (last_seq - first_seq + 1))
         state = self.segments[index]
         if state.first_seq > first_seq:
             last_seq = min(last_seq, state.first_seq - 1)
-            return Chunk(last_seq, [None] * (last_seq - first_seq + 1))
+            return SlotRun(last_seq, [None] * (last_seq - first_seq + 1))
         last_seq = min(last_seq, state.last_seq)
         slots = self._cache.reader(self._topic_id, state).read(first_seq, last_seq, bytes_max)
         pending = self._pending.get(state.first_seq)
@@ -85,34 +87,39 @@ class SegmentSet:
             for index, slot in enumerate(slots):
                 if slot is not None and _bit(pending, place + index):
                     slots[index] = None
-        return Chunk(first_seq + len(slots) - 1, slots, is_cold=state.tier == "cold")
+        return SlotRun(first_seq + len(slots) - 1, slots, is_cold=state.tier == "cold")
 
     def is_at_hand(self, first_seq: int, last_seq: int, bytes_max: int) -> bool:
-        """Whether `read_chunk` of this would wait neither for a disk nor for a network. Opens what it looks into."""
+        """Whether `read_run` of this range would not wait for a disk or a network. Opens the segment if it is not
+        open."""
         state = self.segment_of(first_seq)
         if state is None:
             return True
         reader = self._cache.reader(self._topic_id, state)
         return reader.at_hand(first_seq, min(last_seq, state.last_seq), bytes_max) is not None
 
-    def parts(self, first_seq: int, last_seq: int, count_max: int) -> list[Part]:
-        """What of the segments a read of this range comes to, the first `count_max` of them."""
+    def parts(self, first_seq: int, last_seq: int, count_max: int) -> list[SegmentPart]:
+        """The parts of segments that a read of this range needs, at most `count_max`."""
         start = self._index(first_seq)
         return [
-            Part(state, max(first_seq, state.first_seq), min(last_seq, state.last_seq))
+            SegmentPart(state, max(first_seq, state.first_seq), min(last_seq, state.last_seq))
             for state in self.segments[start : start + count_max]
             if state.first_seq <= last_seq
         ]
 
-    def at_hand(self, part: Part, bytes_max: int) -> tuple[int, int] | None:
-        """(slots, bytes) of what can be read of it within `bytes_max` without waiting, also for a file to open."""
+    def at_hand(self, part: SegmentPart, bytes_max: int) -> tuple[int, int] | None:
+        """(slots, bytes) that a read of the part within `bytes_max` gives; None when the read, or opening the file,
+        waits."""
         if not self._cache.is_open(self._topic_id, part.state):
             return None
         reader = self._cache.reader(self._topic_id, part.state)
         return reader.at_hand(part.first_seq, part.last_seq, bytes_max)
 
-    def fetch(self, part: Part, bytes_max: int) -> tuple[int, int]:
-        """Waits for it, so that a read need not: see `SegmentCache.fetch`. For any thread, unlike all else here."""
+    def fetch(self, part: SegmentPart, bytes_max: int) -> tuple[int, int]:
+        """Waits for the bytes of the part, so that a read does not: see `SegmentCache.fetch`.
+
+        For any thread. All other methods are for the owner only.
+        """
         return self._cache.fetch(self._topic_id, part.state, part.first_seq, part.last_seq, bytes_max)
 
     # Liveness.
@@ -134,17 +141,18 @@ class SegmentSet:
         except (ColdUnavailable, FileNotFoundError):
             if state.tier != "cold":
                 raise
-            # Retention goes on without the cold tier: estimates, put right when the segment goes as a whole.
+            # Retention goes on without the cold tier, with estimates. They are corrected when the whole segment is
+            # dropped.
             return _estimated_columns(state)
 
     def release_columns(self) -> None:
         self._columns = None
 
     def kill_many(self, seqs: list[int]) -> tuple[int, int, list[int]]:
-        """Marks live ones among these (ascending) as deleted; (count, bytes, the seqs that were live)."""
+        """Marks the live records among these ascending seqs as deleted. Returns (count, bytes, seqs) of them."""
         count, total, killed = 0, 0, []
         for state, inside in self._by_segment(seqs):
-            slots = self._cache.reader(self._topic_id, state)
+            reader = self._cache.reader(self._topic_id, state)
             columns = self._columns_for(state) if len(inside) * 8 > state.entry_count else None
             pending = self._pending.setdefault(state.first_seq, bytearray(state.entry_count // 8 + 1))
             for seq in inside:
@@ -152,18 +160,18 @@ class SegmentSet:
                 if _bit(pending, place):
                     continue
                 if columns is None:
-                    numbers = _single(slots.single(seq))
+                    size = _live_size(reader.single(seq))
                 else:
-                    numbers = columns.sizes[place] if columns.live[place] else None
-                if numbers is None:
+                    size = columns.sizes[place] if columns.live[place] else None
+                if size is None:
                     continue
                 _set_bit(pending, place)
                 if self._columns is not None and self._columns_of == state.first_seq:
                     self._columns.live[place] = 0
                 count += 1
-                total += numbers
+                total += size
                 state.live_count -= 1
-                state.live_bytes -= numbers
+                state.live_bytes -= size
                 killed.append(seq)
         return count, total, killed
 
@@ -179,7 +187,8 @@ class SegmentSet:
             start = end
 
     def kill_below(self, seq: int, first_live: int) -> tuple[int, int]:
-        """Deletes every live record below `seq`: whole segments by their numbers, the last one bit by bit."""
+        """Deletes every live record below `seq`. A segment that is all below only gets new numbers; the last one gets a
+        bit per record."""
         count, total = 0, 0
         for state in self.segments:
             if state.first_seq >= seq:
@@ -223,7 +232,7 @@ class SegmentSet:
                         yield state.first_seq + place, columns.sizes[place]
 
     def expired_last_seq(self, seq: int, cutoff_ts: int) -> int:
-        """Last seq of the run from `seq` on whose times are before `cutoff_ts`; `seq - 1` when none."""
+        """The last seq of the run from `seq` on with times before `cutoff_ts`; `seq - 1` when there is no such run."""
         for index in range(self._index(seq), len(self.segments)):
             state = self.segments[index]
             if state.last_ts < cutoff_ts:
@@ -237,9 +246,10 @@ class SegmentSet:
         return seq - 1
 
     def forget_below(self, seq: int, first_live: int) -> tuple[int, int]:
-        """Everything below `seq` is dead: whole segments are dropped, the front one loses its head part.
+        """Every record below `seq` dies. Segments that are all below are dropped. The segment with `seq` loses its
+        first slots.
 
-        Nothing was live below `first_live` before.
+        No record below `first_live` was live before. Returns (count, bytes) of the records that died.
         """
         count, total, gone = 0, 0, 0
         for state in self.segments:
@@ -271,7 +281,7 @@ class SegmentSet:
         self.segments = [state for state in self.segments if state not in doomed]
 
     def replace(self, segments: list[SegmentState]) -> None:
-        """A checkpoint's segments in place of the ones before."""
+        """Takes over the segments of a checkpoint, in place of the present ones."""
         self.release_columns()
         for state in self.segments:
             if not state.sealed:
@@ -286,12 +296,13 @@ class SegmentSet:
         return any(held is state for held in self.segments)
 
     def exchange(self, old: SegmentState, new: SegmentState) -> None:
-        """The same segment, in another tier or without some of its deleted records."""
+        """Puts `new` in the place of `old`: the same segment in another tier, or without some of its deleted
+        records."""
         self._cache.forget(self._topic_id, old.first_seq)
         self.segments = [new if held is old else held for held in self.segments]
 
     def drop_dead(self) -> None:
-        """Sealed segments in the middle whose records were all deleted go as a whole."""
+        """Drops every sealed segment whose records are all deleted."""
         doomed = [state for state in self.segments if state.sealed and state.live_count == 0]
         if doomed:
             self.drop(doomed)
@@ -301,7 +312,7 @@ class SegmentSet:
         self.dropped += dropped
 
     def take_dropped(self) -> list[SegmentState]:
-        """Dropped segments, for the caller to remove their files."""
+        """The segments that were dropped since the last call. The caller removes their files."""
         dropped, self.dropped = self.dropped, []
         return dropped
 
@@ -309,7 +320,8 @@ class SegmentSet:
         return sum(s.live_count for s in self.segments), sum(s.live_bytes for s in self.segments)
 
     def recount(self, state: SegmentState, first_live: int) -> None:
-        """Numbers from the file itself, pending deletes and floor applied."""
+        """Counts the live records of a segment again from its file, without pending deletes and records below
+        `first_live`."""
         self.release_columns()
         columns = self._columns_for(state)
         start = max(first_live - state.first_seq, 0)
@@ -325,13 +337,14 @@ class SegmentSet:
         return self._cache.tags(self._topic_id, state)
 
     def built_tags(self, state: SegmentState) -> TagSidecar:
-        """Tags of the active segment, from its frames."""
+        """The tags of the active segment, built from its frames."""
         return TagSidecar(build_tags(self._cache.reader(self._topic_id, state)))
 
     # Pending deletes.
 
     def mark_pending(self, seqs: Iterable[int]) -> None:
-        """Notes deletes without counting them: a replay counts at its end, a checkpoint counted before."""
+        """Notes deletes, without a change of the live numbers: a replay counts at its end, a checkpoint has counted
+        before."""
         for seq in seqs:
             state = self.segment_of(seq)
             if state is not None:
@@ -348,7 +361,7 @@ class SegmentSet:
         return [state.first_seq + place for place in range(state.entry_count) if _bit(bits, place)]
 
     def clear_pending(self, first_seq: int, seqs: list[int]) -> None:
-        """These delete bytes are in the file now."""
+        """The delete bytes of these seqs are set in the file, so their deletes are not pending any more."""
         bits = self._pending.get(first_seq)
         if bits is None:
             return
@@ -360,7 +373,8 @@ class SegmentSet:
 
 
 def _estimated_columns(state: SegmentState) -> SegmentColumns:
-    """What the numbers of a segment say of its slots: the dead ones in front, all records alike, none expired yet."""
+    """Slots guessed from the numbers of the segment: dead slots first, all records of the same size, no record
+    expired."""
     live = state.live_count
     dead = state.entry_count - live
     mean = state.live_bytes // live if live else 0
@@ -382,6 +396,6 @@ def _set_bit(bits: bytearray, place: int) -> None:
     bits[place >> 3] |= 1 << (place & 7)
 
 
-def _single(numbers: tuple[int, bool] | None) -> int | None:
-    """Accounted size when live."""
-    return numbers[0] if numbers is not None and numbers[1] else None
+def _live_size(size_and_liveness: tuple[int, bool] | None) -> int | None:
+    """The accounted size of a live record, else None."""
+    return size_and_liveness[0] if size_and_liveness is not None and size_and_liveness[1] else None

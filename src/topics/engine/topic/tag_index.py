@@ -1,6 +1,6 @@
 """Tags of the records that are in no sealed segment: tag -> ascending seqs.
 
-Seqs of dead records may still be listed; whoever asks checks. Sealed segments have their sidecars.
+The index may still list seqs of dead records: the caller checks them. A sealed segment has a tag sidecar file instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class TagIndex:
 
     def __init__(self) -> None:
         self._seqs: dict[bytes, array[int]] = {}
-        # Sorted tags, None when a tag was added since.
+        # All tags, sorted. None when a tag was added or removed since the last sort.
         self._sorted: list[bytes] | None = None
 
     def add(self, tag: bytes, seq: int) -> None:
@@ -40,7 +40,7 @@ class TagIndex:
         return found
 
     def forget_below(self, seq: int) -> None:
-        """Drops seqs below `seq`: evicted, or in a sealed segment now."""
+        """Drops seqs below `seq`: their records were evicted, or are in a sealed segment now."""
         gone = []
         for tag, seqs in self._seqs.items():
             if seqs[0] < seq:
@@ -53,7 +53,7 @@ class TagIndex:
             self._sorted = None
 
     def merge(self, later: TagIndex) -> None:
-        """Adds an index whose seqs all come behind these."""
+        """Adds an index whose seqs are all higher than the seqs in this one."""
         for tag, seqs in later._seqs.items():
             self._seqs.setdefault(tag, array("Q")).extend(seqs)
         self._sorted = None

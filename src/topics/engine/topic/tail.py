@@ -1,7 +1,8 @@
-"""The resident end of a topic: records that are not in segments yet, and a few more.
+"""The tail of a topic: its newest records, in memory. Among them are all records that were written since
+the start and are in no segment yet.
 
-Slots stand one per seq without gaps. A slot is the record's WAL body, or None when it is dead. Dead slots at
-the front are dropped lazily, in one move for many of them.
+Every seq has a slot, without gaps. A slot is the WAL body of the record, or None when the record is dead. Dead slots at
+the front are dropped later, many at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 COMPACT_SLOTS: Final = 1024
-# What a slot costs beyond its payload, roughly.
+# About what a slot costs in memory beside its payload.
 SLOT_OVERHEAD_BYTES: Final = 120
 
 
@@ -23,7 +24,7 @@ class Tail:
 
     def __init__(self, first_seq: int) -> None:
         self.first_seq = first_seq
-        # Slots of seqs below first_seq that still stand at the front of the lists.
+        # Number of slots at the front of the lists whose seqs are below `first_seq`.
         self._skipped = 0
         self._bodies: list[bytes | None] = []
         self._sizes = array("I")
@@ -54,7 +55,7 @@ class Tail:
         return self._sizes[start : start + last_seq - first_seq + 1]
 
     def kill(self, seq: int) -> int | None:
-        """Releases the record; its accounted size, or None when it was dead already."""
+        """Releases the record. Returns its accounted size, or None when it was already dead."""
         place = self._place(seq)
         if self._bodies[place] is None:
             return None
@@ -63,7 +64,7 @@ class Tail:
         return self._sizes[place]
 
     def next_live(self, seq: int) -> int | None:
-        """First live seq at or behind `seq`."""
+        """The lowest live seq at or above `seq`."""
         bodies = self._bodies
         for place in range(self._place(max(seq, self.first_seq)), len(bodies)):
             if bodies[place] is not None:
@@ -71,7 +72,7 @@ class Tail:
         return None
 
     def live_numbers(self, first_seq: int, last_seq: int) -> tuple[int, int]:
-        """(count, bytes) of live records in the inclusive range, cut to what is here."""
+        """(count, bytes) of the live records of the tail in the inclusive range."""
         first_seq = max(first_seq, self.first_seq)
         last_seq = min(last_seq, self.end_seq - 1)
         if last_seq < first_seq:
@@ -85,18 +86,18 @@ class Tail:
         return len(sizes), sum(sizes)
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
-        """(seq, size) of live records at or behind `seq`."""
+        """(seq, size) of live records at or above `seq`."""
         start = self._place(max(seq, self.first_seq))
         for place in range(start, len(self._bodies)):
             if self._bodies[place] is not None:
                 yield place - self._skipped + self.first_seq, self._sizes[place]
 
     def expired_last_seq(self, cutoff_ts: int) -> int:
-        """Last seq whose time is before `cutoff_ts`; `first_seq - 1` when there is none."""
+        """The last seq whose time is before `cutoff_ts`; `first_seq - 1` when there is none."""
         return bisect_left(self._ts, cutoff_ts, self._skipped) - self._skipped + self.first_seq - 1
 
     def forget_below(self, seq: int) -> tuple[int, int]:
-        """Drops every slot below `seq`; (count, bytes) of what was live there."""
+        """Drops every slot below `seq`. Returns (count, bytes) of the live records among them."""
         seq = min(seq, self.end_seq)
         if seq <= self.first_seq:
             return 0, 0
@@ -121,7 +122,7 @@ class Tail:
         return runs_of(seq for seq, body in enumerate(self.read(first_seq, last_seq), first_seq) if body is None)
 
     def cache_from(self, last_seq: int, budget_bytes: int) -> int:
-        """First seq of the newest run up to `last_seq` that fits the budget: what is worth keeping."""
+        """The lowest first seq of a run that ends with `last_seq` and fits the budget. That run stays in memory."""
         place = self._place(last_seq)
         total = 0
         while place >= self._skipped:

@@ -97,7 +97,7 @@ class Write:
         self.tags = tags
         # (number of records, callback) of each caller, in seq order.
         self.answers = answers
-        # Callers that sent the same idempotency key meanwhile.
+        # Callers that sent the same idempotency key while the write was in flight.
         self.repeats: tuple[AppendDone, ...] = ()
         # Called when the write is published or has failed, in the order of the log. It may change state, but must not
         # call the engine: the group is not complete yet.
@@ -114,7 +114,7 @@ class Write:
         self.is_unlogged = is_unlogged
         # Class `disk`: the write is answered only once the head reservation that covers its seqs is synced.
         self.is_reserved = is_reserved
-        # No records, only seqs that stand for what a router's source lost.
+        # The write has no records, only seqs in place of records that the source of a router lost.
         self.is_holes = False
         self.is_committed = False
         # How long the log took, known once the write is committed.

@@ -48,7 +48,7 @@ class WriteState:
         self._live_bytes = live_bytes
         # Whether the creation of the topic is durable: nothing is published before.
         self.is_created = False
-        # A new config, the removal, or a commit of staged records is being logged: writes that come meanwhile wait.
+        # A new config, the removal, or a commit of staged records is being logged: new writes wait until that ends.
         self.is_changing = False
         self._waiting_calls: list[Callable[[], None]] = []
         # Writes of this turn of the owner, and whether the topic's writes may wait for the end of the turn.
@@ -175,7 +175,7 @@ class WriteState:
         self.evict_bytes = max(self.evict_bytes - evicted, 0) if self.in_flight else 0
 
     def recount_evictions(self, live: LiveRecords) -> None:
-        """Records died that no write in flight evicts: counts again what those writes will evict."""
+        """Records died for another reason than a write in flight. Counts again what the writes in flight will evict."""
         if self.evict_bytes == 0:
             return
         self.evict_bytes = 0

@@ -150,7 +150,7 @@ class Commits:
             self._start(commit)
 
     def when_none_is_open(self, call: Callable[[], None]) -> None:
-        """Calls back when no commit is half way, at once if that is now. Commits that come meanwhile begin after it."""
+        """Calls back when no commit is half way, at once if that is now. New commits begin after the callback."""
         if self._open_count == 0:
             call()
         else:

@@ -78,7 +78,7 @@ class DerivedCopies:
         self, source: Topic, frame: bytes, applied: Applied, *, durable: bool, copies_durable: bool
     ) -> None:
         """Logs a frame of the source that takes records away, once their derived copies in every dest are logged:
-        a start could not copy those records again. Raises when nothing was queued."""
+        a start could not copy these records again. Raises when nothing was queued."""
         if not source.links.routers_out:
             self._core.log(source, frame, applied, durable=durable)
             return
@@ -147,7 +147,7 @@ class DerivedCopies:
 
 
 def _bodies(dest: Topic, first_seq: int, last_seq: int) -> list[bytes]:
-    """Live records of a range as WAL bodies, also records that a checkpoint has put into segments meanwhile."""
+    """Live records of a range as WAL bodies, also of records that a checkpoint has already put into segments."""
     bodies: list[bytes] = []
     while first_seq <= last_seq:
         found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
@@ -185,5 +185,6 @@ def cursor_note(dest: Topic, copies: control.Copies, ts: int) -> bytes:
 
 
 def unlogged_cursor_note(router: Router, ts: int) -> bytes:
-    """A frame that says how far the router of an ephemeral dest is, and nothing of seqs: those end with the process."""
+    """A frame with the progress of a router into an ephemeral dest. It names no seqs of dest: they end with the
+    process."""
     return cursor_note(router.dest, control.Copies(router.id, router.cursor, 0, router.forwarded_total), ts)

@@ -1,8 +1,8 @@
-"""From Python values to a checked `RecordBatch`: what the embedded APIs accept.
+"""Turns Python values, as the embedded APIs accept them, into a checked `RecordBatch`.
 
-A record's `data` (and `meta`) is any value `msgspec` can write as JSON, or JSON text as `bytes`, which is
-checked and then kept byte for byte: but for line breaks between its tokens, and where only its blanks make it
-larger than the limit. Then it is stored compact.
+The `data` and the `meta` of a record are values that `msgspec` can write as JSON, or JSON text as `bytes`. JSON text is
+checked and stored byte for byte, with two exceptions: a text with line breaks between its tokens, and a text that is
+larger than the limit only because of blanks. Such a text is stored without blanks.
 """
 
 import math
@@ -41,10 +41,10 @@ class NewRecord(msgspec.Struct, frozen=True):
 
 
 def batch_of_payloads(payloads: Sequence[Any]) -> RecordBatch:
-    """Plain payloads, without tags, nodes or meta: the fast way in."""
+    """Payloads without tags, nodes or meta. Faster than `batch_of_records`."""
     if type(payloads) is not list and isinstance(payloads, str | bytes | Mapping):
-        # Each character, or each key, would become a record.
-        raise InvalidRequest("a write is a list of payloads: put a single one into a list")
+        # Without this check each character, or each key, would become a record.
+        raise InvalidRequest("a write is a list of payloads: put a single payload into a list")
     if len(payloads) == 1:
         texts = [_text(payloads[0])]
     else:
@@ -60,7 +60,7 @@ def batch_of_payloads(payloads: Sequence[Any]) -> RecordBatch:
 
 
 def _texts(payloads: Sequence[Any]) -> list[bytes]:
-    """JSON texts of several payloads, those given as bytes checked together."""
+    """JSON texts of several payloads. When all payloads are bytes, one call checks them."""
     if set(map(type, payloads)) != {bytes}:
         return [_text(payload) for payload in payloads]
     texts = list(payloads)
@@ -123,8 +123,8 @@ def _encoded(value: Any) -> bytes:
         raise InvalidRequest(f"a payload cannot be written as JSON: {error}") from error
     check_depth(text)
     if b"null" in text and _has_non_finite(msgspec.to_builtins(value)):
-        # The encoder writes them as null: a reader would never know that something else was meant.
-        raise InvalidRequest("a payload has a float that is not a number or not finite, which JSON does not know")
+        # The encoder writes NaN and infinity as null, so a reader would get another value than the caller gave.
+        raise InvalidRequest("a payload has a float that is NaN or infinite; JSON has no such numbers")
     check_numbers(text)
     return text
 
@@ -162,9 +162,9 @@ def _label(value: str | None, name: str, bytes_max: int) -> bytes | None:
 
 
 def _check_json(texts: list[bytes]) -> bool:
-    """Each text must be one JSON value: all are parsed by one call, as the elements of one array.
+    """Checks that each text is one JSON value. One call parses all texts, as the elements of one array.
 
-    True when there are line breaks between tokens somewhere.
+    Returns whether a text has a line break between its tokens.
     """
     joined = b"[%b]" % b",".join(texts)
     if joined.count(b"[") + joined.count(b"{") > JSON_DEPTH_MAX:
@@ -176,7 +176,7 @@ def _check_json(texts: list[bytes]) -> bool:
         values = _decode_raws(joined)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"a payload given as bytes is not JSON: {error}") from error
-    # As many values as texts, each as long as its text: no text holds two of them, or half of one.
+    # There are as many values as texts, and each is as long as its text: so no text has two values, or half a value.
     lengths = list(map(len, values))
     if lengths != list(map(len, texts)) and lengths != [len(text.strip(_BLANKS)) for text in texts]:
         raise InvalidRequest("a payload given as bytes is not one JSON value")

@@ -159,7 +159,7 @@ class Staging:
             self._remove([chunk])
             answer = TopicNotFound(topic.name)
         elif (committed := topic.writers.get(chunk.writer)) is not None and chunk.epoch <= committed.epoch:
-            # Another attempt was committed meanwhile.
+            # Another attempt was committed before this one.
             self._remove([chunk])
             answer = StagedChunk(state.records, deduped=True)
         else:
@@ -220,7 +220,7 @@ class Staging:
             self._remove([chunk])
 
     def forget_committed(self, topic: Topic, writer: str, epoch: int) -> None:
-        """The chunks of committed epochs, also those of attempts that did not count."""
+        """The chunks of committed epochs, also chunks of attempts that were not committed."""
         self._forget(lambda work: work.topic is topic and work.writer == writer and work.epoch <= epoch)
 
     def forget_topic(self, topic: Topic) -> None:

@@ -31,8 +31,8 @@ from topics.spark.lake.state import GapFile, LakeChange
 from topics.spark.loss import Gap
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.locate import ask_manifest
-from topics.spark.read.source import take_manifests
+from topics.spark.reading.locate import ask_manifest
+from topics.spark.reading.source import take_manifests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from topics.spark.jobs.job_options import ARCHIVE_FILE_BYTES, ARCHIVE_FILE_RECOR
 from topics.spark.lake.state import LakeFile, LakeState, SegmentDone
 from topics.spark.loss import Gap, eviction_reason
 from topics.spark.manifest import Manifest, Segment, SeqRange
-from topics.spark.read.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
+from topics.spark.reading.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from topics.spark.lake.state import LakeChange, LakeFile, SegmentDone
 from topics.spark.loss import Gap
 from topics.spark.manifest import SeqRange
 from topics.spark.options import ReadOptions
-from topics.spark.read.locate import read_partition
+from topics.spark.reading.locate import read_partition
 from topics.storage.tiers.store import SharedStore
 
 

@@ -208,7 +208,7 @@ class _Place(NamedTuple):
 
 def _look(place: _Place) -> str | None:
     """On an executor or on the driver: what is wrong with the store on this machine."""
-    from topics.spark.read.segment_files import tier_and_name
+    from topics.spark.reading.segment_files import tier_and_name
 
     address, _ = tier_and_name(place.uri)
     try:

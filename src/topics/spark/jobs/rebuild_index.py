@@ -39,7 +39,7 @@ from topics.spark.jobs.rewriting import (
     sealed_segments,
 )
 from topics.spark.jobs.spread import Executors, SparkExecutors
-from topics.spark.read.file_manifest import DamagedFiles
+from topics.spark.reading.file_manifest import DamagedFiles
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic
 from topics.storage.snapshots import load_snapshots

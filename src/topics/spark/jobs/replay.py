@@ -23,7 +23,7 @@ from topics.spark.jobs.job_options import ReplayOptions
 from topics.spark.jobs.marks import REPLAY, marked, source_mark
 from topics.spark.manifest import Manifest, decode_manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import choose_cuts, range_bytes
+from topics.spark.reading.plan import choose_cuts, range_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

@@ -21,9 +21,9 @@ from topics.spark.lake.state import LakeFile
 from topics.spark.loss import find_gaps
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.locate import read_partition
-from topics.spark.read.offline import take_manifests
-from topics.spark.read.plan import Partition, choose_cuts, cut_partitions, range_bytes
+from topics.spark.reading.locate import read_partition
+from topics.spark.reading.offline import take_manifests
+from topics.spark.reading.plan import Partition, choose_cuts, cut_partitions, range_bytes
 
 SCHEMA: Final = schema(COLUMNS)
 PIECE_BYTES: Final = 16 * MIB

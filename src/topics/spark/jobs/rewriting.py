@@ -25,8 +25,8 @@ from topics.spark.jobs.job import (
 )
 from topics.spark.jobs.spread import Executors, spread_waves, units_of
 from topics.spark.manifest import Segment
-from topics.spark.read.segment_files import tier_and_name
-from topics.spark.read.source import take_manifests
+from topics.spark.reading.segment_files import tier_and_name
+from topics.spark.reading.source import take_manifests
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file, write_atomic
 from topics.storage.tiers.addresses import open_store, path_of_address

@@ -20,8 +20,8 @@ from topics.spark.jobs.stats_summary import COLUMNS, JUMPS_KEPT, Labels, Summary
 from topics.spark.loss import find_gaps
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import Partition, plan_batch
-from topics.spark.read.source import take_manifests
+from topics.spark.reading.plan import Partition, plan_batch
+from topics.spark.reading.source import take_manifests
 from topics.storage.fs import RealFs
 from topics.storage.tiers.addresses import open_shared_store
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from topics.formats.columnar import schema
 from topics.spark.options import ReadOptions
-from topics.spark.read.locate import read_partition
-from topics.spark.read.plan import Partition
+from topics.spark.reading.locate import read_partition
+from topics.spark.reading.plan import Partition
 
 COLUMNS: Final = ("seq", "ts", "node", "tag", "data", "meta")
 LABELS_MAX: Final = 100_000

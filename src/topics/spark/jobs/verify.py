@@ -28,8 +28,8 @@ from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves, un
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeDamaged
 from topics.spark.manifest import Manifest, Segment
-from topics.spark.read.segment_files import tier_and_name
-from topics.spark.read.source import take_manifests
+from topics.spark.reading.segment_files import tier_and_name
+from topics.spark.reading.source import take_manifests
 from topics.storage.fs import RealFs
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.segment_survey import SegmentTask

@@ -29,7 +29,7 @@ from topics.formats.stream_layout import Flavour, segment_starts
 from topics.spark.loss import Gap, Reason, TopicsDataLoss, accept_gaps
 from topics.spark.manifest import OFFSETS, Segment
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import Partition
+from topics.spark.reading.plan import Partition
 from topics.spark.schemas import with_schema
 from topics.spark.streams.directory import KeyPlace, StreamDirectory, find_cipher, folder_names
 from topics.spark.streams.files import OpenSegment, Vanished

@@ -16,10 +16,10 @@ from topics.spark import schemas
 from topics.spark.errors import BadOption
 from topics.spark.manifest import OFFSETS, Manifest
 from topics.spark.options import ReadOptions, parse_columns, parse_options
-from topics.spark.read import trigger_plan
-from topics.spark.read.pace import Pace
-from topics.spark.read.plan import Partition, plan_batch
-from topics.spark.read.trigger_plan import Offset
+from topics.spark.reading import trigger_plan
+from topics.spark.reading.pace import Pace
+from topics.spark.reading.plan import Partition, plan_batch
+from topics.spark.reading.trigger_plan import Offset
 from topics.spark.streams.partition_manifest import with_times_as_offsets
 from topics.spark.streams.read import Place, read_messages
 from topics.spark.streams.topic import StreamTopic, open_directory

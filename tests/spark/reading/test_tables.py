@@ -8,7 +8,7 @@ import pytest
 from tests.spark.manifests import make_manifest
 from topics.protocol.response_body import TopicState
 from topics.spark.options import ReadOptions
-from topics.spark.read.tables import TableName, TopicFacts, facts_of, table_batches
+from topics.spark.reading.tables import TableName, TopicFacts, facts_of, table_batches
 from topics.spark.schemas import schema_of
 
 FACTS = TopicFacts("log", 90, 9000, '{"ttl_ms":5}')

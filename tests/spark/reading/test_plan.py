@@ -13,7 +13,7 @@ from tests.spark.manifests import make_manifest, make_segment
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import (
+from topics.spark.reading.plan import (
     FILES_PER_PARTITION_MAX,
     Partition,
     choose_cuts,
@@ -214,7 +214,7 @@ def test_the_tail_is_named_and_has_no_file() -> None:
 def test_planning_needs_neither_spark_nor_arrow() -> None:
     """It runs where a driver starts, and in tests without a JVM."""
     program = (
-        "import sys, topics.spark.read.trigger_plan\n"
+        "import sys, topics.spark.reading.trigger_plan\n"
         "print(sorted({'pyspark', 'pyarrow', 'numpy', 'pandas'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

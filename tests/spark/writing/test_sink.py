@@ -18,12 +18,12 @@ from msgspec import UNSET
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tests.spark.proxy import Proxy
-from tests.spark.write.test_body import JSON_TEXT, OBJECT_TEXT, TEXT, rows_of
+from tests.spark.writing.test_body import JSON_TEXT, OBJECT_TEXT, TEXT, rows_of
 from topics.client import Client, Unreachable
 from topics.errors import InvalidRequest, StageIncomplete, Throttled, TopicNotFound, TopicsError
-from topics.spark.write import sink as sink_module
-from topics.spark.write.body import BadRow
-from topics.spark.write.sink import PartWritten, Sink, Task, batch_writer, stream_writer
+from topics.spark.writing import sink as sink_module
+from topics.spark.writing.body import BadRow
+from topics.spark.writing.sink import PartWritten, Sink, Task, batch_writer, stream_writer
 from topics.testing.server_process import ServerProcess
 
 QUERY = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

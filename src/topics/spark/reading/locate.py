@@ -23,8 +23,8 @@ from topics.spark.errors import BadOption
 from topics.spark.loss import Gap, Reason, TopicsDataLoss, accept_gaps, check_cursor, corrupt_loss, find_gaps, gap_rows
 from topics.spark.manifest import Manifest, Segment, decode_manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import Partition, cut_partitions
-from topics.spark.read.segment_files import Elsewhere, Moved, open_segment, tier_and_name
+from topics.spark.reading.plan import Partition, cut_partitions
+from topics.spark.reading.segment_files import Elsewhere, Moved, open_segment, tier_and_name
 from topics.spark.schemas import with_schema
 
 logger = logging.getLogger(__name__)

@@ -28,9 +28,9 @@ from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.response_body import EpochCommitted
 from topics.spark.access import open_client
 from topics.spark.options import Mode
-from topics.spark.write.body import check_columns
-from topics.spark.write.options import WriteOptions, parse_write_options
-from topics.spark.write.part import DirectSender, PartWriter, StagedSender, TopicPart, with_topic
+from topics.spark.writing.body import check_columns
+from topics.spark.writing.options import WriteOptions, parse_write_options
+from topics.spark.writing.part import DirectSender, PartWriter, StagedSender, TopicPart, with_topic
 
 logger = logging.getLogger(__name__)
 

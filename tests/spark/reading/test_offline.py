@@ -27,11 +27,11 @@ from topics.offline_view.viewer import view_directory
 from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.options import ReadOptions
-from topics.spark.read import offline
-from topics.spark.read.file_manifest import DamagedFiles
-from topics.spark.read.locate import read_partition
-from topics.spark.read.offline import TailMissing, take_manifests
-from topics.spark.read.plan import plan_batch
+from topics.spark.reading import offline
+from topics.spark.reading.file_manifest import DamagedFiles
+from topics.spark.reading.locate import read_partition
+from topics.spark.reading.offline import TailMissing, take_manifests
+from topics.spark.reading.plan import plan_batch
 from topics.spark.schemas import schema_of
 from topics.storage.fs import RealFs
 from topics.storage.tiers.addresses import open_store
@@ -353,7 +353,7 @@ def test_expiry_of_a_served_directory_is_that_of_now(root: Path) -> None:
     log.clock.advance(hour_ms * 3 // 2)
     log.append(count=2)
     log.checkpoint()
-    assert log.topic().ttl_floor == 0
+    assert log.topic().live.ttl_floor == 0
     (manifest,) = take_manifests(options_of(root)).manifests
     assert (manifest.ttl_floor, manifest.evict_floor) == (SEGMENT_EVENTS + 1, SEGMENT_EVENTS + 2)
     assert seqs(read(root)["a"]) == [SEGMENT_EVENTS + 2, SEGMENT_EVENTS + 3]

@@ -21,7 +21,7 @@ from topics.formats.frame_table import ENTRIES, from_frames
 from topics.formats.segment_index import ENTRY_BYTES, IndexEntry, entry_at
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.spark.manifest import Manifest, Segment
-from topics.spark.read.tables import TopicFacts
+from topics.spark.reading.tables import TopicFacts
 from topics.storage import layout
 from topics.storage.tiers.addresses import file_address
 from topics.storage.tiers.store import SegmentStore

@@ -29,12 +29,12 @@ from topics.spark.access import open_client
 from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, epoch_of
 from topics.spark.options import ReadOptions, parse_columns, parse_options
-from topics.spark.read import offline, trigger_plan
-from topics.spark.read.locate import ask_manifest, read_partitions
-from topics.spark.read.pace import Pace
-from topics.spark.read.plan import Partition, plan_batch
-from topics.spark.read.tables import TableName, TopicFacts, facts_of, table_batches
-from topics.spark.read.trigger_plan import Offset
+from topics.spark.reading import offline, trigger_plan
+from topics.spark.reading.locate import ask_manifest, read_partitions
+from topics.spark.reading.pace import Pace
+from topics.spark.reading.plan import Partition, plan_batch
+from topics.spark.reading.tables import TableName, TopicFacts, facts_of, table_batches
+from topics.spark.reading.trigger_plan import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

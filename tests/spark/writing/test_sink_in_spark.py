@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
-from tests.spark.write.test_sink import stored, values
+from tests.spark.writing.test_sink import stored, values
 from topics.client import Client
 from topics.testing.server_process import ServerProcess
 

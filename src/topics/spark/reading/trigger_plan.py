@@ -18,7 +18,7 @@ from topics.errors import InvalidRequest
 from topics.spark.loss import Gap, accept_gaps, check_cursor, find_gaps
 from topics.spark.manifest import SEQS, Manifest, Numbering
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import (
+from topics.spark.reading.plan import (
     Partition,
     choose_cuts,
     cut_partitions,

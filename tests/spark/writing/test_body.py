@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from topics.errors import BatchTooLarge
 from topics.protocol.write_body import WriteLimits, decode_write
 from topics.spark.errors import BadOption
-from topics.spark.write.body import (
+from topics.spark.writing.body import (
     BadRow,
     ChunkCutter,
     ChunkLimits,

@@ -36,7 +36,7 @@ from topics.offline_view.view import TopicView, ViewRequest, take_view
 from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, Segment
 from topics.spark.options import ReadOptions
-from topics.spark.read.file_manifest import (
+from topics.spark.reading.file_manifest import (
     DamagedFiles,
     Files,
     facts_of_state,
@@ -45,7 +45,7 @@ from topics.spark.read.file_manifest import (
     manifest_of_state,
     topic_files,
 )
-from topics.spark.read.tables import TopicFacts
+from topics.spark.reading.tables import TopicFacts
 from topics.storage import layout
 from topics.storage.fs import Fs, RealFs, read_file
 from topics.storage.removal import remove_tree

@@ -13,8 +13,8 @@ from topics.errors import InvalidRequest
 from topics.spark.loss import TopicsDataLoss
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
-from topics.spark.read.plan import Partition
-from topics.spark.read.trigger_plan import (
+from topics.spark.reading.plan import Partition
+from topics.spark.reading.trigger_plan import (
     Offset,
     TopicOffset,
     initial_offset,

@@ -20,8 +20,8 @@ from topics.errors import ColdUnavailable
 from topics.formats.segment import HEADER_BYTES
 from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
-from topics.spark.read.offline import TailMissing
-from topics.spark.read.plan import Partition
+from topics.spark.reading.offline import TailMissing
+from topics.spark.reading.plan import Partition
 from topics.testing.server_process import ServerProcess
 
 FULL = os.environ.get("TOPICS_TEST_FULL") == "1"

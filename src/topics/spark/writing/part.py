@@ -19,8 +19,8 @@ import xxhash
 from topics.client import Client
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound
 from topics.spark.errors import BadOption
-from topics.spark.write.body import BadRow, ChunkCutter, ChunkLimits, RowChunk, first_null, record_texts, refused_row
-from topics.spark.write.options import WriteOptions
+from topics.spark.writing.body import BadRow, ChunkCutter, ChunkLimits, RowChunk, first_null, record_texts, refused_row
+from topics.spark.writing.options import WriteOptions
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import pytest
 
 from topics.spark.errors import BadOption
 from topics.spark.options import Mode
-from topics.spark.write.options import WRITE_OPTIONS, WriteOptions, parse_write_options
+from topics.spark.writing.options import WRITE_OPTIONS, WriteOptions, parse_write_options
 
 ENDPOINT = {"endpoint": "http://h"}
 
