@@ -62,7 +62,7 @@ def test_a_number_of_the_wrong_kind_or_range_is_refused(value: object) -> None:
         ({"priority": -3_000_000_000}, "bad topic config: priority is out of range"),
         ({"cap_bytes": -1}, "bad topic config: cap_bytes is out of range"),
         ({"ttl": 5}, "unknown topic config member: ttl; did you mean ttl_ms?"),
-        ({"durable": None}, "bad topic config: durable is true or false"),
+        ({"durable": None}, "bad topic config: durable must be true or false"),
         ({"type": None}, "bad topic config: type is None: choose among log, queue"),
         ({"durability": "Disk"}, "bad topic config: durability is 'Disk': choose among ephemeral, memory, disk, fsync"),
         ({"discard": "new"}, "bad topic config: discard is 'new': choose among old, reject"),

@@ -108,7 +108,7 @@ def _resolved(members: dict[str, Any]) -> dict[str, Any]:
     resolved = dict(members)
     durable = resolved.pop("durable", False)
     if not isinstance(durable, bool):
-        raise InvalidRequest("bad topic config: durable is true or false")
+        raise InvalidRequest("bad topic config: durable must be true or false")
     if resolved.get("durability") is None:
         resolved["durability"] = "fsync" if durable else "disk"
     return resolved

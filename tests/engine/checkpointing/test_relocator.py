@@ -174,7 +174,7 @@ def test_an_empty_folder_in_the_place_of_the_cold_tier_is_not_taken_for_it(disk:
     for path in [path for path in disk.files() if path.startswith("/cold")]:
         disk.unlink(path)
     again = opened(disk)
-    assert any("is not the cold tier it was" in warning for warning in again.report.warnings)
+    assert any("is not the cold tier of this directory" in warning for warning in again.report.warnings)
     with pytest.raises(ColdUnavailable, match="bring it back"):
         again.engine.read("a", 0)
     assert "/cold/STORE" not in disk.files()

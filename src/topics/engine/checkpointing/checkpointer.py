@@ -196,7 +196,7 @@ class Checkpointer:
 
 def _log_failed_removal(result: object) -> None:
     if isinstance(result, BaseException):
-        logger.warning("files of a removed topic stay for now: %s", result)
+        logger.warning("files of a removed topic are not removed yet: %s", result)
 
 
 def _ignore(error: Exception | None) -> None:

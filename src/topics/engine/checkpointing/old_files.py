@@ -136,7 +136,7 @@ class OldFiles:
     def end_removal(self, removal: FileRemoval, result: object) -> None:
         """The next checkpoint tries again to remove the files that are left."""
         if isinstance(result, BaseException):
-            logger.warning("old files stay for now: %s", result)
+            logger.warning("old files are not removed yet: %s", result)
         else:
             self._unsynced_topics -= set(removal.unsynced_topics)
             for key in removal.replaced_marks:

@@ -141,7 +141,7 @@ def _adopt_unlisted(
         if segment.entry_count and last_seq < floor:
             return segment
         if segment.entry_count:
-            warn(f"{stem}.data: seqs {first_seq} to {last_seq} are in no snapshot and continue nothing; left alone")
+            warn(f"{stem}.data: seqs {first_seq} to {last_seq} are in no snapshot and follow no segment; left alone")
         return None
     if state.segments and not state.segments[-1].sealed:
         state.segments[-1].sealed = True

@@ -23,7 +23,9 @@ def claim_cold_tier(engine: Engine, report: RecoveryReport) -> None:
     try:
         if is_used and read_store_id(cold) is None:
             engine.core.use_cold(CachedStore(MissingStore(cold.address)))
-            report.warn(f"{cold.address} is not the cold tier it was: its STORE object is missing; it is not used")
+            report.warn(
+                f"{cold.address} is not the cold tier of this directory: its STORE object is missing; it is not used"
+            )
         else:
             ensure_store_id(cold, engine.directory.store_id)
             engine.core.claim_cold()

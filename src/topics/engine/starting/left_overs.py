@@ -19,7 +19,7 @@ def remove_left_overs(engine: Engine, removed: dict[int, list[SegmentState]]) ->
         try:
             remove_topic_directory(fs, root, engine.cold, topic_id, segments)
         except ColdUnavailable as error:
-            logger.warning("cold files of a removed topic stay for now: %s", error.message)
+            logger.warning("cold files of a removed topic are not removed yet: %s", error.message)
     for name in fs.listdir(directory):
         if name.endswith(layout.DELETED):
             remove_deleted_directory(fs, f"{directory}/{name}")
