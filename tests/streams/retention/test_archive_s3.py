@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("obstore", reason="obstore (the extra `s3`) is not installed")
 
 from tests.storage.tiers.test_folder_store import request_plain, running_moto, set_aws_environment
-
 from tests.storage.tiers.test_s3_store import Fault, Front, FrontHandler, carry_out_but_fail, hang_up, refuse
 from tests.streams.partitions.partition_world import batch
 from tests.streams.retention.kept_topic import DATA, KeptTopic, key_of

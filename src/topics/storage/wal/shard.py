@@ -121,6 +121,8 @@ class WalShard:
         # Readers that want only synced records: (frame that must be synced, callback), in order.
         self._on_synced: deque[tuple[int, Callable[[], None]]] = deque()
         self._syncing = False
+        # Whether the next sync waits for the groups of writers that were just answered.
+        self._sync_is_deferred = False
         self._rotating = False
         self._held = False
         self._on_quiet: Callable[[], None] | None = None
@@ -303,7 +305,8 @@ class WalShard:
                 self._waiting.append(entry)
             else:
                 entry.done(None)
-        self._sync()
+        if not self._sync_is_deferred:
+            self._sync()
 
     def _write_failed(self, queue: list[_Entry], error: OSError) -> None:
         """The group was not written. Its bytes are cut, so that no later start reads them after the next group."""
@@ -401,15 +404,17 @@ class WalShard:
             return
         self.stats.note_fsync((perf_counter_ns() - started_ns) // 1000)
         self._note_synced(frame, offset)
-        if self._waiting and self._on_quiet is None:
-            # Writers that were just answered write again at once. The next sync starts after their group, so that all
+        if self._on_quiet is None:
+            # Writers that were just answered write again at once. The next sync starts after their groups, so that all
             # writers share each sync instead of two halves in turn (16 writers over HTTP: 12 K to 18 K writes a
             # second).
+            self._sync_is_deferred = True
             self._background.defer(self._sync_waiting)
         else:
             self._maybe_quiet()
 
     def _sync_waiting(self) -> None:
+        self._sync_is_deferred = False
         if self._waiting and self._failed is None:
             self._sync()
 
