@@ -16,6 +16,11 @@ COMPACT_SLOTS: Final = 1024
 # About what a slot costs in memory beside its payload.
 SLOT_OVERHEAD_BYTES: Final = 120
 
+# The columns of every tail that never had a record, so nothing is ever added to them: 180 bytes less for an idle topic.
+_NO_BODIES: Final[list[bytes | None]] = []
+_NO_SIZES: Final = array("I")
+_NO_TIMES: Final = array("Q")
+
 
 class Tail:
     """Covers seqs `first_seq` to `end_seq - 1`. Owner only."""
@@ -26,9 +31,9 @@ class Tail:
         self.first_seq = first_seq
         # Number of slots at the front of the lists whose seqs are below `first_seq`.
         self._skipped = 0
-        self._bodies: list[bytes | None] = []
-        self._sizes = array("I")
-        self._ts = array("Q")
+        self._bodies: list[bytes | None] = _NO_BODIES
+        self._sizes = _NO_SIZES
+        self._ts = _NO_TIMES
         self.dead_count = 0
 
     @property
@@ -36,6 +41,8 @@ class Tail:
         return self.first_seq + len(self._bodies) - self._skipped
 
     def extend(self, bodies: Sequence[bytes], sizes: Sequence[int], ts: int) -> None:
+        if self._bodies is _NO_BODIES:
+            self._bodies, self._sizes, self._ts = [], array("I"), array("Q")
         self._bodies.extend(bodies)
         self._sizes.extend(sizes)
         if len(bodies) == 1:

@@ -50,7 +50,7 @@ class WriteState:
         self.is_created = False
         # A new config, the removal, or a commit of staged records is being logged: new writes wait until that ends.
         self.is_changing = False
-        self._waiting_calls: list[Callable[[], None]] = []
+        self._waiting_calls: tuple[Callable[[], None], ...] = ()
         # Writes of this turn of the owner, and whether the topic's writes may wait for the end of the turn.
         self.noted: list[tuple[RecordBatch, AppendDone]] = []
         self.can_batch = False
@@ -104,10 +104,10 @@ class WriteState:
 
     def wait_change(self, call: Callable[[], None]) -> None:
         """Calls back, once, when the change has ended."""
-        self._waiting_calls.append(call)
+        self._waiting_calls = (*self._waiting_calls, call)
 
-    def take_waiting_calls(self) -> list[Callable[[], None]]:
-        calls, self._waiting_calls = self._waiting_calls, []
+    def take_waiting_calls(self) -> tuple[Callable[[], None], ...]:
+        calls, self._waiting_calls = self._waiting_calls, ()
         return calls
 
     def allow_batches(self, allowed: bool) -> None:  # noqa: FBT001 - the value is the message.
