@@ -50,7 +50,7 @@ class WriteState:
         self.is_created = False
         # A new config, the removal, or a commit of staged records is being logged: new writes wait until that ends.
         self.is_changing = False
-        self._waiting_calls: tuple[Callable[[], None], ...] = ()
+        self._waiting_calls: list[Callable[[], None]] | None = None
         # Writes of this turn of the owner, and whether the topic's writes may wait for the end of the turn.
         self.noted: list[tuple[RecordBatch, AppendDone]] = []
         self.can_batch = False
@@ -104,11 +104,13 @@ class WriteState:
 
     def wait_change(self, call: Callable[[], None]) -> None:
         """Calls back, once, when the change has ended."""
-        self._waiting_calls = (*self._waiting_calls, call)
+        if self._waiting_calls is None:
+            self._waiting_calls = []
+        self._waiting_calls.append(call)
 
-    def take_waiting_calls(self) -> tuple[Callable[[], None], ...]:
-        calls, self._waiting_calls = self._waiting_calls, ()
-        return calls
+    def take_waiting_calls(self) -> list[Callable[[], None]]:
+        calls, self._waiting_calls = self._waiting_calls, None
+        return calls or []
 
     def allow_batches(self, allowed: bool) -> None:  # noqa: FBT001 - the value is the message.
         self.can_batch = allowed
