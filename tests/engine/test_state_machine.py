@@ -430,7 +430,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             before = self.models[name]
             assert topic.config == before.config
             if before.config.durability == "ephemeral" or before.unlogged:
-                self.models[name] = self.without_memory(name, topic, before)
+                self.models[name] = self.without_memory(name, topic, before, states)
             else:
                 if before.config.durability == "disk":
                     assert topic.head_seq >= before.head_seq, "an answered seq may be assigned again"
@@ -455,10 +455,15 @@ class EngineAgainstModel(RuleBasedStateMachine):
                     return model
         raise AssertionError(f"none of {len(states)} states: {self.difference(name, topic, model)}")
 
-    def without_memory(self, name: str, topic: Topic, before: TopicModel) -> TopicModel:
-        """A topic that is or was ephemeral: records that were only in memory are gone, all others are there."""
+    def without_memory(self, name: str, topic: Topic, before: TopicModel, states: list[TopicModel]) -> TopicModel:
+        """A topic that is or was ephemeral: records that were only in memory are gone, all others are there.
+
+        A delete is as durable as a write: a power loss may take one that was not synced, and its records are back.
+        """
         found = {record.seq: record for record in self.driver_read_all(name)}
         written = self.written[name]
+        for state in states:
+            written.update({seq: record for seq, record in state.records.items() if seq in found})
         assert all(written.get(seq) == record for seq, record in found.items())
         if before.config.durability == "ephemeral":
             heads = {self.stored_heads.get(name, 0)}
