@@ -173,7 +173,11 @@ class Core:
         queues answers, and never calls the engine.
         """
         topic.shard.submit(frames, frame_count, durable=durable, done=applied)
-        self.flush_in_turn() if self._is_writing else self.flush_soon()
+        if self._is_writing:
+            # A callback of the log goes on: this frame is in the next group of the same flush.
+            self._must_flush_again = True
+        else:
+            self.flush_soon()
 
     # Opening and closing.
 

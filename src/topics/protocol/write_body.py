@@ -169,7 +169,7 @@ def decode_write(text: bytes) -> WriteRequest:
 
 
 def decode_stage(text: bytes) -> tuple[StageBody, WriteRequest]:
-    """The chunk in the text, and its records, which are checked like those of a write."""
+    """The chunk in the text, and its records. The checks of a write apply to the records."""
     body = decoded(_decode_stage, text)
     request = _checked(text, body, _other_bytes(body))
     for name in _STAGE_NUMBERS:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The options of every command. A job gets those that its options have, too."""
+    """The options of every command. A job also gets each of them that its own options declare."""
 
     master: Annotated[str | None, About("Where Spark runs; local[*] by default.", "MASTER")] = None
     remote: Annotated[str | None, About("A Spark Connect server instead, sc://host:port.", "ADDRESS")] = None

@@ -153,8 +153,8 @@ class TopicLife:
         topic.refresh(core.now_ms())
         becomes_stored = topic.config.durability == "ephemeral" and config.durability != "ephemeral"
         unlogged_last_seq = topic.writes.next_seq - 1 if becomes_stored else 0
-        # The records that the old caps evicted, also by writes in flight, and those that the new caps will evict must
-        # not come back. A cap floor by bytes has no other frame.
+        # Records that the old caps evicted, also by writes in flight, must not come back; nor must records that the new
+        # caps will evict. A cap floor by bytes has no other frame.
         cap_floor = max(topic.floor_under(topic.config), topic.floor_under(config))
         update = control.ConfigUpdate(config_members(config), cap_floor, topic.live.ttl_floor, unlogged_last_seq)
         ts = core.now_ms()

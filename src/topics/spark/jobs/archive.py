@@ -37,7 +37,7 @@ from topics.spark.reading.source import take_manifests
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Batches are larger than those of readers: they go into a file, not through Spark.
+# Larger than the batches of readers: these batches go into a file, not through Spark.
 _READ: Final[dict[str, Any]] = {
     "columns": LAKE_COLUMNS,
     "gaps": "rows",

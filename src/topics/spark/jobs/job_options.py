@@ -358,7 +358,7 @@ class ReencodeOptions:
 
     source: Annotated[str, About("A directory of streams that no server uses.", "DIR", is_argument=True)]
     target: Annotated[str, About("Where the new one is made.", "NEW_DIR", is_argument=True)]
-    # Without a key of the source the one of the engine's settings is taken.
+    # A source without a key uses the key of the engine's settings.
     source_key_env: Annotated[str | None, About("Variable with the key of DIR.", "NAME")] = None
     source_key_file: Annotated[str | None, About("File with the key of DIR.", "FILE")] = None
     target_key_env: Annotated[str | None, About("Variable with the new key.", "NAME")] = None

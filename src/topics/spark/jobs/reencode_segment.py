@@ -43,7 +43,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentItem:
-    """A segment to write again. Directories are those of its partition."""
+    """A segment to write again, with the directories of its partition."""
 
     source_directory: str
     target_directory: str

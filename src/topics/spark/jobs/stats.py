@@ -1,8 +1,8 @@
 """`stats`: one snapshot of topics as numbers and pictures, in `stats.json` and in a page that needs nothing else.
 
 The snapshot is one manifest for each topic. Tasks read the records once and send back sums. Numbers about segments and
-floors come from the manifest. So the totals are those of the server at that moment, unless records were evicted or
-deleted before a task read them.
+floors come from the manifest. So the totals equal the numbers of the server at that moment, unless records were evicted
+or deleted before a task read them.
 """
 
 from collections.abc import Sequence

@@ -162,7 +162,7 @@ class LakeState:
     _spans: dict[tuple[str, int, str], list[_Span]] = field(default_factory=dict)
 
     def files_of(self, topics: Iterable[str] | None = None) -> list[LakeFile]:
-        """Files that count. Those of a topic and day are in the order of their seqs."""
+        """Files that count. The files of one topic and day are in the order of their seqs."""
         wanted = None if topics is None else set(topics)
         found = [file for file in self.files.values() if wanted is None or file.topic in wanted]
         return sorted(found, key=lambda file: (file.topic, file.epoch, file.date, file.first_seq))

@@ -2,7 +2,7 @@
 
 Cuts are chosen once, when a batch is planned, and are kept in its offset. Files are moved, sealed and rewritten between
 two attempts of a batch, and both attempts must be split in the same way. So `partitions_between` chooses no cuts: it
-takes those of the offset, and looks up which files cover them now.
+takes the cuts of the offset, and looks up which files cover them now.
 
 Spark compares offsets as text. So their form is canonical: keys are sorted, nothing in it changes by itself, and the
 same value is returned when there is nothing new.
@@ -34,7 +34,7 @@ TOPICS_PER_QUERY_MAX: Final = 10_000
 
 
 class TopicOffset(NamedTuple):
-    """How far a topic is read: `seq` is the last seq. `cuts` are those of the batch that ends here, except its end."""
+    """How far a topic is read: `seq` is the last seq. `cuts` belong to the batch that ends here, without its end."""
 
     epoch: int
     seq: int
@@ -120,7 +120,7 @@ def next_offset(
 ) -> Offset:
     """Where the next batch ends; `start` itself when there is nothing new.
 
-    `manifests` are those of the topics that exist. `read_all` ignores the limits. `ceilings` are the last seqs to read;
+    `manifests` has every topic that exists. `read_all` ignores the limits. `ceilings` are the last seqs to read;
     topics without a ceiling are not read. With `may_wait` a small batch waits for more records.
     Raises `TopicsDataLoss` for lost records, unless gaps may be rows.
     """
