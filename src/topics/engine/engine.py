@@ -133,9 +133,6 @@ class Engine:
         """Whether a write to this name finds a topic, or one that is being created."""
         return self.core.find(name) is not None
 
-    def check_open(self) -> None:
-        self.core.check_open()
-
     def stop_writes(self) -> None:
         """From here on every call that changes something is refused. Calls that have begun are answered."""
         self.core.close()

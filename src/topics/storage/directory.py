@@ -76,7 +76,7 @@ def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
         store_id = _store_id(fs, root)
         fs.sync_dir(root)
         fs.sync_dir(os.path.dirname(root) or ".")
-        # The pid is for the message to a second process. The boot id stays the one of the last finished recovery.
+        # The pid is for the message to a second process. The boot id of the last finished recovery stays.
         _note_pid(fs, lock_path, before)
         _remove_temporaries(fs, root)
     except OSError as error:

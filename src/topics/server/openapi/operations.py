@@ -99,8 +99,8 @@ def _text(name: str, description: str) -> Parameter:
 
 
 _ACTED_ON: Final = (
-    "The call acts on a seq if the node has an unexpired lease on it. If the call has a token for the seq, that lease "
-    "must be the one of the token. Other seqs are listed in `skipped`, and are no error."
+    "The call acts on a seq if the node has an unexpired lease on it. If the call has a token for the seq, the token "
+    "must belong to that lease. Other seqs are listed in `skipped`, and are no error."
 )
 
 _TOKEN: Final = _text("token", "A key, for clients that cannot send the header `Authorization`.")

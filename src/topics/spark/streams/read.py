@@ -180,7 +180,7 @@ class _Task:
             for batch in batches:
                 yield with_schema(batch, self._schema)
         except CorruptRecord as error:
-            # Positions in the error are those of the piece; `topics verify` shows positions in the file.
+            # The error counts positions from the start of the piece; `topics verify` shows positions in the file.
             offset = (error.detail or {})["seq"]
             assert isinstance(offset, int)
             raise self._loss(offset, offset, "corrupt").within(segment.path) from error

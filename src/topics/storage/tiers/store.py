@@ -76,7 +76,7 @@ class SharedStore(SegmentStore, Protocol):
         """Stores the object if there is none of that name, for good on return; False when there is one.
 
         After an error the object may be there. When an answer was lost and the call was repeated, the existing object
-        may be the one of this call: a caller that gets False compares.
+        may come from this call: a caller that gets False compares.
         """
         ...
 

@@ -38,7 +38,7 @@ _OFFSET: Final = Struct("<Q")
 
 
 class ConsumerKind(IntEnum):
-    """What kind of reader an offset belongs to. The numbers are those of the wire protocol."""
+    """What kind of reader an offset belongs to. The wire protocol uses the same numbers."""
 
     CONSUMER = 1
     GROUP = 2

@@ -20,7 +20,7 @@ class Consumer:
 
 
 class StrategyKind(IntEnum):
-    """The numbers are those of the wire protocol."""
+    """The wire protocol uses the same numbers."""
 
     OFFSET = 1
     TIMESTAMP = 2

@@ -180,7 +180,7 @@ class MemoryPool:
             self._collect(shelf, _LINGERING_LOOKED_AT)
 
     def _collect(self, shelf: _Shelf, count: int) -> None:
-        """Puts those of the first `count` lingering buffers on the shelf that have no views any more."""
+        """Looks at the first `count` lingering buffers, and puts each one without views on the shelf."""
         for _ in range(min(count, len(shelf.lingering))):
             block = shelf.lingering.popleft()
             if _is_viewed(block):
