@@ -61,7 +61,6 @@ class Core:
         self.live_bytes = LiveBytes()
         # The newest time that is stored. The engine's time is never earlier.
         self._newest_ts = 0
-        self.lost_seqs_total = 0
         self.is_closed = False
         self.pins = Pins(clock)
         # Set when the log is open.
@@ -202,9 +201,6 @@ class Core:
 
     def claim_cold(self) -> None:
         self.is_cold_claimed = True
-
-    def note_lost_seqs(self, count: int) -> None:
-        self.lost_seqs_total = count
 
     def close(self) -> None:
         """From here on every call that changes something is refused. Calls that have begun are answered."""

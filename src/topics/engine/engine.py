@@ -124,11 +124,6 @@ class Engine:
     def is_closed(self) -> bool:
         return self.core.is_closed
 
-    @property
-    def lost_seqs_total(self) -> int:
-        """Seqs that a power loss before the last start took."""
-        return self.core.lost_seqs_total
-
     def has_topic(self, name: str) -> bool:
         """Whether a write to this name finds a topic, or one that is being created."""
         return self.core.find(name) is not None

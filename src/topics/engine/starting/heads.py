@@ -42,5 +42,4 @@ def resume_heads(engine: Engine, report: RecoveryReport) -> ResumedHeads:
         topic.live.raise_head(last)
         head = control.encode(control.Head(topic.writes.ceiling, first))
         frames.append(FrameToLog(topic.id, wal_frame.encode_control(FrameType.HEAD, topic.id, engine.now_ms(), head)))
-    engine.core.note_lost_seqs(report.lost_seqs)
     return ResumedHeads(frames)
