@@ -135,6 +135,32 @@ class Frame(NamedTuple):
         return buffer[end - self.data_len : end]
 
 
+class FrameColumns(NamedTuple):
+    """Frames by the column: entry i of every column is about the same frame."""
+
+    offsets: tuple[int, ...]
+    ends: tuple[int, ...]
+    kinds: tuple[int, ...]
+    flags: tuple[int, ...]
+    topic_ids: tuple[int, ...]
+    seqs: tuple[int, ...]
+    times: tuple[int, ...]
+    node_lens: tuple[int, ...]
+    tag_lens: tuple[int, ...]
+    data_lens: tuple[int, ...]
+
+    @classmethod
+    def of(cls, frames: list[Frame]) -> "FrameColumns":
+        """There must be at least one frame."""
+        return cls(*zip(*frames, strict=True))
+
+    def part(self, start: int, end: int) -> "FrameColumns":
+        return FrameColumns(*[column[start:end] for column in self])
+
+    def frames(self) -> Iterator[Frame]:
+        return map(Frame._make, zip(*self, strict=True))
+
+
 def encode_appends(
     topic_id: int,
     first_seq: int,
@@ -322,7 +348,7 @@ def scan(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Scan:
     frames: list[Frame] = []
     marks: list[int] = []
     keep = frames.append
-    unpack, digest, stored, new = WAL_FRAME_HEADER.unpack_from, xxh3_64_intdigest, CHECKSUM.unpack_from, tuple.__new__
+    unpack, digest, number, new = WAL_FRAME_HEADER.unpack_from, xxh3_64_intdigest, int.from_bytes, tuple.__new__
     # Small slices of bytes are cheaper than views of them.
     data = buffer if isinstance(buffer, bytes) else memoryview(buffer)
     end = min(end, len(data))
@@ -335,7 +361,7 @@ def scan(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Scan:
             frame_len != node_len + tag_len + data_len + FRAME_LEN_MIN
             or frame_len > frame_bytes_max
             or frame_end > end
-            or digest(data[offset + FRAME_LEN_BYTES : checksum_at]) != stored(data, checksum_at)[0]
+            or digest(data[offset + FRAME_LEN_BYTES : checksum_at]) != number(data[checksum_at:frame_end], "little")
             or not 0 < kind <= _TYPE_LAST
             or flags > _FLAGS_KNOWN
             or (tag_len and not flags & FLAG_TAG)

@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import topics
 from tests.engine.small_log import ROOT, WAL_FILE_BYTES, SmallLog
 from topics.engine.settings import EngineSettings
+from topics.engine.starting import log_replay
 from topics.errors import Damaged
 from topics.formats import control, wal_frame
 from topics.formats.records import RecordBatch
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
+from topics.storage.wal import reader
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 
@@ -235,6 +239,50 @@ def test_a_control_frame_that_cannot_be_read_stops_the_start_with_its_place() ->
     with pytest.raises(Damaged) as caught:
         replay(create(), append(1), frame(FrameType.HEAD, {"ceiling": -1}))
     assert (caught.value.path, caught.value.offset) == (WAL, len(good))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[bytes]:
+    """Writes of one topic: whole ones and unfinished ones, with and without tags, metas and keys."""
+    frames: list[bytes] = []
+    next_seq = 1
+    for number in range(draw(st.integers(1, 8))):
+        count = draw(st.integers(1, 20))
+        metas = draw(st.lists(st.sampled_from([b"", b',"m":{"a":1}']), min_size=count, max_size=count))
+        tags = draw(st.none() | st.lists(st.sampled_from([None, b"", b"red", b"blue"]), min_size=count, max_size=count))
+        datas = [b'{"d":%d%b}' % (next_seq + place, meta) for place, meta in enumerate(metas)]
+        batch = RecordBatch(datas, [1] * count, tags)
+        has_key = draw(st.booleans())
+        _, bodies = wal_frame.encode_appends(1, next_seq, NOW_MS + number, batch, durable=False, opens=not has_key)
+        write = [wal_frame.seal_bodies([body]) for body in bodies]
+        if has_key:
+            write = frame(FrameType.NOTE, control.Note(f"k{number}"), flags=FIRST_OF_SEVERAL) + write
+        if draw(st.sampled_from([True, True, True, False])):
+            next_seq += count
+        else:
+            del write[draw(st.integers(0, len(write) - 1)) :]
+        frames += write
+    return frames
+
+
+@given(history=histories(), window_bytes=st.integers(100, 2000))
+def test_frames_taken_by_the_column_give_what_frames_taken_one_by_one_give(
+    history: list[bytes], window_bytes: int
+) -> None:
+    """Wherever the windows of the reader cut a write."""
+    found = []
+    for frames_min in (1, 1_000_000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log_replay, "RUN_FRAMES_MIN", frames_min)
+            patch.setattr(reader, "WINDOW_BYTES", window_bytes)
+            log = replay(create(), history)
+        topic = log.topic()
+        records, _ = log.read()
+        tagged = {tag: topic.live.tagged_seqs(tag, is_prefix=False, end_seq=1000) for tag in (b"", b"red", b"blue")}
+        numbers = (topic.count, topic.size_bytes)
+        keys = [log.append(key=f"k{number}").first_seq for number in range(8)]
+        found.append((records, numbers, tagged, keys))
+    assert found[0] == found[1]
 
 
 SETTINGS = EngineSettings(wal_shards=1, wal_file_bytes=16 * 1024, segment_events_max=50, tail_cache_bytes=0)

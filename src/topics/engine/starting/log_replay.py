@@ -6,7 +6,6 @@ All frames of one topic are in one shard, in order. All frames of one router are
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from topics.engine.config import TopicConfig, stored_config
@@ -15,13 +14,13 @@ from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.starting.shard_count import found_shard_count
 from topics.engine.starting.snapshot_loading import LoadedTopics
-from topics.engine.starting.topic_replay import TopicReplay
+from topics.engine.starting.topic_replay import RUN_FRAMES_MIN, TopicReplay
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import BadFrame, Damaged
 from topics.formats import control
 from topics.formats.snapshot import SegmentState, WalPosition
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameType
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameColumns, FrameType
 from topics.storage import layout
 from topics.storage.wal.reader import ShardEnd, ShardReader, WalFile
 from topics.storage.wal.settling import finish_rewrites
@@ -30,7 +29,6 @@ Progress = Callable[[float], None]
 """Told how much of the log is read, from 0 to 1."""
 
 _APPEND: Final = int(FrameType.APPEND)
-_ts_of: Final = attrgetter("ts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +151,15 @@ class _Replay:
         count = 0
         for file, buffer, base, frames in reader.windows():
             count += len(frames)
-            newest_ts = max(map(_ts_of, frames))
-            self.newest_ts = max(self.newest_ts, newest_ts)
+            columns = FrameColumns.of(frames)
+            self.newest_ts = max(self.newest_ts, *columns.times)
             end = 0
             # Append frames of one topic that follow each other are applied together. Id 0: any other frame.
-            for topic_id, group in groupby([frame[4] if frame[2] == _APPEND else 0 for frame in frames]):
+            owners = [
+                topic_id if kind == _APPEND else 0
+                for kind, topic_id in zip(columns.kinds, columns.topic_ids, strict=True)
+            ]
+            for topic_id, group in groupby(owners):
                 start, end = end, end + len(list(group))
                 if topic_id == 0:
                     for frame in frames[start:end]:
@@ -166,7 +168,9 @@ class _Replay:
                 replay = self.topics.get(topic_id) or self._unknown(topic_id)
                 if replay is not None:
                     self.mentioned_ids.add(topic_id)
-                    replay.append_all(file.path, buffer, base, frames[start:end])
+                    is_run = end - start >= RUN_FRAMES_MIN
+                    if not (is_run and replay.append_run(file.path, buffer, base, columns.part(start, end))):
+                        replay.append_all(file.path, buffer, base, frames[start:end])
         return count
 
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:

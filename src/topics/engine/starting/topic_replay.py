@@ -7,6 +7,7 @@ replay (`finishing`): the replay keeps only places of records, floors and delete
 """
 
 import re
+from operator import sub
 from typing import Final
 
 from topics.engine.config import stored_config
@@ -18,17 +19,18 @@ from topics.engine.topic.topic import Topic
 from topics.formats import control, envelope
 from topics.formats.record_layout import FLAG_TAG
 from topics.formats.snapshot import WriterState
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame, FrameColumns
 
 _META: Final = envelope.META
 
 # Fewer frames than this are not worth taking by the column.
 RUN_FRAMES_MIN: Final = 16
-# A frame's part in its write: S a write of one frame, F first, M middle, L last of several; T a frame with a tag.
-_SHAPES: Final = bytes(
-    ord("T") if flags & FLAG_TAG else b"LSMF"[(flags >> 4 & 1) + (flags >> 3 & 1) * 2] for flags in range(256)
-)
-_WHOLE_WRITES: Final = re.compile(rb"(?:S|FM*L)*")
+# A frame's part in its write: S a write of one frame, F first, M middle, L last of several.
+_SHAPES: Final = bytes(b"LSMF"[(flags >> 4 & 1) + (flags >> 3 & 1) * 2] for flags in range(256))
+# Whole writes, then the beginning of one.
+_WRITES: Final = re.compile(rb"(?:S|FM*L)*(?:FM*)?")
+# The same after the rest of a write that began earlier, or only more of its middle.
+_REST_AND_WRITES: Final = re.compile(rb"M*(?:L(?:S|FM*L)*(?:FM*)?)?")
 assert (FLAG_FIRST, FLAG_MORE) == (16, 8)
 
 
@@ -105,8 +107,7 @@ class TopicReplay:
             self._finish_copies()
         topic.live.note_replayed(self.next_seq - 1)
         topic.writes.note_time(ts)
-        for tag, seq in self.open_tags:
-            topic.live.tags.add(tag, seq)
+        topic.live.tags.add_all(self.open_tags)
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
             topic.keys.note(self.key, ts, self.first_seq, count, self.last_seq)
@@ -233,44 +234,57 @@ class TopicReplay:
 
     def append_all(self, path: str, buffer: bytes, base: int, frames: list[Frame]) -> None:
         """Append frames of this topic that follow each other. `base` is the offset of the buffer in the file."""
-        place = 0
-        if self.open_seq is not None:
-            # The rest of a write that began earlier, up to its last frame.
-            while place < len(frames) and (place == 0 or frames[place - 1].flags & FLAG_MORE):
-                self._append_one(path, buffer, base, frames[place])
-                place += 1
-        if len(frames) - place >= RUN_FRAMES_MIN:
-            place += self._append_run(path, buffer, base, frames[place:])
-        for frame in frames[place:]:
+        for frame in frames:
             self._append_one(path, buffer, base, frame)
 
-    def _append_run(self, path: str, buffer: bytes, base: int, frames: list[Frame]) -> int:
-        """Takes all whole writes among the frames by the column. Returns how many frames it took.
+    def append_run(self, path: str, buffer: bytes, base: int, run: FrameColumns) -> bool:
+        """`append_all` by the column. Returns False, and takes none, when seqs or writes do not follow each other.
 
-        It takes none when anything is unusual: a seq out of order, an unfinished write, tags, or a meta. A frame costs
-        a third of `_append_one`, and a start consists mostly of such frames.
+        A frame costs a fourth of `append_all`, and a start consists mostly of such frames.
         """
-        shape = bytes([frame.flags for frame in frames]).translate(_SHAPES)
-        count = max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
-        if count == 0 or not _WHOLE_WRITES.fullmatch(shape, 0, count):
-            return 0
-        offsets, ends, _, _, _, seqs, times, _, _, data_lens = zip(*frames[:count], strict=True)
-        first_seq = seqs[0]
-        if first_seq != self.next_seq or seqs != tuple(range(first_seq, first_seq + count)):
-            return 0
-        if buffer.find(_META, offsets[0], ends[-1]) >= 0:
-            return 0
+        shape = bytes(run.flags).translate(_SHAPES)
+        is_open = self.open_seq is not None
+        if not (_REST_AND_WRITES if is_open else _WRITES).fullmatch(shape):
+            return False
+        count = len(shape)
+        if run.seqs != tuple(range(self.next_seq, self.next_seq + count)):
+            return False
+        # Frames up to `rest` end the open write, frames up to `whole` are whole writes, the others begin one.
+        rest = shape.find(b"L") + 1 if is_open else 0
+        whole = max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
+        for start, end in ((0, rest), (rest, whole)):
+            if start < end:
+                self._add_frames(path, buffer, base, run.part(start, end))
+                self.finish(run.times[end - 1])
+        if whole < count:
+            if self.open_seq is None:
+                self.begin(run.seqs[whole])
+            self._add_frames(path, buffer, base, run.part(whole, count))
+        return True
+
+    def _add_frames(self, path: str, buffer: bytes, base: int, run: FrameColumns) -> None:
+        """Adds the records of one write or of several whole ones."""
+        offsets, ends, seqs = run.offsets, run.ends, run.seqs
+        if buffer.find(_META, offsets[0], ends[-1]) < 0:
+            sizes = [data_len - envelope.PLAIN_OVERHEAD_BYTES for data_len in run.data_lens]
+        else:
+            sizes = [envelope.accounted_bytes(frame.data_in(buffer)) for frame in run.frames()]
         self.replayed.extend(
-            path,
-            [base + offset for offset in offsets],
-            [end - offset for offset, end in zip(offsets, ends, strict=True)],
-            [data_len - envelope.PLAIN_OVERHEAD_BYTES for data_len in data_lens],
-            times,
+            path, [base + offset for offset in offsets], list(map(sub, ends, offsets)), sizes, run.times
         )
-        self.next_seq = first_seq + count
-        self.last_seq = first_seq + count - 1
-        self.finish(times[-1])
-        return count
+        if self.key is not None:
+            self.first_seq = self.first_seq or seqs[0]
+        self.last_seq = seqs[-1]
+        self.next_seq = seqs[-1] + 1
+        if any(flags & FLAG_TAG for flags in set(run.flags)):
+            tags_at = [
+                offset + HEADER_BYTES + node_len for offset, node_len in zip(offsets, run.node_lens, strict=True)
+            ]
+            self.open_tags += [
+                (buffer[at : at + tag_len], seq)
+                for at, flags, seq, tag_len in zip(tags_at, run.flags, seqs, run.tag_lens, strict=True)
+                if flags & FLAG_TAG
+            ]
 
     def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
         offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
 
 
 class TagIndex:
@@ -24,6 +26,19 @@ class TagIndex:
             self._sorted = None
         else:
             seqs.append(seq)
+
+    def add_all(self, tagged: Iterable[tuple[bytes, int]]) -> None:
+        """Adds pairs of tag and seq, ascending by seq."""
+        by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
+        for tag, seq in tagged:
+            by_tag[tag].append(seq)
+        for tag, seqs in by_tag.items():
+            known = self._seqs.get(tag)
+            if known is None:
+                self._seqs[tag] = array("Q", seqs)
+                self._sorted = None
+            else:
+                known.extend(seqs)
 
     def seqs(self, tag: bytes) -> list[int]:
         return list(self._seqs.get(tag, ()))
