@@ -78,6 +78,7 @@ clean: ## Remove caches and build products; keeps .venv and data
 $(VENV)/.package: pyproject.toml | $(VENV)/.pip
 	@echo "installing topics into $(VENV)"
 	@$(PIP_INSTALL) --editable ".[streams]"
+	@$(BIN)/python -m compileall -q src # Pip compiles what it copies, and an editable install copies nothing.
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.package

@@ -62,7 +62,14 @@ FAKES: Final = "testing"
 # The rooms of a package (its folders, and the modules directly below it) from top to bottom, by the same rule: a room
 # may import itself and the rows below its own. A package's own `__init__` may import all of them.
 ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
-    "topics.cli": (("main",), ("config", "serve"), ("pipeline", "setting_flags"), ("output", "progress")),
+    "topics.cli": (
+        ("entry",),
+        ("main",),
+        ("config", "serve"),
+        ("pipeline", "setting_flags"),
+        ("loading",),
+        ("output", "progress"),
+    ),
     "topics.engine": (
         ("starting",),
         ("checkpointing", "manifest"),
@@ -77,6 +84,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "topics.server": (
         ("serve",),
+        ("late_imports",),
         ("api",),
         ("app",),
         ("live", "openapi"),
@@ -188,7 +196,7 @@ ENTRY_POINTS: Final[dict[str, str]] = {
     "pyspark_topics": "Spark imports it by its name",
     "pyspark_topics_streams": "Spark imports it by its name",
     "topics": "what users import",
-    "topics.cli.main": "the command `topics`",
+    "topics.cli.entry": "the command `topics`",
     "topics.demos.embedded": "`make demo-embedded`",
     "topics.demos.pipeline": "`make demo`",
     "topics.spark.schemas": "for readers on Spark",

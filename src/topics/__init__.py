@@ -61,9 +61,9 @@ _ORIGINS = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from topics.version import package_version
+        from topics.version import VERSION
 
-        value: Any = package_version()
+        value: Any = VERSION
     elif name in _ORIGINS:
         module, _, attribute = _ORIGINS[name].partition(":")
         value = getattr(import_module(module), attribute or name)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.server.clients import Http1Client
 from topics.testing.server_process import ServerProcess
-from topics.version import package_version
+from topics.version import VERSION
 
 PATIENCE_S = 60
 
@@ -54,7 +54,7 @@ def test_a_start_says_where_it_is_and_what_to_try(server: ServerProcess) -> None
     url = f"http://127.0.0.1:{server.port}"
     records = """'{"records":[{"data":"hello, world"}]}'"""
     assert lines == [
-        f"topics {package_version()} listens on {url}",
+        f"topics {VERSION} listens on {url}",
         f"data directory   {server.data_dir}",
         "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss",
         "access           open: no API keys are set",

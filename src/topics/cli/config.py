@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from topics.cli.loading import load, warn
 from topics.cli.output import Output, message
-from topics.cli.setting_flags import ConfigPath, SettingsCommand, load, takes_settings, warn
+from topics.cli.setting_flags import SettingsCommand, takes_settings
 from topics.server.settings_schema import SETTINGS, KeyList, Setting, shown
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Form(StrEnum):
 @app.command(cls=SettingsCommand)
 @takes_settings
 def show(
-    config: ConfigPath = None,
+    config: str | None = None,
     output: Annotated[Form, typer.Option("--output", help="How to print them.")] = Form.TABLE,
     **flags: Any,
 ) -> None:
@@ -59,7 +60,7 @@ def show(
 
 @app.command(cls=SettingsCommand)
 @takes_settings
-def check(config: ConfigPath = None, **flags: Any) -> None:
+def check(config: str | None = None, **flags: Any) -> None:
     """Say whether a server would start with these settings: exit code 0 if it would, 1 if not, with every reason.
 
     \b

@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from topics.cli import config, serve
-from topics.cli.output import Output, fail, message
+from topics.cli.output import Output, errors_as_messages, fail, message
 from topics.cli.pipeline.app import app as pipeline_app
-from topics.cli.setting_flags import SettingsCommand
+from topics.cli.setting_flags import SettingsCommand, takes_settings
 
 if TYPE_CHECKING:
     from topics.cli.progress import Bar
@@ -57,14 +57,9 @@ class _Group(TyperGroup):
         call = partial(super().main, args, prog_name, complete_var, windows_expand_args=windows_expand_args, **extra)
         if not standalone_mode:
             return call(standalone_mode=False)
-        from topics.errors import TopicsError
-
         try:
-            result = call(standalone_mode=False)
-        except TopicsError as error:
-            fail(error.message)
-        except OSError as error:
-            fail(_reason(error))
+            with errors_as_messages():
+                result = call(standalone_mode=False)
         except typer.Abort:
             fail("stopped; nothing more was done")
         except Exception as error:
@@ -92,7 +87,7 @@ Cold = Annotated[
     typer.Option(metavar="ADDRESS", help="Its cold tier: a path or s3://bucket/prefix.", show_default=False),
 ]
 
-app.command(cls=SettingsCommand)(serve.serve)
+app.command(cls=SettingsCommand)(takes_settings(serve.serve))
 app.add_typer(config.app, name="config")
 app.add_typer(pipeline_app, name="pipeline")
 
@@ -259,10 +254,6 @@ def bench(
     except ModuleNotFoundError as error:
         fail(f"the benchmarks are not part of this installation ({error.name} is missing)")
     raise typer.Exit(run_benchmarks(names or []))
-
-
-def _reason(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def _open_cold(address: str | None) -> "SegmentStore | None":

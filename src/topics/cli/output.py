@@ -7,6 +7,8 @@ control characters are only inside strings, so that the escaped text has the sam
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 # C0 except tab, DEL, C1, and characters that change the direction of text.
@@ -62,6 +64,19 @@ def message(text: str) -> None:
 def fail(text: str) -> NoReturn:
     message(f"topics: {text}")
     raise SystemExit(1)
+
+
+@contextmanager
+def errors_as_messages() -> Iterator[None]:
+    """An error of topics or of the system ends the command with one sentence and exit code 1."""
+    from topics.errors import TopicsError
+
+    try:
+        yield
+    except TopicsError as error:
+        fail(error.message)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
 
 
 def _encodable(text: str, encoding: str | None) -> str:

@@ -1,16 +1,15 @@
-"""`topics serve`: from flags, environment and topics.toml to a running server."""
+"""`topics serve`: from flags, environment and topics.toml to a running server. Without typer: see `entry`."""
 
 import logging
 import os
 import stat
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
+from topics.cli.loading import load
 from topics.cli.output import Output
-from topics.cli.setting_flags import ConfigPath, load, takes_settings
-from topics.version import package_version
+from topics.version import VERSION
 
 if TYPE_CHECKING:
     from topics.server.settings_schema import ServerSettings
@@ -20,8 +19,7 @@ logger = logging.getLogger(__name__)
 _TRY: Final = """-d '{"records":[{"data":"hello, world"}]}'"""
 
 
-@takes_settings
-def serve(config: ConfigPath = None, **flags: Any) -> None:
+def serve(config: str | None = None, **flags: Any) -> None:
     """Start the server. It stops at SIGTERM and Ctrl+C, after a checkpoint.
 
     A flag wins over its environment variable (--port over TOPICS_PORT), that over topics.toml (port = 4000), that over
@@ -45,7 +43,7 @@ def serve(config: ConfigPath = None, **flags: Any) -> None:
         logger.warning("setting passed over", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
-    raise typer.Exit(run(settings, on_bound=partial(_note_bound, settings), on_ready=partial(_announce, settings)))
+    sys.exit(run(settings, on_bound=partial(_note_bound, settings), on_ready=partial(_announce, settings)))
 
 
 def _warn_of_open_directory(data_dir: str) -> None:
@@ -78,7 +76,7 @@ def _announce(settings: "ServerSettings", host: str, port: int) -> None:
     url = f"{scheme}://{_reachable(address)}"
     key = "" if settings.api_keys.count == 0 else " -H 'Authorization: Bearer KEY'"
     out = Output()
-    out.line(f"topics {package_version()} listens on {url}")
+    out.line(f"topics {VERSION} listens on {url}")
     out.line(f"data directory   {os.path.abspath(settings.data_dir)}")
     out.line(
         "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss"

@@ -1,4 +1,4 @@
-"""Flags for every setting, made from the schema, and the settings that they give.
+"""Flags for every setting, made from the schema.
 
 A command takes `**flags`; `takes_settings` gives it the signature that typer reads, `SettingsCommand` groups the flags
 in the help. Values stay text until `topics.server.settings` reads them, so that a wrong value gets the same message in
@@ -6,20 +6,14 @@ a flag, a variable and a file.
 """
 
 import inspect
-import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
-from topics.cli.output import message
+from topics.cli.loading import CONFIG_NAME
 from topics.server.settings_schema import SETTINGS, Setting
-
-if TYPE_CHECKING:
-    from topics.server.settings import LoadedSettings
-
-CONFIG_NAME: Final = "topics.toml"
 
 ConfigPath = Annotated[
     str | None,
@@ -35,9 +29,13 @@ _FILE_METAVARS: Final = {"data_dir": "DIR", "cold_dir": "ADDRESS", "host": "HOST
 
 
 def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """Replaces `**flags` in the signature by one option per setting."""
+    """Replaces `**flags` in the signature by one option per setting, and gives `config` its option."""
     signature = inspect.signature(function)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind != inspect.Parameter.VAR_KEYWORD]
+    own = [
+        parameter.replace(annotation=ConfigPath) if parameter.name == "config" else parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind != inspect.Parameter.VAR_KEYWORD
+    ]
     made = [parameter for setting in SETTINGS for parameter in _parameters(setting)]
     function.__signature__ = signature.replace(parameters=[*own, *made])  # type: ignore[attr-defined]
     return function
@@ -90,31 +88,3 @@ class SettingsCommand(TyperCommand):
 _GROUPS: Final = {
     name: setting.group for setting in SETTINGS for name in (setting.name, setting.file_name) if name is not None
 }
-
-
-def load(config: str | None, flags: dict[str, Any]) -> "LoadedSettings":
-    """The settings of this call, from flags, environment and file. Raises `SettingsError`, or `OSError` of the file."""
-    from topics.server.settings import load_settings
-
-    path = config or CONFIG_NAME
-    try:
-        text = _read_text(path)
-    except FileNotFoundError:
-        if config is not None:
-            raise
-        text = None
-    except UnicodeDecodeError as error:
-        from topics.errors import SettingsError
-
-        raise SettingsError(f"{path} is not text in UTF-8") from error
-    return load_settings(flags, os.environ, text, path, read_text=_read_text)
-
-
-def warn(loaded: "LoadedSettings") -> None:
-    for warning in loaded.warnings:
-        message(f"topics: warning: {warning}")
-
-
-def _read_text(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()

@@ -41,6 +41,7 @@ from topics.server.auth import KeyRing
 from topics.server.http.connections import ConnectionSet
 from topics.server.http.listener import Sniffer
 from topics.server.http.peers import HostGuard
+from topics.server.late_imports import import_late_modules
 from topics.server.limits import POOL_THREADS, Timeouts
 from topics.server.live.delivery import Hub
 from topics.server.pressure import Governor, PressureMeter
@@ -226,6 +227,8 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
         recovering.result()
         on_ready(host, port)
         # Objects of the start live as long as the process, so the garbage collector need not visit them.
+        await loop.run_in_executor(None, import_late_modules)
+        gc.enable()
         gc.collect()
         gc.freeze()
         await stop_wanted

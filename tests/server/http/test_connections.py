@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack, suppress
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.server.raw import RawConnection, append, ask, get, post, statuses
 from tests.server.running import running
 from tests.server.wires import FakeTransport, RecordingApp, Wires
+from topics.server.http.connections import http_date
 from topics.server.limits import KIB, PIPELINED_EXCHANGES_MAX, WRITE_HIGH_WATER_BYTES, Timeouts
 
 DEFAULT = Timeouts()
@@ -18,6 +22,11 @@ DEFAULT = Timeouts()
 SWEEP_S = 1.0
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 SHORT = Timeouts(head_s=0.2, body_s=0.2, stalled_s=0.2)
+
+
+@given(st.integers(0, 2**33))
+def test_the_date_is_written_as_mail_programs_write_it(unix_s: int) -> None:
+    assert http_date(unix_s).decode() == formatdate(unix_s, usegmt=True)
 
 
 # Slow heads and bodies.

@@ -13,7 +13,7 @@ from topics.storage.fs import RealFs
 from topics.streams.directory.info_file import next_hash, update_info
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs
-from topics.version import package_version
+from topics.version import VERSION
 
 FIRST_HASH = "3476900567878811119"
 
@@ -40,7 +40,7 @@ def test_a_fresh_page_directory_gets_our_version() -> None:
     disk = fresh_disk()
     assert update_info(disk, "/data", Flavour.PAGE)
     assert page_info(disk) == {
-        "version": {"version": package_version(), "hash": FIRST_HASH},
+        "version": {"version": VERSION, "hash": FIRST_HASH},
         "migrations": [],
         "flavour": "page",
     }
@@ -75,7 +75,7 @@ def test_another_version_is_replaced_and_everything_else_is_kept() -> None:
     assert update_info(disk, "/data", Flavour.PAGE)
     assert page_info(disk) == {
         **old,
-        "version": {"version": package_version(), "hash": next_hash(FIRST_HASH), "built": "today"},
+        "version": {"version": VERSION, "hash": next_hash(FIRST_HASH), "built": "today"},
     }
 
 

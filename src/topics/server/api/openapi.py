@@ -7,7 +7,6 @@ import msgspec
 from topics.server.app import Application
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Endpoint
-from topics.server.openapi.document import openapi_document
 
 
 class OpenApi:
@@ -19,5 +18,8 @@ class OpenApi:
 
     def document(self, exchange: Exchange) -> None:
         if not self._text:
+            # Not needed by a start: see `late_imports`.
+            from topics.server.openapi.document import openapi_document
+
             self._text = msgspec.json.encode(openapi_document(self._app.routes, self._app.settings))
         exchange.reply(Response(200, self._text))

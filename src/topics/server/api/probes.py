@@ -11,13 +11,11 @@ from topics.server.auth import READ
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Access, Endpoint
 from topics.server.metrics import SERIES_TOPICS_MAX, all_ready, collect, render_json, render_prometheus
-from topics.version import package_version
+from topics.version import VERSION
 
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # What this server can do beyond the first contract.
 FEATURES: Final = ["manifest", "frames", "stage", "replace", "seal"]
-
-VERSION: Final = package_version()
 
 
 class ProbesApi:

@@ -1,24 +1,21 @@
-"""The endpoint that opens WebSockets."""
+"""The endpoint that opens WebSockets. The modules of WebSockets are imported with the first one (`late_imports`)."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
-
-from websockets.datastructures import Headers
-from websockets.http11 import Request
-from websockets.server import ServerProtocol
 
 from topics.errors import Forbidden, InvalidRequest
 from topics.server.api.appending import Appender
-from topics.server.api.ws_commands import WsSession
 from topics.server.app import Application
 from topics.server.http.connections import ConnectionSet, upgrade
 from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Endpoint
-from topics.server.http.websocket import WebSocketConnection
+
+if TYPE_CHECKING:
+    from topics.server.http.websocket import WebSocketConnection
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -36,6 +33,9 @@ class WebSocketApi:
     def _connection(
         self, exchange: Exchange, connections: ConnectionSet, transport: asyncio.Transport
     ) -> WebSocketConnection:
+        from topics.server.api.ws_commands import WsSession
+        from topics.server.http.websocket import WebSocketConnection
+
         answer = _handshake(exchange)
         check_origin(exchange.headers)
         key = exchange.key
@@ -46,6 +46,10 @@ class WebSocketApi:
 
 def _handshake(exchange: Exchange) -> bytes:
     """The answer that accepts the upgrade. The connection has checked that the request asks for one."""
+    from websockets.datastructures import Headers
+    from websockets.http11 import Request
+    from websockets.server import ServerProtocol
+
     headers = Headers(Connection="Upgrade", Upgrade="websocket")
     for name in ("Sec-WebSocket-Key", "Sec-WebSocket-Version"):
         value = exchange.headers.get(name.lower().encode())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from email.utils import formatdate
 from typing import Final
 
 from topics.clock import Clock
@@ -21,6 +21,19 @@ from topics.server.limits import Timeouts
 from topics.server.logs import RateLimited
 
 logger = logging.getLogger(__name__)
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(unix_s: float) -> bytes:
+    """The time as the `Date` header has it. `email.utils` would do, but its import takes longer than the rest of a
+    small start.
+    """
+    year, month, day, hour, minute, second, weekday, _, _ = time.gmtime(unix_s)
+    text = f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year} {hour:02}:{minute:02}:{second:02} GMT"
+    return text.encode()
+
 
 SWEEPS_PER_TIMEOUT: Final = 8
 SWEEP_S_MAX: Final = 1.0
@@ -58,7 +71,7 @@ class ConnectionSet:
         self._sweep()
 
     def _sweep(self) -> None:
-        self.date = formatdate(usegmt=True).encode()
+        self.date = http_date(time.time())
         self.date_line = b"date: %b\r\n" % self.date
         self.now_s = now_s = self.loop.time()
         self.heads.clear()

@@ -8,7 +8,6 @@ from typing import Final, cast
 
 from topics.server.http.connections import ConnectionSet, Wire
 from topics.server.http.http1 import Http1Connection
-from topics.server.http.http2 import Http2Connection
 from topics.server.http.http2_meter import H2_PREFACE
 from topics.server.limits import WRITE_HIGH_WATER_BYTES
 
@@ -61,6 +60,9 @@ class Sniffer(asyncio.Protocol):
         self._timer = self._connections.loop.call_later(timeout_s, self._transport.abort)
 
     def _become_h2(self, received: bytes) -> None:
+        # Not needed by a start: see `late_imports`.
+        from topics.server.http.http2 import Http2Connection
+
         self._become(Http2Connection(self._connections, self._transport), received)
 
     def _become(self, wire: Wire, received: bytes) -> None:

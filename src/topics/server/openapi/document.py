@@ -37,7 +37,7 @@ from topics.server.http.routes import Access, Body, Endpoint, RouteTable
 from topics.server.openapi.operations import OPERATIONS, TAGS, Operation, Parameter, Reply
 from topics.server.openapi.schema_limits import add_limits
 from topics.server.settings_schema import ServerSettings
-from topics.version import package_version
+from topics.version import VERSION
 
 OPENAPI_VERSION: Final = "3.1.1"
 
@@ -88,7 +88,7 @@ def openapi_document(routes: RouteTable, settings: ServerSettings) -> dict[str, 
         )
     return {
         "openapi": OPENAPI_VERSION,
-        "info": {"title": "topics", "version": package_version(), "description": _ABOUT, "license": {"name": "MIT"}},
+        "info": {"title": "topics", "version": VERSION, "description": _ABOUT, "license": {"name": "MIT"}},
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
         "paths": paths,

@@ -23,7 +23,7 @@ from topics.spark.session import find_java, require_java, require_packages
 from topics.storage.fs import RealFs
 from topics.storage.tiers.addresses import open_store
 from topics.storage.tiers.store_id import read_store_id
-from topics.version import package_version
+from topics.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +131,7 @@ def _compare(own: Interpreter, remote: Interpreter) -> Iterator[Check]:
     yield Check(
         name="executor packages",
         result="bad" if missing else "note" if others else "ok",
-        found=_listed(remote.packages) if missing or others else f"as on the driver, topics {package_version()}",
+        found=_listed(remote.packages) if missing or others else f"as on the driver, topics {VERSION}",
         fix="install topics[spark] where the executors run" if missing else "",
     )
 

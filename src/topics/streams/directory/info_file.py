@@ -18,7 +18,7 @@ import msgspec
 from topics.formats.control import MALFORMED
 from topics.formats.stream_layout import Flavour
 from topics.storage.fs import Fs, read_file, write_atomic
-from topics.version import package_version
+from topics.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def update_info(fs: Fs, root: str, flavour: Flavour) -> bool:
     path = flavour.info_path(root)
     members = _read(fs, path, flavour) if fs.exists(path) else _fresh()
     version = members["version"]
-    ours = package_version() if flavour is Flavour.PAGE else IGGY_VERSION_NAME
+    ours = VERSION if flavour is Flavour.PAGE else IGGY_VERSION_NAME
     if version.get("version") == ours:
         return False
     version |= {"version": ours, "hash": next_hash(str(version.get("hash", "")))}
