@@ -25,7 +25,7 @@ def run(*args: object) -> Result:
 
 def start(*args: object, **options: object) -> subprocess.CompletedProcess[str]:
     """As a process of its own."""
-    command = [sys.executable, "-m", "topics.cli.main", *(str(arg) for arg in args)]
+    command = [sys.executable, "-m", "topics.cli.entry", *(str(arg) for arg in args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 

@@ -29,7 +29,7 @@ def run(*args: object) -> Result:
 
 def start(*args: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """As a process of its own, with this added to the environment."""
-    command = [sys.executable, "-m", "topics.cli.main", "pipeline", *(str(arg) for arg in args)]
+    command = [sys.executable, "-m", "topics.cli.entry", "pipeline", *(str(arg) for arg in args)]
     return subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=110, check=False
     )
@@ -114,7 +114,7 @@ def packages_without(folder: Path, *names: str) -> Path:
 def start_with(packages: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """With these packages alone: `-S` keeps those of the environment out."""
     return subprocess.run(
-        [sys.executable, "-S", "-m", "topics.cli.main", "pipeline", *args],
+        [sys.executable, "-S", "-m", "topics.cli.entry", "pipeline", *args],
         env={**os.environ, "PYTHONPATH": f"{SOURCE}:{packages}"},
         capture_output=True,
         text=True,
@@ -200,7 +200,7 @@ def test_ctrl_c_in_a_terminal_ends_the_wave_and_the_same_command_goes_on(server:
     arguments = ["import", *sorted(map(str, tmp_path.glob("*.jsonl"))), "--topic", "t", "--create", "--chunk", "1k"]
     arguments += ["--endpoint", server.url, "--state", str(tmp_path / "state"), "--master", "local[2]"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "topics.cli.main", "pipeline", *arguments],
+        [sys.executable, "-m", "topics.cli.entry", "pipeline", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -219,7 +219,7 @@ def test_ctrl_c_in_a_terminal_ends_the_wave_and_the_same_command_goes_on(server:
         seen = client.topic("t").count
         assert 100 <= seen < 400
         again = subprocess.run(
-            [sys.executable, "-m", "topics.cli.main", "pipeline", *arguments],
+            [sys.executable, "-m", "topics.cli.entry", "pipeline", *arguments],
             capture_output=True,
             text=True,
             timeout=600,

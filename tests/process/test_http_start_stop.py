@@ -77,7 +77,7 @@ def test_the_port_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     port_file = tmp_path / "run" / "port"
     port_file.parent.mkdir()
     port_file.write_text("127.0.0.1:1 and more that a new start must not leave\n")
-    command = [sys.executable, "-m", "topics.cli.main", "serve", "--port", "0", "--port-file", str(port_file)]
+    command = [sys.executable, "-m", "topics.cli.entry", "serve", "--port", "0", "--port-file", str(port_file)]
     with (
         port_file.open() as old,
         subprocess.Popen(
@@ -163,7 +163,7 @@ def test_damage_refuses_the_start_and_doctor_mends_it(tmp_path: Path) -> None:
     assert said.startswith(f"topics: {log}: damaged at offset ")
     assert said.endswith("run `topics doctor` on the data directory to see what can be saved")
 
-    doctor = [sys.executable, "-m", "topics.cli.main", "doctor", str(data_dir), "--repair", "--yes"]
+    doctor = [sys.executable, "-m", "topics.cli.entry", "doctor", str(data_dir), "--repair", "--yes"]
     mended = subprocess.run(doctor, capture_output=True, timeout=PATIENCE_S, check=False)
     assert mended.returncode == 0, mended.stdout + mended.stderr
     with ServerProcess(data_dir, wal_shards=1) as server, client(server) as reader:

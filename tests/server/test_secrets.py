@@ -216,7 +216,7 @@ def serve_fails(tmp_path: Path, *flags: str, **environ: str) -> str:
     """Runs `topics serve`, which must exit with status 1. Returns its stderr."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     done = subprocess.run(
-        [sys.executable, "-m", "topics.cli.main", "serve", "--port=0", *flags],
+        [sys.executable, "-m", "topics.cli.entry", "serve", "--port=0", *flags],
         cwd=tmp_path,
         env=clean | environ,
         capture_output=True,

@@ -120,7 +120,7 @@ def _write_body(count: int) -> bytes:
 def running_server(directory: str) -> Iterator[tuple[int, int]]:
     """A server process on the directory. Yields its port and pid."""
     port_file = f"{directory}/port"
-    command = [sys.executable, "-m", "topics.cli.main", "serve", "--port", "0", "--port-file", port_file]
+    command = [sys.executable, "-m", "topics.cli.entry", "serve", "--port", "0", "--port-file", port_file]
     with subprocess.Popen(
         [*command, "--data-dir", f"{directory}/data", "--log-level", "error"], stdout=subprocess.DEVNULL
     ) as process:

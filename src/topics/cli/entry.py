@@ -54,3 +54,7 @@ def plain_flags(arguments: Sequence[str]) -> dict[str, Any] | None:
         else:
             return None
     return found
+
+
+if __name__ == "__main__":
+    main()

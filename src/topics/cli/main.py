@@ -332,7 +332,3 @@ def _check_again(output: Output, root: str, cold: "SegmentStore | None") -> int:
     output.line(f"repair: done, {left}")
     output.flush()
     return EXIT_DAMAGE if verifier.totals.damage else 0
-
-
-if __name__ == "__main__":
-    app()

@@ -213,7 +213,7 @@ class _Demo:
         """Runs a command of `topics`, and returns its output."""
         _command(f"topics {' '.join(map(_quoted, arguments))}")
         done = subprocess.run(
-            [sys.executable, "-m", "topics.cli.main", *arguments],
+            [sys.executable, "-m", "topics.cli.entry", *arguments],
             env={**os.environ, "TOPICS_URL": self._endpoint},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -113,7 +113,7 @@ class ServerProcess:
         self._close_output()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as a test may ask for the output.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "topics.cli.main", "serve", f"--port-file={self.port_file}", *self._flags],
+            [sys.executable, "-m", "topics.cli.entry", "serve", f"--port-file={self.port_file}", *self._flags],
             cwd=self._folder.name,
             env=self._environ,
             stdin=subprocess.DEVNULL,
