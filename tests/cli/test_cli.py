@@ -251,7 +251,7 @@ def test_dump_stops_quietly_when_its_reader_goes_away(directory: Path) -> None:
     with topics.open(directory, settings=SETTINGS) as log:
         log.append("orders", ["x" * 1000] * 2000)
     segment = max((directory / "topics" / "00000001").glob("*.data"), key=lambda path: path.stat().st_size)
-    command = f"{sys.executable} -m topics.cli.main dump {segment}"
+    command = f"{sys.executable} -m topics.cli.entry dump {segment}"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; for i in 1 2 3 4 5 6 7 8; do {command}; done | head -n 1"],
         capture_output=True,

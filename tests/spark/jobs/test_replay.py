@@ -168,8 +168,8 @@ def test_a_replay_that_is_killed_anywhere_copies_each_record_once(server: Server
     moments = random.Random(seed)
     with Client(server.url) as client:
         fill(client, "orders", 2000)
-        command = [sys.executable, "-m", "topics.cli.entry", "pipeline", "replay", "orders", "--to", "again", "--create"]
-        command += ["--chunk-records", "200", "--endpoint", server.url, "--state", str(tmp_path / "state")]
+        command = [sys.executable, "-m", "topics.cli.entry", "pipeline", "replay", "orders", "--to", "again"]
+        command += ["--create", "--chunk-records", "200", "--endpoint", server.url, "--state", str(tmp_path / "state")]
         command += ["--master", "local[2]"]
         kills = 0
         while True:

@@ -145,7 +145,7 @@ class Job:
             [
                 sys.executable,
                 "-m",
-                "topics.cli.main",
+                "topics.cli.entry",
                 "pipeline",
                 "sql",
                 SELECT,
