@@ -81,7 +81,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("app",),
         ("live", "openapi"),
         ("http",),
-        ("logs", "pressure", "settings"),
+        ("hidden_names", "logs", "pressure", "settings"),
         ("auth", "limits", "metrics", "settings_schema", "work_pool"),
     ),
     "topics.spark": (

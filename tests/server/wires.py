@@ -209,7 +209,7 @@ class RecordingApp:
 
     def refuse(self, exchange: Exchange, error: TopicsError) -> None:
         self.refused.append(error)
-        self.finish(exchange, error_response(error))
+        self.finish(exchange, error_response(error, exchange.key))
 
     def hurry(self, exchange: Exchange) -> None:
         self.hurried.append(exchange)

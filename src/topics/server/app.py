@@ -100,7 +100,7 @@ class Application:
         if exchange.delay_s:
             self.loop.call_later(exchange.delay_s, self._answer, exchange, error)
         else:
-            self.finish(exchange, error_response(error))
+            self.finish(exchange, error_response(error, exchange.key))
 
     def refusal(self, exchange: Exchange) -> TopicsError | None:
         try:
@@ -218,7 +218,7 @@ class Application:
         try:
             work()
         except TopicsError as error:
-            self.finish(exchange, error_response(error))
+            self.finish(exchange, error_response(error, exchange.key))
         except Exception:  # noqa: BLE001 - the outer edge of a request.
             self.fail_internally(exchange)
 
@@ -252,11 +252,11 @@ class Application:
     def fail_internally(self, exchange: Exchange) -> None:
         logger.exception("a request failed", extra={"fields": {"route": exchange.route}})  # noqa: LOG004 - called by handlers.
         if not exchange.answered:
-            self.finish(exchange, error_response(TopicsError("something went wrong in the server; see its log")))
+            self.finish(exchange, error_response(TopicsError("something went wrong in the server; see its log"), None))
 
     def _answer(self, exchange: Exchange, error: TopicsError) -> None:
         if not exchange.answered:
-            self.finish(exchange, error_response(error))
+            self.finish(exchange, error_response(error, exchange.key))
 
     def finish(self, exchange: Exchange, response: Response) -> None:
         body = response.body

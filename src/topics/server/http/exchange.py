@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct
 from topics.errors import MethodNotAllowed, TopicsError
 from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performance
 from topics.server.auth import Key
+from topics.server.hidden_names import error_told
 from topics.server.metrics import Counters
 
 JSON: Final = b"application/json"
@@ -42,8 +43,9 @@ class Response:
         self.headers = headers
 
 
-def error_response(error: TopicsError) -> Response:
-    """The one place where an error becomes the envelope of the contract."""
+def error_response(error: TopicsError, key: Key | None) -> Response:
+    """The one place where an error becomes the envelope of the contract, for the caller with this key."""
+    error = error_told(error, key)
     detail = UNSET if error.detail is None else dict(error.detail)
     envelope = ErrorEnvelope(error=ErrorMembers(code=error.code, message=error.message, detail=detail))
     headers: Headers = ()
@@ -194,7 +196,7 @@ class Exchange:
         return Performance(server_total_ms=round(self.elapsed_ms(), 3))
 
     def fail(self, error: TopicsError) -> None:
-        self.app.finish(self, error_response(error))
+        self.app.finish(self, error_response(error, self.key))
 
     def begin_stream(self, status: int, content_type: bytes, headers: Headers = ()) -> Stream:
         """Answers with a stream, which does not count as a request under way of the key."""
