@@ -17,12 +17,13 @@ from topics.protocol.response_body import WatchCreated, WatchedTopic
 from topics.protocol.sse import CONTENT_TYPE, decode_cursor
 from topics.server.app import Application, has_bearer, token_of
 from topics.server.auth import READ
-from topics.server.http.exchange import Exchange, Headers, Stream
+from topics.server.http.exchange import Exchange, Stream
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint
 from topics.server.live.delivery import ReadOptions
 from topics.server.live.sse_feed import SseFeed
 from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSession, WatchSessions
+from topics.server.origins import Headers
 
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000

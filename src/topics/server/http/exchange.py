@@ -20,11 +20,10 @@ from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performan
 from topics.server.auth import Key
 from topics.server.hidden_names import error_told
 from topics.server.metrics import Counters
+from topics.server.origins import Headers
 
 JSON: Final = b"application/json"
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
-
-Headers = tuple[tuple[bytes, bytes], ...]
 
 _encode: Final = msgspec.json.Encoder().encode
 # The detail of an error may hold values of any type.
@@ -202,6 +201,7 @@ class Exchange:
         """Answers with a stream, which does not count as a request under way of the key."""
         assert not self.answered
         self.app.note_answer(self, status)
+        headers += self.app.origin_headers(self)
         return self.connection.begin_stream(self, Response(status, b"", content_type, headers))
 
     def gone(self) -> None:
@@ -234,6 +234,10 @@ class App(Protocol):
 
     def note_answer(self, exchange: Exchange, status: int) -> None:
         """The answer begins, and the request is not under way any more."""
+        ...
+
+    def origin_headers(self, exchange: Exchange) -> Headers:
+        """Headers of a stream that let the page that sent the request read it."""
         ...
 
     def abandon(self, exchange: Exchange) -> None: ...
