@@ -81,7 +81,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("app",),
         ("live", "openapi"),
         ("http",),
-        ("hidden_names", "logs", "pressure", "settings"),
+        ("hidden_names", "hidden_paths", "logs", "pressure", "settings"),
         ("auth", "limits", "metrics", "origins", "settings_schema", "work_pool"),
     ),
     "topics.spark": (

@@ -210,7 +210,7 @@ class RecordingApp:
 
     def refuse(self, exchange: Exchange, error: TopicsError) -> None:
         self.refused.append(error)
-        self.finish(exchange, error_response(error, exchange.key))
+        self.finish(exchange, error_response(error))
 
     def hurry(self, exchange: Exchange) -> None:
         self.hurried.append(exchange)

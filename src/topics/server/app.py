@@ -29,6 +29,8 @@ from topics.errors import (
     UnsupportedMediaType,
 )
 from topics.server.auth import FULL_ACCESS, Key, KeyRing, bearer_token
+from topics.server.hidden_names import error_told
+from topics.server.hidden_paths import PathHider
 from topics.server.http.coding import accepts_gzip, deflate, inflate
 from topics.server.http.exchange import JSON, Exchange, Response, error_response
 from topics.server.http.peers import FailureBackoff, HostGuard
@@ -37,6 +39,7 @@ from topics.server.http.routes import Access, Body, Endpoint, Match, RouteTable,
 from topics.server.limits import GZIP_BYTES_MIN, GZIP_ON_LOOP_BYTES_MAX, INFLATE_ON_LOOP_BYTES_MAX
 from topics.server.live.delivery import Hub
 from topics.server.live.open_streams import OpenStreams
+from topics.server.logs import RateLimited
 from topics.server.metrics import Counters
 from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
 from topics.server.pressure import Governor
@@ -85,6 +88,9 @@ class Application:
         self._hosts = hosts
         self._origins = OriginGuard(settings.cors_origins)
         self._failures = FailureBackoff()
+        self._paths = PathHider(settings.data_dir, settings.cold_dir)
+        # Any client can cause these errors again and again.
+        self._troubles = RateLimited(logger, clock)
         # Waiting requests, and the call that answers each of them early when the server stops.
         self.waiting: dict[Exchange, Callable[[], None]] = {}
 
@@ -110,7 +116,15 @@ class Application:
         if exchange.delay_s:
             self.loop.call_later(exchange.delay_s, self._answer, exchange, error)
         else:
-            self.finish(exchange, error_response(error, exchange.key))
+            self._answer(exchange, error)
+
+    def told(self, error: TopicsError, key: Key | None) -> TopicsError:
+        """The error as the caller with this key may read it: without paths of this machine, and without other names."""
+        if error.status >= 500 and not isinstance(error, (NotReady, Closed)):
+            reason = error.message if error.__cause__ is None else f"{error.message}: {error.__cause__}"
+            fields = {"code": error.code, "reason": reason}
+            self._troubles.warning(error.code, "a request failed on this side", fields)
+        return error_told(self._paths.error_told(error), key)
 
     def refusal(self, exchange: Exchange) -> TopicsError | None:
         try:
@@ -236,7 +250,7 @@ class Application:
         try:
             work()
         except TopicsError as error:
-            self.finish(exchange, error_response(error, exchange.key))
+            self.refuse(exchange, error)
         except Exception:  # noqa: BLE001 - the outer edge of a request.
             self.fail_internally(exchange)
 
@@ -270,11 +284,11 @@ class Application:
     def fail_internally(self, exchange: Exchange) -> None:
         logger.exception("a request failed", extra={"fields": {"route": exchange.route}})  # noqa: LOG004 - called by handlers.
         if not exchange.answered:
-            self.finish(exchange, error_response(TopicsError("something went wrong in the server; see its log"), None))
+            self.finish(exchange, error_response(TopicsError("something went wrong in the server; see its log")))
 
     def _answer(self, exchange: Exchange, error: TopicsError) -> None:
         if not exchange.answered:
-            self.finish(exchange, error_response(error, exchange.key))
+            self.finish(exchange, error_response(self.told(error, exchange.key)))
 
     def finish(self, exchange: Exchange, response: Response) -> None:
         body = response.body

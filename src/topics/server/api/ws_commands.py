@@ -23,7 +23,7 @@ from topics.protocol.ws_message import EndMessage, ErrorReply, PongReply, Subscr
 from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.app import Application
 from topics.server.auth import ADMIN, READ, WRITE, Key
-from topics.server.hidden_names import check_topics, error_told
+from topics.server.hidden_names import check_topics
 from topics.server.http.websocket import Message, WebSocketConnection, text_frame
 from topics.server.limits import WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
@@ -102,7 +102,7 @@ class WsSession:
                 case _:
                     assert_never(command)
         except TopicsError as error:
-            self._refuse(request_id, error.code, error_told(error, self._key).message)
+            self._refuse(request_id, error.code, self._app.told(error, self._key).message)
         except Exception:  # noqa: BLE001 - the outer edge of a command.
             self._fail_internally(request_id)
 
@@ -179,7 +179,7 @@ class WsSession:
         self._writes -= 1
         try:
             if isinstance(result, TopicsError):
-                self._refuse(request_id, result.code, error_told(result, self._key).message)
+                self._refuse(request_id, result.code, self._app.told(result, self._key).message)
             else:
                 self._appender.count(result, size_bytes)
                 seqs = seqs_member(result) if return_seqs else b'"seqs":null,'

@@ -18,7 +18,6 @@ from msgspec import UNSET, Struct
 from topics.errors import MethodNotAllowed, TopicsError
 from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performance
 from topics.server.auth import Key
-from topics.server.hidden_names import error_told
 from topics.server.metrics import Counters
 from topics.server.origins import Headers
 
@@ -42,9 +41,8 @@ class Response:
         self.headers = headers
 
 
-def error_response(error: TopicsError, key: Key | None) -> Response:
-    """The one place where an error becomes the envelope of the contract, for the caller with this key."""
-    error = error_told(error, key)
+def error_response(error: TopicsError) -> Response:
+    """The one place where an error becomes the envelope of the contract."""
     detail = UNSET if error.detail is None else dict(error.detail)
     envelope = ErrorEnvelope(error=ErrorMembers(code=error.code, message=error.message, detail=detail))
     headers: Headers = ()
@@ -195,7 +193,7 @@ class Exchange:
         return Performance(server_total_ms=round(self.elapsed_ms(), 3))
 
     def fail(self, error: TopicsError) -> None:
-        self.app.finish(self, error_response(error, self.key))
+        self.app.refuse(self, error)
 
     def begin_stream(self, status: int, content_type: bytes, headers: Headers = ()) -> Stream:
         """Answers with a stream, which does not count as a request under way of the key."""
@@ -223,7 +221,7 @@ class App(Protocol):
     def handle(self, exchange: Exchange) -> None: ...
 
     def refuse(self, exchange: Exchange, error: TopicsError) -> None:
-        """Answers with an error of `refusal` or of the connection, instead of `handle`."""
+        """Answers with an error."""
         ...
 
     def hurry(self, exchange: Exchange) -> None:
