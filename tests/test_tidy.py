@@ -89,8 +89,8 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("app",),
         ("live", "openapi"),
         ("http",),
-        ("logs", "pressure", "settings"),
-        ("auth", "limits", "metrics", "settings_schema", "work_pool"),
+        ("hidden_names", "hidden_paths", "logs", "pressure", "settings"),
+        ("auth", "limits", "metrics", "origins", "settings_schema", "work_pool"),
     ),
     "topics.spark": (
         ("data_sources", "jobs"),

@@ -105,7 +105,7 @@ class Unauthorized(TopicsError):
 
 
 class Forbidden(TopicsError):
-    """The key lacks the scope or is not for this name; without keys, the Host is another machine."""
+    """The key lacks the scope or is not for this name; or a web page of another origin, or of another Host, asks."""
 
     code = "forbidden"
     status = 403

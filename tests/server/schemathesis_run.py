@@ -189,6 +189,8 @@ def stricter_rules(case: schemathesis.Case, response: schemathesis.Response) -> 
     yield case.path == "/v0/ws"
     # A cursor must come from the server.
     yield bool(case.query.get("cursor"))
+    # A range of frames does not end before it begins.
+    yield case.path.endswith("/frames") and {"from_seq", "to_seq"} <= case.query.keys()
     # The cursor of a group is at most the head of its topic.
     yield "head_seq" in response.json()["error"].get("detail", {})
     # The bytes of the header must be UTF-8.

@@ -19,6 +19,7 @@ from topics.server.http.http1 import Http1Connection
 from topics.server.http.listener import Sniffer
 from topics.server.limits import WRITE_HIGH_WATER_BYTES, Timeouts
 from topics.server.metrics import Counters
+from topics.server.origins import Headers
 from topics.testing.clock import ManualClock
 
 _DATE: Final = re.compile(rb"date: [^\r]*\r\n")
@@ -220,6 +221,9 @@ class RecordingApp:
 
     def note_answer(self, exchange: Exchange, status: int) -> None:
         exchange.answered = True
+
+    def origin_headers(self, exchange: Exchange) -> Headers:
+        return ()
 
     def abandon(self, exchange: Exchange) -> None:
         exchange.answered = True

@@ -62,6 +62,12 @@ TimeSpent = Annotated[Performance, Meta(description="Where the time went.")]
 # Topics.
 
 
+NamesHidden = Annotated[
+    int | UnsetType,
+    Meta(description="How many names are left out because the key may not name them; absent if there are none."),
+]
+
+
 class ResolvedConfig(Struct, kw_only=True):
     """All settings of a topic, with their defaults filled in."""
 
@@ -119,6 +125,7 @@ class TopicState(Struct, kw_only=True):
     count: LiveCount
     bytes: LiveBytes
     config: Annotated[ResolvedConfig, Meta(description="The topic's config.")]
+    names_hidden: NamesHidden = UNSET
     effective_priority: Annotated[int, Meta(description="The priority in effect, set or by recency.")]
     last_write_ts: Annotated[
         U64 | None,
@@ -158,6 +165,7 @@ class TopicDeleted(Struct, kw_only=True):
     routers_removed: Annotated[
         list[str], Meta(description="Routers from or to the topic, which went with it. Sorted by name.")
     ]
+    names_hidden: NamesHidden = UNSET
     performance: TimeSpent
 
 

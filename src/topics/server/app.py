@@ -29,21 +29,33 @@ from topics.errors import (
     UnsupportedMediaType,
 )
 from topics.server.auth import FULL_ACCESS, Key, KeyRing, bearer_token
+from topics.server.hidden_names import error_told
+from topics.server.hidden_paths import PathHider
 from topics.server.http.coding import accepts_gzip, deflate, inflate
-from topics.server.http.exchange import Exchange, Response, error_response
+from topics.server.http.exchange import JSON, Exchange, Response, error_response
 from topics.server.http.peers import FailureBackoff, HostGuard
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint, Match, RouteTable, allowed_methods
 from topics.server.limits import GZIP_BYTES_MIN, GZIP_ON_LOOP_BYTES_MAX, INFLATE_ON_LOOP_BYTES_MAX
 from topics.server.live.delivery import Hub
 from topics.server.live.open_streams import OpenStreams
+from topics.server.logs import RateLimited
 from topics.server.metrics import Counters
+from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
 from topics.server.pressure import Governor
 from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 
 _GZIP_HEADERS: Final = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
+
+
+def _answer_preflight(exchange: Exchange) -> None:
+    """Tells a browser what a page of a listed origin may send. It asks before every request that is not simple."""
+    exchange.reply(Response(200, b"{}", JSON, PREFLIGHT_HEADERS))
+
+
+_PREFLIGHT: Final = Endpoint("preflight", _answer_preflight, before_ready=True)
 
 
 class Application:
@@ -74,7 +86,11 @@ class Application:
         self.governor = Governor()
         self._keys = keys
         self._hosts = hosts
+        self._origins = OriginGuard(settings.cors_origins)
         self._failures = FailureBackoff()
+        self._paths = PathHider(settings.data_dir, settings.cold_dir)
+        # Any client can cause these errors again and again.
+        self._troubles = RateLimited(logger, clock)
         # Waiting requests, and the call that answers each of them early when the server stops.
         self.waiting: dict[Exchange, Callable[[], None]] = {}
 
@@ -100,7 +116,15 @@ class Application:
         if exchange.delay_s:
             self.loop.call_later(exchange.delay_s, self._answer, exchange, error)
         else:
-            self.finish(exchange, error_response(error))
+            self._answer(exchange, error)
+
+    def told(self, error: TopicsError, key: Key | None) -> TopicsError:
+        """The error as the caller with this key may read it: without paths of this machine, and without other names."""
+        if error.status >= 500 and not isinstance(error, (NotReady, Closed)):
+            reason = error.message if error.__cause__ is None else f"{error.message}: {error.__cause__}"
+            fields = {"code": error.code, "reason": reason}
+            self._troubles.warning(error.code, "a request failed on this side", fields)
+        return error_told(self._paths.error_told(error), key)
 
     def refusal(self, exchange: Exchange) -> TopicsError | None:
         try:
@@ -113,17 +137,25 @@ class Application:
         return None
 
     def _admit(self, exchange: Exchange) -> Endpoint:
-        """The first checks: host, key, scope, route, name in the path."""
+        """The first checks: host, key, scope, origin, route, name in the path."""
         # Old probes may leave the header out; browsers always send it.
         host = exchange.headers.get(b"host")
         if self._hosts is not None and host is not None and not self._hosts.allows(host):
             raise Forbidden("this Host is not served without keys: ask for localhost, or set TOPICS_API_KEYS")
+        # Only browsers send these headers.
+        is_of_page = b"origin" in exchange.headers or b"sec-fetch-site" in exchange.headers
+        if is_of_page and exchange.method == b"OPTIONS" and self._origins.is_preflight(exchange.headers):
+            # The browser sends no key with this question.
+            exchange.route = _PREFLIGHT.name
+            return _PREFLIGHT
         match = self.routes.match(exchange.path)
         endpoint = match.endpoints.get(exchange.method)
         if self._keys.enabled:
             self._authorize(exchange, endpoint, match)
         else:
             exchange.key = FULL_ACCESS
+        if is_of_page and not self._origins.allows(exchange.headers):
+            raise Forbidden("pages of this origin may not call the server: list the origin in TOPICS_CORS_ORIGINS")
         if endpoint is None:
             if not match.endpoints:
                 raise NotFound("there is nothing at this path")
@@ -218,7 +250,7 @@ class Application:
         try:
             work()
         except TopicsError as error:
-            self.finish(exchange, error_response(error))
+            self.refuse(exchange, error)
         except Exception:  # noqa: BLE001 - the outer edge of a request.
             self.fail_internally(exchange)
 
@@ -256,7 +288,7 @@ class Application:
 
     def _answer(self, exchange: Exchange, error: TopicsError) -> None:
         if not exchange.answered:
-            self.finish(exchange, error_response(error))
+            self.finish(exchange, error_response(self.told(error, exchange.key)))
 
     def finish(self, exchange: Exchange, response: Response) -> None:
         body = response.body
@@ -275,7 +307,15 @@ class Application:
             # The client went away before the answer was made.
             return
         self.note_answer(exchange, response.status)
+        if b"origin" in exchange.headers:
+            headers = response.headers + self.origin_headers(exchange)
+            response = Response(response.status, response.body, response.content_type, headers)
         exchange.connection.send(exchange, response)
+
+    def origin_headers(self, exchange: Exchange) -> Headers:
+        """Headers of an answer that let the page that sent the request read it."""
+        origin = exchange.headers.get(b"origin")
+        return () if origin is None else self._origins.response_headers(origin)
 
     def note_answer(self, exchange: Exchange, status: int) -> None:
         exchange.answered = True

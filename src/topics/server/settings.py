@@ -2,8 +2,8 @@
 
 Rules:
 1. A flag wins over the environment, the environment wins over `topics.toml`, and `topics.toml` wins over the default.
-2. Flags and `topics.toml` are written for this server: wrong values are errors, and all errors are reported at once. A
-   wrong value in the environment is ignored with a warning.
+2. A wrong value is an error wherever it is, also where another place wins over it. All errors are reported at once. A
+   default instead of the value that was meant could be another port, another limit, or no authentication.
 3. An unknown key in `topics.toml` is an error. An unknown variable `TOPICS_…` is a warning: it may belong to another
    program. `TOPICS_TEST_…` belongs to tests and is ignored.
 4. A port inside `host` belongs to the source of `host`, and wins over `port` of that source.
@@ -22,7 +22,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from topics.errors import SettingsError
-from topics.server.settings_schema import ENV_PREFIX, SETTINGS, KeyList, ServerSettings, Setting, shown
+from topics.server.origins import ANY_ORIGIN, parse_origins
+from topics.server.settings_schema import ENV_PREFIX, SETTINGS, KeyList, ServerSettings, Setting
 
 if TYPE_CHECKING:
     from topics.engine.settings import EngineSettings
@@ -172,6 +173,10 @@ class _Loader:
         self._split_host(found)
         if (found["tls_cert"].value is None) != (found["tls_key"].value is None):
             self._problems.append("tls_cert and tls_key belong together: set both, or none for plain HTTP")
+        if ANY_ORIGIN in parse_origins(found["cors_origins"].value or "") and not found["api_keys"].value.count:
+            self._problems.append(
+                "cors_origins is *, and there are no API keys: every web page could use the server; list the origins"
+            )
         if self._problems:
             raise SettingsError(*self._problems)
         return LoadedSettings(
@@ -217,13 +222,12 @@ class _Loader:
     # Values.
 
     def _find(self, setting: Setting, sources: Sequence[_Source]) -> _Found:
-        """The value from the source that wins. A wrong value in the file is reported even if another source wins."""
+        """The value from the source that wins. A wrong value is reported even if another source wins."""
         strongest: _Found | None = None
         for rank, source in enumerate(sources):
-            if strongest is None or source.place == "file":
-                maybe = self._maybe_keys(setting, source, rank) if setting.kind == "keys" else None
-                maybe = maybe or self._maybe_value(setting, source, rank)
-                strongest = strongest or maybe
+            maybe = self._maybe_keys(setting, source, rank) if setting.kind == "keys" else None
+            maybe = maybe or self._maybe_value(setting, source, rank)
+            strongest = strongest or maybe
         return strongest or _Found(setting.make_default(), "default", len(sources))
 
     def _maybe_value(self, setting: Setting, source: _Source, rank: int) -> _Found | None:
@@ -237,15 +241,8 @@ class _Loader:
             value = _value_of(setting, _parsed(setting, raw) if is_text else raw)
         except _Unusable as unusable:
             problem = f"{label} is {_quoted(raw)}: " if setting.kind != "keys" else f"{label}: "
-            problem += str(unusable)
-            default = setting.make_default()
-            if source.place == "environment":
-                self._warnings.append(f"{problem}; the default is used ({shown(default)})")
-            else:
-                self._problems.append(problem)
-            return _Found(default, "default", rank)
-        if setting.kind == "switch" and is_text and raw not in _ON | _OFF:
-            self._warnings.append(f"{label} is {_quoted(raw)}: only 1 and true switch it on")
+            self._problems.append(problem + str(unusable))
+            return _Found(setting.make_default(), "default", rank)
         return _Found(value, source.origin(setting.name), rank)
 
     def _maybe_keys(self, setting: Setting, source: _Source, rank: int) -> _Found | None:
@@ -288,7 +285,7 @@ def _parsed(setting: Setting, text: str) -> Any:
     if setting.kind == "number":
         return int(text) if _WHOLE_NUMBER.fullmatch(text.strip()) else text
     if setting.kind == "switch":
-        return text in _ON
+        return text in _ON if text in _ON | _OFF else text
     return text
 
 
@@ -309,6 +306,8 @@ def _value_of(setting: Setting, value: Any) -> Any:
         raise _Unusable(f"it must be {setting.accepted()}")
     if setting.name == "host":
         _host_and_port(value)
+    elif setting.name == "cors_origins" and value:
+        _check_origins(value)
     elif setting.kind == "text" and not value:
         if not setting.is_optional:
             raise _Unusable("it must not be empty")
@@ -329,6 +328,15 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
     if int(port) > _PORT_MAX:
         raise _Unusable(f"its port must be a whole number from 0 to {_PORT_MAX}")
     return host, int(port)
+
+
+def _check_origins(text: str) -> None:
+    try:
+        parse_origins(text)
+    except ValueError as error:
+        raise _Unusable(
+            f'"{error}" is no origin: write scheme://host or scheme://host:port without a path, as the browser shows it'
+        ) from None
 
 
 def _is_ipv6(text: str) -> bool:

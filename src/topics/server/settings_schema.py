@@ -108,6 +108,14 @@ class ServerSettings:
     api_keys: Annotated[
         KeyList, _About("Access", "Keys: `secret[:scopes[:prefixes]]`, separated by commas; none = no authentication.")
     ] = field(default_factory=KeyList)
+    cors_origins: Annotated[
+        str | None,
+        _About(
+            "Access",
+            "Origins of web pages that may call the API, as `https://app.example`, separated by commas; "
+            "`*` = every page, with keys only.",
+        ),
+    ] = None
     probe_auth: Annotated[bool, _About("Access", "Whether health and readiness need a key too.")] = False
     allow_insecure_no_auth: Annotated[
         bool, _About("Access", "Allow a start without keys on an address that other machines can reach.")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.driver import SMALL, records
 from tests.engine.router_driver import RouterDriver
+from topics.engine.topic.router import Router
 from topics.engine.writing.intake import NewRecord
 from topics.errors import StorageFull, TopicExistsIncompatible, TopicNotFound
 from topics.testing.fake_disk import FakeDisk
@@ -134,11 +135,11 @@ def test_copies_of_a_removed_source_stay() -> None:
     driver = RouterDriver()
     driver.route()
     driver.append(1, 2, topic="a")
-    removed: list[str] = []
+    removed: list[Router] = []
     answers: list[object] = []
     driver.opened.engine.delete_topic("a", if_empty=False, done=answers.append, removed=removed)
     assert driver.answer(answers) is True
-    assert removed == ["a->b"]
+    assert [router.name for router in removed] == ["a->b"]
     driver.kill()
     assert driver.content() == [(1, 1), (2, 2)]
     assert not driver.opened.engine.routers

@@ -88,6 +88,22 @@ def test_frames_of_a_range(client: Client, topic: str, query: str, seqs: list[in
     assert answer.headers["topics-next-seq"] == next_seq
 
 
+@pytest.mark.parametrize("query", ["from_seq=4&to_seq=3", "from_seq=18446744073709551615&to_seq=1"])
+def test_a_range_of_frames_that_ends_before_it_begins_is_refused(client: Client, topic: str, query: str) -> None:
+    client.write(topic, *range(5))
+    for name in (topic, f"{topic}.none"):
+        answer = client.request("GET", f"/v0/topics/{name}/frames?{query}")
+        assert answer.refusal == (400, "invalid_request")
+
+
+def test_a_manifest_of_a_range_that_ends_before_it_begins_has_no_segments(client: Client, topic: str) -> None:
+    """A reader that has everything asks from the seq after the head to the head."""
+    client.write(topic, *range(5))
+    client.request("POST", f"/v0/topics/{topic}/seal")
+    answer = client.request("POST", f"/v0/topics/{topic}/manifest", {"from_seq": 6, "to_seq": 5}).json
+    assert (answer["segments"], answer["head_seq"]) == ([], 5)
+
+
 def test_frames_go_on_at_the_next_seq_until_all_are_read(client: Client, topic: str) -> None:
     client.write(topic, *["x" * 1000 for _ in range(50)])
     found: list[int] = []

@@ -368,6 +368,8 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
         "Performance.throttle_wait_ms",
         "Performance.cold_segments_read",
         "WatchCreated.ticket",
+        "TopicDeleted.names_hidden",
+        "TopicState.names_hidden",
     }
 
 

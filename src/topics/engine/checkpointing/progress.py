@@ -88,4 +88,6 @@ class CheckpointProgress:
             return Overloaded("writes outrun the checkpoints; try again")
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return StorageFull("no space left to move written records into segments; nothing was written")
-        return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": str(error)})
+        # It goes to clients, so it says no path. The log has the error.
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+        return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": reason})

@@ -72,7 +72,11 @@ class Fetch:
 
 
 def unreadable(topic: str, seq: int, error: OSError | ColdUnavailable) -> ColdUnavailable:
-    """The error for a disk or network that does not answer, or for too few file descriptors: a retry may help."""
+    """The error for a disk or network that does not answer, or for too few file descriptors: a retry may help.
+
+    It goes to clients, so it says no path or address. Its cause does.
+    """
+    reason = "the cold tier does not answer" if isinstance(error, ColdUnavailable) else error.strerror
     return ColdUnavailable(
-        f'records of topic "{topic}" from seq {seq} on cannot be read now: {error}', {"topic": topic, "seq": seq}
+        f'records of topic "{topic}" from seq {seq} on cannot be read now: {reason}', {"topic": topic, "seq": seq}
     )

@@ -16,6 +16,7 @@ from topics.engine.completions import Done
 from topics.engine.config import TopicConfig, config_members
 from topics.engine.core import Core
 from topics.engine.names import check_topic_name
+from topics.engine.topic.router import Router
 from topics.engine.topic.segment_set import SegmentSet
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.derived_copies import DerivedCopies, unlogged_cursor_note
@@ -187,10 +188,10 @@ class TopicLife:
 
     # Removing.
 
-    def delete(self, name: str, *, if_empty: bool, done: Done[bool], removed: list[str] | None = None) -> None:
+    def delete(self, name: str, *, if_empty: bool, done: Done[bool], removed: list[Router] | None = None) -> None:
         """Ends the topic instance. `done(deleted)` once that is synced.
 
-        Routers into and from the topic go with it: their names are added to `removed`.
+        Routers into and from the topic go with it: they are added to `removed`.
         """
         core = self._core
         core.check_open()
@@ -221,14 +222,14 @@ class TopicLife:
             self.begin_change(topic)
 
     def _removal_logged(
-        self, topic: Topic, done: Done[bool], removed: list[str] | None, error: TopicsError | None
+        self, topic: Topic, done: Done[bool], removed: list[Router] | None, error: TopicsError | None
     ) -> None:
         core = self._core
         if error is None:
             core.remove_topic(topic)
             topic.leave_total()
             if removed is not None:
-                removed += sorted({router.name for router in (*topic.links.routers_in, *topic.links.routers_out)})
+                removed += {*topic.links.routers_in, *topic.links.routers_out}
             for tell in self.on_removed:
                 tell(topic)
             if topic.has_waiters:

@@ -16,7 +16,7 @@ from topics.engine.topic.write import Appended
 from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
 from topics.protocol.request_body import ConfigBody
 from topics.protocol.write_body import WriteBatch, WriteLimits, WriteRequest
-from topics.server.api.topics import config_of
+from topics.server.api.topics import check_dead_letter, config_of
 from topics.server.app import Application
 from topics.server.auth import ADMIN, Key
 from topics.server.http.exchange import Parkable
@@ -63,6 +63,8 @@ class Appender:
         """
         self._check_caller(caller, name, request)
         batch = request.batch(self._limits)
+        if request.config is not None:
+            check_dead_letter(caller, request.config)
         try:
             self._stage(caller, name, request, batch, partial(done, batch.size_bytes, 0.0))
         except Overloaded as error:

@@ -19,7 +19,8 @@ from topics.protocol.tag_match import TagMatch
 from topics.server.api.list_cursor import after_of, cursor_after
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
-from topics.server.auth import ADMIN, DELETE, READ
+from topics.server.auth import ADMIN, DELETE, READ, Key
+from topics.server.hidden_names import check_topics
 from topics.server.http.exchange import Exchange
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
@@ -46,7 +47,8 @@ class RoutersApi:
         spec = _spec(ROUTER_DECODER.decode(exchange.body))
         check_router_name(exchange.name)
         check_endpoints(spec)
-        _check_topics(exchange, spec)
+        assert exchange.key is not None
+        check_topics(exchange.key, (spec.source, spec.dest))
         self._engine.put_router(exchange.name, spec, partial(self._put_done, exchange, spec))
 
     def _put_done(self, exchange: Exchange, spec: RouterSpec, result: Any) -> None:
@@ -60,7 +62,7 @@ class RoutersApi:
 
     def show(self, exchange: Exchange) -> None:
         router = self._engine.router(exchange.name)
-        _check_topics(exchange, router.spec)
+        _check_visible(exchange, router)
         when_up_to_date(self._app, exchange, router.dest.name, partial(self._show, exchange))
 
     def _show(self, exchange: Exchange) -> None:
@@ -112,14 +114,14 @@ class RoutersApi:
                 router = engine.routers[name]
                 spec = router.spec
                 is_wanted = source in (None, spec.source) and dest in (None, spec.dest)
-                if is_wanted and all(map(key.may_name, (name, spec.source, spec.dest))):
+                if is_wanted and may_see(key, router):
                     yield router
             after = names[-1]
 
     def delete(self, exchange: Exchange) -> None:
         router = self._engine.routers.get(exchange.name)
         if router is not None:
-            _check_topics(exchange, router.spec)
+            _check_visible(exchange, router)
         self._engine.delete_router(exchange.name, partial(self._delete_done, exchange))
 
     def _delete_done(self, exchange: Exchange, result: Any) -> None:
@@ -144,12 +146,16 @@ def _spec(body: RouterBody) -> RouterSpec:
     )
 
 
-def _check_topics(exchange: Exchange, spec: RouterSpec) -> None:
-    """Refuses a caller whose key is not for both topics of the router."""
+def may_see(key: Key, router: Router) -> bool:
+    """Whether the key is for the router's name and for both of its topics."""
+    return all(map(key.may_name, (router.name, router.spec.source, router.spec.dest)))
+
+
+def _check_visible(exchange: Exchange, router: Router) -> None:
     assert exchange.key is not None
-    for topic in (spec.source, spec.dest):
-        if not exchange.key.may_name(topic):
-            raise Forbidden(f'the key is not for the topic "{topic}"', {"topic": topic})
+    if not may_see(exchange.key, router):
+        # The caller named the router only: the message leaves out the names of its topics.
+        raise Forbidden("the key is not for both topics of this router")
 
 
 def _members(name: str, spec: RouterSpec) -> dict[str, Any]:

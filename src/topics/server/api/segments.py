@@ -10,6 +10,7 @@ import msgspec
 from topics.engine.engine import Engine
 from topics.engine.manifest import encode_frames, frames_bounds, take_manifest
 from topics.engine.topic.page import Page
+from topics.errors import InvalidRequest
 from topics.protocol import response_body
 from topics.protocol.body_decoder import MANIFEST_DECODER
 from topics.protocol.request_body import ManifestBody
@@ -54,16 +55,20 @@ class SegmentsApi:
     # Frames.
 
     def frames(self, exchange: Exchange) -> None:
-        when_up_to_date(self._app, exchange, exchange.name, partial(self._fetch_frames, exchange))
-
-    def _fetch_frames(self, exchange: Exchange) -> None:
         query = Query(exchange.query)
-        # A cursor is one below the first seq.
-        from_seq = max(query.count("from_seq", 1), 1) - 1
+        first_seq = max(query.count("from_seq", 1), 1)
         to_seq = query.count("to_seq", 0) or None
+        if to_seq is not None and to_seq < first_seq:
+            raise InvalidRequest(f"to_seq is {to_seq}, which is below from_seq {first_seq}: both are in the range")
+        fetch = partial(self._fetch_frames, exchange, query, first_seq, to_seq)
+        when_up_to_date(self._app, exchange, exchange.name, fetch)
+
+    def _fetch_frames(self, exchange: Exchange, query: Query, first_seq: int, to_seq: int | None) -> None:
+        # A cursor is one below the first seq.
+        from_seq = first_seq - 1
         limit, bytes_max = frames_bounds(query.count("max_bytes", 0))
         if to_seq is not None:
-            limit = min(limit, max(to_seq - from_seq, 1))
+            limit = min(limit, to_seq - from_seq)
         topic = self._engine.topic(exchange.name)
         fetch = topic.fetch_needed(from_seq, limit, bytes_max)
         read = partial(self._read_frames, exchange, from_seq, to_seq, limit, bytes_max)

@@ -11,15 +11,18 @@ from msgspec import UNSET
 from topics.engine.config import TopicConfig, checked_config
 from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
+from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.errors import TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import CONFIG_DECODER
 from topics.protocol.request_body import ConfigBody
 from topics.server.api.list_cursor import after_of, cursor_after
+from topics.server.api.routers import may_see
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
-from topics.server.auth import ADMIN, DELETE, READ
+from topics.server.auth import ADMIN, DELETE, READ, Key
+from topics.server.hidden_names import check_topics
 from topics.server.http.exchange import Exchange
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
@@ -44,6 +47,8 @@ class TopicsApi:
         body = CONFIG_DECODER.decode(exchange.body) if exchange.body else ConfigBody()
         check_topic_name(exchange.name)
         config = config_of(body)
+        assert exchange.key is not None
+        check_dead_letter(exchange.key, body)
         engine.put_topic(exchange.name, config, partial(self._put_done, exchange, config))
 
     def _put_done(self, exchange: Exchange, config: TopicConfig, result: Any) -> None:
@@ -64,7 +69,8 @@ class TopicsApi:
         topic.refresh(engine.now_ms())
         if Query(exchange.query).flag("touch", default=True):
             engine.touch(topic)
-        exchange.answer(_state_body(engine, topic, exchange.performance()))
+        assert exchange.key is not None
+        exchange.answer(_state_body(engine, topic, exchange.key, exchange.performance()))
 
     def list_page(self, exchange: Exchange) -> None:
         engine = self._engine
@@ -115,20 +121,36 @@ class TopicsApi:
 
     def delete(self, exchange: Exchange) -> None:
         if_empty = Query(exchange.query).flag("if_empty", default=False)
-        routers: list[str] = []
+        routers: list[Router] = []
         self._engine.delete_topic(
             exchange.name, if_empty=if_empty, done=partial(self._delete_done, exchange, routers), removed=routers
         )
 
-    def _delete_done(self, exchange: Exchange, routers: list[str], result: Any) -> None:
+    def _delete_done(self, exchange: Exchange, routers: list[Router], result: Any) -> None:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
+        if exchange.answered:
+            # The client went away before the answer was made.
+            return
+        key = exchange.key
+        assert key is not None
+        visible = sorted(router.name for router in routers if may_see(key, router))
         exchange.answer(
             response_body.TopicDeleted(
-                topic=exchange.name, deleted=result, routers_removed=routers, performance=exchange.performance()
+                topic=exchange.name,
+                deleted=result,
+                routers_removed=visible,
+                names_hidden=len(routers) - len(visible) or UNSET,
+                performance=exchange.performance(),
             )
         )
+
+
+def check_dead_letter(key: Key, body: ConfigBody) -> None:
+    """Refuses a config whose jobs would go to a topic that the key is not for."""
+    if body.dead_letter is not None:
+        check_topics(key, (body.dead_letter,))
 
 
 def config_of(body: ConfigBody) -> TopicConfig:
@@ -143,10 +165,16 @@ def shown_config(config: TopicConfig) -> response_body.ResolvedConfig:
     return response_body.ResolvedConfig(**msgspec.structs.asdict(config), durable=config.durable)
 
 
-def _state_body(engine: Engine, topic: Topic, performance: response_body.Performance) -> response_body.TopicState:
+def _state_body(
+    engine: Engine, topic: Topic, key: Key, performance: response_body.Performance
+) -> response_body.TopicState:
     queue: response_body.QueueCounts | msgspec.UnsetType = UNSET
+    names_hidden: int | msgspec.UnsetType = UNSET
     if topic.config.type == "queue":
         queue = response_body.QueueCounts(**engine.queues.counters(topic.name)._asdict())
+    config = topic.config
+    if config.dead_letter is not None and not key.may_name(config.dead_letter):
+        config, names_hidden = msgspec.structs.replace(config, dead_letter=None), 1
     return response_body.TopicState(
         topic=topic.name,
         type=topic.config.type,
@@ -155,7 +183,8 @@ def _state_body(engine: Engine, topic: Topic, performance: response_body.Perform
         next_seq=topic.head_seq + 1,
         count=topic.count,
         bytes=topic.size_bytes,
-        config=shown_config(topic.config),
+        config=shown_config(config),
+        names_hidden=names_hidden,
         effective_priority=engine.effective_priority(topic),
         last_write_ts=topic.writes.last_write_ts,
         last_read_ts=topic.last_read_ts,

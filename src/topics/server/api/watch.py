@@ -16,13 +16,14 @@ from topics.protocol.request_body import WatchBody, WatchTopic
 from topics.protocol.response_body import WatchCreated, WatchedTopic
 from topics.protocol.sse import CONTENT_TYPE, decode_cursor
 from topics.server.app import Application, has_bearer, token_of
-from topics.server.auth import READ, Key
-from topics.server.http.exchange import Exchange, Headers, Stream
+from topics.server.auth import READ
+from topics.server.http.exchange import Exchange, Stream
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint
 from topics.server.live.delivery import ReadOptions
 from topics.server.live.sse_feed import SseFeed
 from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSession, WatchSessions
+from topics.server.origins import Headers
 
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000
@@ -55,7 +56,9 @@ class WatchApi:
         key = exchange.key
         assert key is not None
         # A pattern matches every name with its prefix, so the key must be for the prefix.
-        check_names(key, [name.removesuffix("*") for name in body.topics])
+        for name in body.topics:
+            if not key.may_name(name.removesuffix("*")):
+                raise Forbidden(f'the key is not for the topic "{name}"', {"topic": name})
         session = WatchSession(
             key, self._options(body), self._heartbeat_ms(body), is_strong=body.consistency == "strong"
         )
@@ -190,12 +193,6 @@ class WatchApi:
         for feed, session in list(self._growing.items()):
             if session.wants(topic.name) and self._maybe_add(session, topic):
                 feed.add(topic.name)
-
-
-def check_names(key: Key, names: list[str]) -> None:
-    for name in names:
-        if not key.may_name(name):
-            raise Forbidden("the key is not for this name", {"topic": name})
 
 
 def check_accept(exchange: Exchange) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
-from topics.errors import Forbidden, InvalidRequest
+from topics.errors import InvalidRequest
 from topics.server.api.appending import Appender
 from topics.server.app import Application
 from topics.server.http.connections import ConnectionSet, upgrade
@@ -16,8 +15,6 @@ from topics.server.http.routes import Endpoint
 
 if TYPE_CHECKING:
     from topics.server.http.websocket import WebSocketConnection
-
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class WebSocketApi:
@@ -37,7 +34,6 @@ class WebSocketApi:
         from topics.server.http.websocket import WebSocketConnection
 
         answer = _handshake(exchange)
-        check_origin(exchange.headers)
         key = exchange.key
         assert key is not None
         self._app.open_streams.check(key)
@@ -60,25 +56,3 @@ def _handshake(exchange: Exchange) -> bytes:
     if response.status_code != 101:
         raise InvalidRequest(f"the request does not open a WebSocket of version 13: {handshake.handshake_exc}")
     return response.serialize()
-
-
-def check_origin(headers: dict[bytes, bytes]) -> None:
-    """Refuses pages of other sites: they would use the browser's network access, and its keys.
-
-    The scheme of the Origin gives the default port. The server's port may differ from it because of a proxy.
-    """
-    origin = headers.get(b"origin")
-    if origin is None:
-        return
-    scheme, _, authority = origin.decode("latin-1").partition("://")
-    if authority and _place(scheme, authority) == _place(scheme, headers.get(b"host", b"").decode("latin-1")):
-        return
-    raise Forbidden("the Origin names another site than the Host")
-
-
-def _place(scheme: str, authority: str) -> tuple[str | None, int | None]:
-    try:
-        parts = urlsplit(f"//{authority}")
-        return parts.hostname, parts.port or _DEFAULT_PORTS.get(scheme)
-    except ValueError:
-        return None, None

@@ -12,7 +12,7 @@ from typing import Final
 from topics.engine.engine import Engine
 from topics.engine.writing.commits import Committed
 from topics.engine.writing.staging import StagedChunk, StagedPart
-from topics.errors import Forbidden, TopicsError
+from topics.errors import TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import ABORT_DECODER, EPOCH_DECODER
 from topics.protocol.request_body import AbortBody, EpochBody, StageBody
@@ -20,6 +20,7 @@ from topics.protocol.write_body import decode_stage
 from topics.server.api.appending import write_limits
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE, Key
+from topics.server.hidden_names import check_topics
 from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Body, Endpoint
 
@@ -70,8 +71,7 @@ class WritersApi:
 
     def commit(self, exchange: Exchange) -> None:
         body: EpochBody = EPOCH_DECODER.decode(exchange.body)
-        if not _key_of(exchange).may_name(body.topic):
-            raise Forbidden(f'the key is not for the topic "{body.topic}"', {"topic": body.topic})
+        check_topics(_key_of(exchange), (body.topic,))
         parts = [StagedPart(part.part, part.attempt, part.chunks, part.records) for part in body.parts]
         done = partial(self._committed, exchange)
         self._engine.commits.commit(body.topic, exchange.name, body.epoch, parts, done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,6 +23,7 @@ from topics.protocol.ws_message import EndMessage, ErrorReply, PongReply, Subscr
 from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.app import Application
 from topics.server.auth import ADMIN, READ, WRITE, Key
+from topics.server.hidden_names import check_topics
 from topics.server.http.websocket import Message, WebSocketConnection, text_frame
 from topics.server.limits import WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
@@ -101,7 +102,7 @@ class WsSession:
                 case _:
                     assert_never(command)
         except TopicsError as error:
-            self._refuse(request_id, error.code, error.message)
+            self._refuse(request_id, error.code, self._app.told(error, self._key).message)
         except Exception:  # noqa: BLE001 - the outer edge of a command.
             self._fail_internally(request_id)
 
@@ -114,7 +115,7 @@ class WsSession:
         topics_max = self._app.settings.max_watch_topics
         if not 1 <= len(starts) <= topics_max:
             raise InvalidRequest(f"a subscribe names 1 to {topics_max} topics, in topic or topics")
-        self._check_names(starts)
+        check_topics(self._key, starts)
         options = self._options(command)
         subscriptions: list[Subscription] = []
         begun: dict[str, WatchedTopic] = {}
@@ -149,14 +150,14 @@ class WsSession:
         names = command.names()
         if not names:
             raise InvalidRequest("an unsubscribe names its topics, in topic or topics")
-        self._check_names(names)
+        check_topics(self._key, names)
         for name in names:
             self._hub.unsubscribe(self._feed, name)
         self._reply(UnsubscribedReply(request_id=request_id, topics=names))
 
     def _publish(self, request_id: Raw, command: Publish, write: WriteRequest, started: float) -> None:
         self._check_scopes(WRITE if write.config is None else WRITE | ADMIN)
-        self._check_names([command.topic])
+        check_topics(self._key, (command.topic,))
         done = partial(self._published, request_id, started, return_seqs=command.return_seqs)
         self._writes += 1
         try:
@@ -178,7 +179,7 @@ class WsSession:
         self._writes -= 1
         try:
             if isinstance(result, TopicsError):
-                self._refuse(request_id, result.code, result.message)
+                self._refuse(request_id, result.code, self._app.told(result, self._key).message)
             else:
                 self._appender.count(result, size_bytes)
                 seqs = seqs_member(result) if return_seqs else b'"seqs":null,'
@@ -192,11 +193,6 @@ class WsSession:
     def _check_scopes(self, scopes: int) -> None:
         if not self._key.allows(scopes):
             raise Forbidden("the key lacks the scope for this")
-
-    def _check_names(self, names: Any) -> None:
-        for name in names:
-            if not self._key.may_name(name):
-                raise Forbidden(f'the key is not for the topic "{name}"')
 
     # Replies.
 

@@ -19,11 +19,10 @@ from topics.errors import MethodNotAllowed, TopicsError
 from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performance
 from topics.server.auth import Key
 from topics.server.metrics import Counters
+from topics.server.origins import Headers
 
 JSON: Final = b"application/json"
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
-
-Headers = tuple[tuple[bytes, bytes], ...]
 
 _encode: Final = msgspec.json.Encoder().encode
 # The detail of an error may hold values of any type.
@@ -194,12 +193,13 @@ class Exchange:
         return Performance(server_total_ms=round(self.elapsed_ms(), 3))
 
     def fail(self, error: TopicsError) -> None:
-        self.app.finish(self, error_response(error))
+        self.app.refuse(self, error)
 
     def begin_stream(self, status: int, content_type: bytes, headers: Headers = ()) -> Stream:
         """Answers with a stream, which does not count as a request under way of the key."""
         assert not self.answered
         self.app.note_answer(self, status)
+        headers += self.app.origin_headers(self)
         return self.connection.begin_stream(self, Response(status, b"", content_type, headers))
 
     def gone(self) -> None:
@@ -221,7 +221,7 @@ class App(Protocol):
     def handle(self, exchange: Exchange) -> None: ...
 
     def refuse(self, exchange: Exchange, error: TopicsError) -> None:
-        """Answers with an error of `refusal` or of the connection, instead of `handle`."""
+        """Answers with an error."""
         ...
 
     def hurry(self, exchange: Exchange) -> None:
@@ -232,6 +232,10 @@ class App(Protocol):
 
     def note_answer(self, exchange: Exchange, status: int) -> None:
         """The answer begins, and the request is not under way any more."""
+        ...
+
+    def origin_headers(self, exchange: Exchange) -> Headers:
+        """Headers of a stream that let the page that sent the request read it."""
         ...
 
     def abandon(self, exchange: Exchange) -> None: ...

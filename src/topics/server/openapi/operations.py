@@ -221,14 +221,14 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "with. The header `Topics-Gap: from-to;reason` names records that are gone and were not deleted.",
         parameters=(
             _count("from_seq", "First seq.", default=1),
-            _count("to_seq", "Last seq; 0 = the head.", default=0),
+            _count("to_seq", "Last seq, not below `from_seq`; 0 = the head.", default=0),
             _count(
                 "max_bytes",
                 "Bytes at most, about; the answer may be much shorter. 0 = 8 MiB; lowered to 64 MiB.",
                 default=0,
             ),
         ),
-        errors=(TopicNotFound, CorruptRecord, ColdUnavailable),
+        errors=(InvalidRequest, TopicNotFound, CorruptRecord, ColdUnavailable),
     ),
     "seal_topic": Operation(
         "files",

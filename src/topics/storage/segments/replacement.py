@@ -287,11 +287,11 @@ def read_mark(fs: Fs, stem: str) -> list[SegmentState]:
 
 
 def _versions(fs: Fs, stem: str) -> list[SegmentState]:
-    """`read_mark`, with the path in the message of its error."""
+    """`read_mark`, with the name of the file in the message of its error."""
     try:
         return read_mark(fs, stem)
     except BadFrame as error:
-        raise BadFrame(f"{stem}{layout.REPLACED}: {error.message}") from error
+        raise BadFrame(f"{stem.rpartition('/')[2]}{layout.REPLACED}: {error.message}") from error
 
 
 def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> SegmentState | None:
