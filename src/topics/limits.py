@@ -85,6 +85,9 @@ RESERVE_SEQS_MAX: Final = 65_536
 # Checkpoints and segments.
 CHECKPOINT_WAL_BYTES: Final = 64 * MIB
 CHECKPOINT_INTERVAL_MS: Final = 60_000
+# Checkpoints in an interval while files can be removed: one takes expired segments out of the newest snapshot, the next
+# one out of both kept snapshots, so the files are gone before the interval ends.
+CLEANING_CHECKPOINTS: Final = 3
 # Time after which a failed checkpoint is tried again.
 CHECKPOINT_RETRY_MS: Final = 1000
 # Writers wait while this many checkpoints' worth of WAL is in no segment, because those records are in memory.

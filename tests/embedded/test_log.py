@@ -123,6 +123,13 @@ def test_readers_see_order_while_writers_and_checkpoints_run(log: Log) -> None:
     assert [record.seq for record in log.records("t")] == list(range(1, 201))
 
 
+def test_the_directory_of_a_log_without_records_is_small(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", settings=EngineSettings(wal_shards=8)) as log:
+        log.create("a")
+    taken_bytes = sum(path.lstat().st_blocks * 512 for path in (tmp_path / "log").rglob("*"))
+    assert taken_bytes < 512 * 1024
+
+
 def test_a_closed_log_says_so(tmp_path: Path) -> None:
     log = open_log(tmp_path / "log", settings=SETTINGS)
     log.append("t", [1])

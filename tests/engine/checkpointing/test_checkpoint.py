@@ -68,6 +68,63 @@ def test_what_was_replayed_counts_so_that_a_log_that_dies_again_and_again_puts_s
     assert again.seqs() == list(range(1, lives))
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_files_of_expired_segments_go_within_a_minute_although_nothing_is_written(
+    disk: FakeDisk, is_restarted: bool
+) -> None:
+    log = SmallLog(disk)
+    log.create(ttl_ms=100_000)
+    log.append(count=2 * SEGMENT_EVENTS)
+    log.checkpoint()
+    log.tick(50_000)
+    log.append(count=SEGMENT_EVENTS)
+    log.checkpoint()
+    assert segment_names(disk) == [1, 1 + SEGMENT_EVENTS, 1 + 2 * SEGMENT_EVENTS]
+    if is_restarted:
+        disk.kill()
+        log = SmallLog(disk, clock=log.clock)
+    _pass_time(log, 50_000)
+    assert segment_names(disk) == [1, 1 + SEGMENT_EVENTS, 1 + 2 * SEGMENT_EVENTS]
+    _pass_time(log, 50_000)
+    assert segment_names(disk) == [1 + 2 * SEGMENT_EVENTS]
+    if is_restarted:
+        disk.kill()
+        log.clock.advance(10_000)
+        log = SmallLog(disk, clock=log.clock)
+    _pass_time(log, 60_000)
+    assert segment_names(disk) == []
+    number = log.checkpointer.number
+    _pass_time(log, 200_000)
+    assert log.checkpointer.number == number, "nothing is left to remove"
+    assert log.seqs() == []
+
+
+def test_expired_segments_that_a_reader_noticed_go_too(disk: FakeDisk) -> None:
+    log = SmallLog(disk)
+    log.create(ttl_ms=100_000)
+    log.append(count=SEGMENT_EVENTS)
+    log.checkpoint()
+    log.clock.advance(100_001)
+    assert log.seqs() == []
+    _pass_time(log, 60_000)
+    assert segment_names(disk) == []
+
+
+def test_a_shorter_ttl_frees_the_files_of_a_quiet_log(disk: FakeDisk) -> None:
+    log = SmallLog(disk)
+    log.create(ttl_ms=10_000_000)
+    log.append(count=SEGMENT_EVENTS)
+    log.checkpoint()
+    log.create(ttl_ms=1000)
+    _pass_time(log, 2 * CHECKPOINT_INTERVAL_MS)
+    assert segment_names(disk) == []
+
+
+def _pass_time(log: SmallLog, ms: int) -> None:
+    for _ in range(0, ms, 1000):
+        log.tick(1000)
+
+
 def test_enough_time_starts_one_and_an_idle_log_writes_no_snapshot(log: SmallLog) -> None:
     log.append()
     log.tick(CHECKPOINT_INTERVAL_MS - 1)

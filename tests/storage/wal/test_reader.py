@@ -55,7 +55,7 @@ def recover(disk: FakeDisk) -> list[int]:
     """Reads and settles, as a start does; the seqs that came back."""
     seqs, reader = read_shard(disk)
     assert reader.end is not None
-    settle(disk, reader.end, FILE_BYTES)
+    settle(disk, reader.end)
     return seqs
 
 
@@ -174,9 +174,9 @@ def test_the_torn_bytes_are_kept_once_however_often_a_start_is_tried(disk: FakeD
     put(disk, frame(1), b"torn!")
     _, reader = read_shard(disk)
     assert reader.end is not None
-    settle(disk, reader.end, FILE_BYTES)
+    settle(disk, reader.end)
     disk.poke(FIRST_FILE, len(frame(1)), b"torn!")
-    settle(disk, reader.end, FILE_BYTES)
+    settle(disk, reader.end)
     assert list(torn_files(disk).values()) == [b"torn!"]
 
 
@@ -199,10 +199,10 @@ def test_nothing_is_cut_while_the_torn_bytes_cannot_be_kept(disk: FakeDisk) -> N
     fs.fail("pwrite", error=errno.ENOSPC, path=lambda path: ".torn" in path)
     end = end_of(disk)
     with pytest.raises(OSError, match="No space"):
-        settle(fs, end, FILE_BYTES)
+        settle(fs, end)
     assert disk.files() == before
     fs.heal()
-    settle(fs, end, FILE_BYTES)
+    settle(fs, end)
     assert disk.read(FIRST_FILE) == frame(1).ljust(FILE_BYTES, b"\0")
 
 
@@ -235,7 +235,7 @@ def test_the_unsynced_part_is_written_again_so_that_no_failed_sync_can_take_it_l
 def test_settling_keeps_the_order_of_calls(disk: FakeDisk) -> None:
     put(disk, mark(0), frame(1), b"garbage")
     monitor = MonitorFs(disk)
-    settle(monitor, end_of(disk), FILE_BYTES)
+    settle(monitor, end_of(disk))
     assert monitor.violations == []
     assert monitor.check_settled() == []
 

@@ -24,7 +24,7 @@ from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import FrameType
 from topics.limits import BACKGROUND_SYNC_MS, FRAME_BYTES_MAX, SYNC_MARK_DELAY_MS, WAL_QUEUE_SUBMISSIONS_MAX
 from topics.storage.background import InlineBackground
-from topics.storage.wal.shard import WalShard, create_shard_files
+from topics.storage.wal.shard import FIRST_ROOM_BYTES, ROOM_FACTOR, WalShard, create_shard_files
 from topics.storage.wal.stats import FSYNC_BUCKETS_US, WalStats
 from topics.storage.wal.wal import Wal, shard_index
 from topics.testing.clock import ManualClock
@@ -76,6 +76,13 @@ def fill(shard: WalShard, answers: Answers, first_seq: int, room_left: int) -> i
         submit(shard, answers, seq, durable=False, size=100)
         shard.flush()
         seq += 1
+    return seq
+
+
+def with_all_room(shard: WalShard, held: HeldBackground, answers: Answers) -> int:
+    """Writes until the room of a whole file is reserved; the next seq."""
+    seq = fill(shard, answers, 1, FILE_BYTES - FILE_BYTES // ROOM_FACTOR)
+    held.run_all()
     return seq
 
 
@@ -411,9 +418,47 @@ def test_no_order_of_calls_breaks_the_rules_of_the_file_system(disk: FakeDisk, a
     assert monitor.check_settled() == []
 
 
+def test_the_first_file_begins_small_and_gets_room_before_it_is_needed(disk: FakeDisk, answers: Answers) -> None:
+    shard = new_shard(disk)
+    room = FILE_BYTES // ROOM_FACTOR
+    assert len(disk.read(FIRST_FILE)) == room < FIRST_ROOM_BYTES
+    seq = 1
+    while shard.position.offset <= room // 2:
+        assert len(disk.read(FIRST_FILE)) == room
+        submit(shard, answers, seq, durable=False)
+        shard.flush()
+        seq += 1
+    assert len(disk.read(FIRST_FILE)) == FILE_BYTES
+    fill(shard, answers, seq, room_left=150)
+    assert shard.stats.rotations == 0, "the file is used up to its end"
+
+
+def test_a_group_that_comes_before_its_room_makes_the_file_longer(
+    disk: FakeDisk, held: HeldBackground, answers: Answers
+) -> None:
+    shard = new_shard(disk, held)
+    submit(shard, answers, 1, durable=False, size=FILE_BYTES // ROOM_FACTOR)
+    shard.flush()
+    submit(shard, answers, 2, durable=False)
+    shard.flush()
+    assert answers.committed == ["1", "2"]
+    held.run_all()
+    assert len(disk.read(FIRST_FILE)) == FILE_BYTES
+    assert seqs_in(disk.read(FIRST_FILE)) == [1, 2]
+
+
+def test_room_that_cannot_be_reserved_fails_no_write(disk: FakeDisk, answers: Answers) -> None:
+    fs = FaultFs(disk)
+    shard = new_shard(fs)
+    fs.fail("preallocate", error=errno.ENOSPC, lasts=True)
+    fill(shard, answers, 1, room_left=FILE_BYTES // 2)
+    assert answers.refused == {}
+
+
 def test_the_next_file_is_made_ahead_of_time_and_used(disk: FakeDisk, held: HeldBackground, answers: Answers) -> None:
     shard = new_shard(disk, held)
-    seq = fill(shard, answers, 1, FILE_BYTES // 2)
+    seq = with_all_room(shard, held, answers)
+    seq = fill(shard, answers, seq, FILE_BYTES // 2)
     assert len(held) == 1, "past the half the next file is prepared"
     seen = watch(disk)
     held.step()
@@ -429,7 +474,8 @@ def test_the_next_file_is_made_ahead_of_time_and_used(disk: FakeDisk, held: Held
 
 def test_a_rotation_waits_for_the_preparation_that_runs(disk: FakeDisk, held: HeldBackground, answers: Answers) -> None:
     shard = new_shard(disk, held)
-    seq = fill(shard, answers, 1, FILE_BYTES // 2)
+    seq = with_all_room(shard, held, answers)
+    seq = fill(shard, answers, seq, FILE_BYTES // 2)
     submit(shard, answers, seq, durable=True, size=FILE_BYTES // 2 + 100)
     shard.flush()
     assert len(held) == 1
@@ -787,14 +833,14 @@ def test_the_first_file_is_durable_and_named_by_current(disk: FakeDisk) -> None:
     create_shard_files(disk, DIRECTORY, 7, FILE_BYTES).close()
     disk.crash(Damage.DROP)
     assert disk.read(f"{DIRECTORY}/CURRENT") == b"wal-0000000000000007.log"
-    assert disk.read(f"{DIRECTORY}/wal-0000000000000007.log") == bytes(FILE_BYTES)
+    assert disk.read(f"{DIRECTORY}/wal-0000000000000007.log") == bytes(FILE_BYTES // ROOM_FACTOR)
 
 
 def test_a_left_over_next_file_is_made_anew(disk: FakeDisk) -> None:
     disk.makedirs(DIRECTORY)
     disk.replace(f"{DIRECTORY}/wal-next.tmp", b"half of something")
     create_shard_files(disk, DIRECTORY, 1, FILE_BYTES).close()
-    assert disk.read(FIRST_FILE) == bytes(FILE_BYTES)
+    assert disk.read(FIRST_FILE) == bytes(FILE_BYTES // ROOM_FACTOR)
     assert not disk.exists(f"{DIRECTORY}/wal-next.tmp")
 
 

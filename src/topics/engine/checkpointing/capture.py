@@ -58,7 +58,7 @@ def _capture(
 ) -> CapturedTopic:
     topic.live.segments.release_columns()
     topic.live.segments.drop_dead()
-    old_files.take_dropped(topic, last_snapshot=number)
+    old_files.take_dropped(topic, last_snapshot=number - 1)
     captured = capture_topic(topic, now_ms, requests.busy_segments, seal=topic.id in requests.to_seal)
     requests.to_seal.discard(topic.id)
     return captured

@@ -141,7 +141,8 @@ class Checkpoint:
             item.topic_removed()
             return
         take_over(item, touched, engine.now_ms())
-        self._take_dropped(topic)
+        # The snapshot that is written next was captured before, so it may list the segments that the topic dropped.
+        self._take_dropped(topic, last_snapshot=self._snapshot.number)
         share_bytes = TAIL_CACHE_TOTAL_BYTES // max(1, len(engine.topics))
         topic.live.trim_tail(min(engine.settings.tail_cache_bytes, share_bytes))
 
@@ -167,13 +168,14 @@ class Checkpoint:
             return
         self._progress.keep_positions(self._snapshot.wal)
         for item in self._captured:
-            self._take_dropped(item.topic)
+            self._take_dropped(item.topic, last_snapshot=self._snapshot.number)
             item.snapshot_written()
         self._write_marks()
 
-    def _take_dropped(self, topic: Topic) -> None:
-        # The snapshot that is written next may still list the segments that the topic dropped.
-        self._old_files.take_dropped(topic, last_snapshot=self._progress.number + 1)
+    def _take_dropped(self, topic: Topic, *, last_snapshot: int) -> None:
+        if topic.live.segments.dropped:
+            topic.checkpoint.mark_changed()
+            self._old_files.take_dropped(topic, last_snapshot=last_snapshot)
 
     # 4. Checkpoint marks.
 
@@ -201,11 +203,12 @@ class Checkpoint:
         """A start does without the mark, so an error changes nothing."""
         self._marks_left -= 1
         if self._marks_left == 0:
-            self._remove_old_files()
+            self.remove_old_files()
 
     # 5. Old files.
 
-    def _remove_old_files(self) -> None:
+    def remove_old_files(self) -> None:
+        """The last step, also of a checkpoint that had nothing to store."""
         progress = self._progress
         removal = self._old_files.begin_removal(
             self._engine, progress.number, progress.oldest_positions, self._requests.busy_segments

@@ -12,10 +12,11 @@ from topics.engine.checkpointing.checkpoint import Checkpoint, CheckpointDone
 from topics.engine.checkpointing.old_files import OldFiles, SegmentKey
 from topics.engine.checkpointing.progress import CheckpointBase, CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
+from topics.engine.checkpointing.segment_expiry import SegmentExpiry
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import SegmentState, WalPosition
-from topics.limits import CHECKPOINT_RETRY_MS
+from topics.limits import CHECKPOINT_RETRY_MS, CLEANING_CHECKPOINTS
 from topics.storage.background import Background
 from topics.storage.checkpoints.runner import JobRunner
 from topics.storage.removal import remove_topic_directory
@@ -40,6 +41,11 @@ class Checkpointer:
         self._progress = CheckpointProgress(engine, base, replayed_bytes)
         self._requests = CheckpointRequests()
         self._old_files = OldFiles()
+        self._expiry = SegmentExpiry()
+        for topic in engine.topics.values():
+            self._expiry.note(topic)
+        # Names of the topics that the running checkpoint looks into: when it ends, their segments are others.
+        self._looked_into: list[str] = []
         self._is_running = False
         self._began_ms = engine.clock.monotonic_ms()
         # Told when the running checkpoint ends.
@@ -70,7 +76,8 @@ class Checkpointer:
     # When.
 
     def tick(self) -> None:
-        """Starts a checkpoint when enough was written, or the last one is long ago. Refuses writes that outrun it."""
+        """Starts a checkpoint when enough was written, the last one is long ago, or files can be removed. Refuses
+        writes that outrun it."""
         progress = self._progress
         progress.throttle_writes()
         if self._is_running:
@@ -78,8 +85,15 @@ class Checkpointer:
         settings = self._engine.settings
         waited_ms = self._engine.clock.monotonic_ms() - self._began_ms
         wait_ms = settings.checkpoint_interval_ms if progress.last_error is None else CHECKPOINT_RETRY_MS
-        if progress.bytes_since_capture >= settings.checkpoint_wal_bytes or waited_ms >= wait_ms:
+        if (
+            progress.bytes_since_capture >= settings.checkpoint_wal_bytes
+            or waited_ms >= wait_ms
+            or (waited_ms >= settings.checkpoint_interval_ms // CLEANING_CHECKPOINTS and self._has_files_to_remove())
+        ):
             self.start()
+
+    def _has_files_to_remove(self) -> bool:
+        return bool(self._old_files) or self._expiry.is_due(self._engine.now_ms())
 
     def start(self, done: CheckpointDone | None = None, *, closing: bool = False) -> None:
         """Starts a checkpoint now, or when the running one ends. `closing`: no write follows the last checkpoint."""
@@ -127,18 +141,25 @@ class Checkpointer:
             engine.wal.release()
             self._ended(failure)
             return
+        due = self._expiry.take_due(engine.now_ms())
         capture = capture_engine(engine, progress.number + 1, requests, self._old_files)
+        self._looked_into = [*due, *(item.topic.name for item in capture.topics)]
         progress.captured()
         engine.wal.release()
-        if capture.is_empty and progress.number and not requests.needs_snapshot:
+        checkpoint = Checkpoint(
+            engine, self._runner, self._background, progress, requests, self._old_files, capture, self._ended
+        )
+        needs_snapshot = requests.needs_snapshot or self._old_files.wait_for_snapshot(progress.number)
+        if capture.is_empty and progress.number and not needs_snapshot:
             # Only marks were written since the last snapshot: it is still right.
             progress.nothing_to_file()
-            self._ended(None)
+            if self._old_files:
+                checkpoint.remove_old_files()
+            else:
+                self._ended(None)
             return
         requests.snapshot_begun()
-        Checkpoint(
-            engine, self._runner, self._background, progress, requests, self._old_files, capture, self._ended
-        ).run()
+        checkpoint.run()
 
     def _ended(self, error: Exception | None) -> None:
         if error is not None:
@@ -146,6 +167,11 @@ class Checkpointer:
             self._engine.routing.mark_changed()
         self._is_running = False
         self._progress.ended(error)
+        for name in self._looked_into:
+            topic = self._engine.topics.get(name)
+            if topic is not None:
+                self._expiry.note(topic)
+        self._looked_into = []
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(error)

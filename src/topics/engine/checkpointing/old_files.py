@@ -78,6 +78,19 @@ class OldFiles:
         # Ids of topics whose directory could not be synced after a segment was replaced.
         self._unsynced_topics: set[int] = set()
 
+    def __bool__(self) -> bool:
+        """Whether files wait for their removal."""
+        return bool(self._dropped or self._hot_copies or self._replaced)
+
+    def wait_for_snapshot(self, newest_snapshot: int) -> bool:
+        """Whether files are needed by a kept snapshot, so that only a further snapshot frees them."""
+        upto = newest_snapshot - SNAPSHOTS_KEPT
+        return (
+            any(old.last_snapshot > upto for old in self._dropped)
+            or any(old.last_snapshot > upto for old in self._hot_copies)
+            or any(number > upto for number in self._replaced.values())
+        )
+
     def take_dropped(self, topic: Topic, *, last_snapshot: int) -> None:
         """Segments that the topic dropped: they have no live records."""
         dropped = topic.live.segments.take_dropped()

@@ -64,6 +64,8 @@ def apply_due_changes(topic: Topic, now_ms: int, segment_age_ms_max: int, *, clo
     """Changes that are due at a checkpoint: expired records go, unused reservations are given back, and an active
     segment that is old enough is sealed by the job."""
     topic.refresh(now_ms)
+    if topic.live.segments.dropped:
+        topic.checkpoint.mark_changed()
     _give_reservations_back(topic, closing=closing)
     active = topic.live.active_segment()
     if active is not None and segment_age_ms_max and now_ms - active.created_ts >= segment_age_ms_max:

@@ -19,15 +19,14 @@ from topics.storage.wal.wal import Wal, shard_index
 class ShardRepair:
     """Cuts the torn tail of one shard and appends the frames that recovery made. `run` may be tried again."""
 
-    def __init__(self, fs: Fs, end: ShardEnd, frames: list[bytes], file_bytes: int) -> None:
+    def __init__(self, fs: Fs, end: ShardEnd, frames: list[bytes]) -> None:
         self._fs = fs
         self._end = end
         self._frames = frames
-        self._file_bytes = file_bytes
 
     def run(self) -> WalPosition:
         """Where the shard goes on."""
-        settle(self._fs, self._end, self._file_bytes)
+        settle(self._fs, self._end)
         if self._frames:
             self._append(b"".join(self._frames), len(self._frames))
             self._frames = []
@@ -76,7 +75,7 @@ def _settle(engine: Engine, report: RecoveryReport, end: ShardEnd, frames: list[
     if end.path is None:
         _begin_file(engine, end)
     report.add_torn(max(0, end.torn_end - end.position.offset))
-    repair = ShardRepair(engine.directory.fs, end, frames, engine.settings.wal_file_bytes)
+    repair = ShardRepair(engine.directory.fs, end, frames)
     try:
         repair.run()
     except OSError as error:

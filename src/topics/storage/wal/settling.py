@@ -19,7 +19,7 @@ from topics.storage.wal.reader import ShardEnd
 logger = logging.getLogger(__name__)
 
 
-def settle(fs: Fs, end: ShardEnd, file_bytes: int) -> None:
+def settle(fs: Fs, end: ShardEnd) -> None:
     """Cuts the torn tail (its bytes kept beside) and makes the rest durable. Doing it twice changes nothing.
 
     Raises `OSError` when there is no room to keep the cut bytes; then nothing was cut. A failed sync is final.
@@ -32,7 +32,7 @@ def settle(fs: Fs, end: ShardEnd, file_bytes: int) -> None:
         offset = end.position.offset
         if end.torn_end:
             _keep_torn(fs, file, offset, end.torn_end)
-            size = max(file.size(), file_bytes)
+            size = file.size()
             file.truncate(offset)
             sync_log(file)
             logger.warning("%s: cut a torn tail of %d bytes at offset %d", end.path, end.torn_end - offset, offset)
