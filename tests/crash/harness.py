@@ -352,7 +352,7 @@ class World:
             return "it is there"
         if topic.config.durability == "ephemeral" == state.config.durability:
             state.records, state.keys, state.head_seq = {}, {}, topic.head_seq
-            state.lost = list(topic.live.lost)
+            state.lost = topic.live.lost.pairs()
             state.cap_floor = topic.live.cap_floor
         elif topic.head_seq != state.head_seq and not (
             topic.head_seq > state.head_seq and self.power_lost and state.reserved
@@ -485,7 +485,7 @@ def shown_by(engine: Any, topic: Topic, *, paged: bool = False) -> Shown:
         records,
         tombstones,
         {state.key: (state.ts, state.first_seq, state.count) for state in topic.keys},
-        list(topic.live.lost),
+        topic.live.lost.pairs(),
         topic.epoch,
     )
 

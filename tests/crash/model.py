@@ -141,7 +141,7 @@ class ModelTopic:
         if config.discard != "old":
             return
         if config.cap_records:
-            self._evict(cap_floor=self.head_seq - config.cap_records)
+            self._evict(cap_floor=evicted_by_count(self.head_seq, self.lost, config.cap_records))
         if config.cap_bytes:
             floor = 0
             excess = self.size_bytes - config.cap_bytes
@@ -162,12 +162,21 @@ class ModelTopic:
     def restart(self, now_ms: int, head_seq: int) -> None:
         """Applies a start to a topic: time has passed, and after a power loss the head may have skipped lost seqs."""
         if head_seq > self.head_seq:
-            self.lost.append((self.head_seq + 1, head_seq))
+            first_seq = self.head_seq + 1
+            if self.lost and self.lost[-1][1] == self.head_seq:
+                # Nothing was kept since the last power loss: both are one range.
+                first_seq = self.lost.pop()[0]
+            self.lost.append((first_seq, head_seq))
             self.head_seq = head_seq
-            if self.config.cap_records and self.config.discard == "old":
-                self._evict(cap_floor=self.head_seq - self.config.cap_records)
         self.refresh(now_ms)
         self.lost = [(first, last) for first, last in self.lost if last >= self.evict_floor]
+
+
+def evicted_by_count(head_seq: int, lost: list[tuple[int, int]], cap_records: int) -> int:
+    """The highest seq that a cap of so many records evicts. Seqs that are lost take no room."""
+    lost_seqs = {seq for first, last in lost for seq in range(first, last + 1)}
+    evicted = [seq for seq in range(1, head_seq + 1) if seq not in lost_seqs][:-cap_records]
+    return max(evicted, default=0)
 
 
 def _size(record: Record) -> int:

@@ -243,6 +243,27 @@ def reject(world: World) -> None:
     world.append("a", 1)
 
 
+def small_caps(world: World) -> None:
+    """Caps that are smaller than a reservation of seqs. A head that jumps over the reservation evicts nothing."""
+    world.open()
+    world.put("a", durability="disk", cap_records=6)
+    world.put("b", durability="disk", cap_records=9, cap_bytes=200)
+    for name in ("a", "b"):
+        world.append(name, 4)
+        world.append(name, 3, key="once")
+    world.tick()
+    world.append("a", 2)
+    world.checkpoint()
+    world.append("a", 3)
+    world.append("b", 2)
+    world.put("a", durability="disk", cap_records=4)
+    world.tick()
+    world.delete("a", tag="t1.1")
+    world.put("a", durability="disk", cap_records=20)
+    world.append("a", 2)
+    world.append("b", 3)
+
+
 def close_and_reopen(world: World) -> None:
     """Clean stops, with and without records to checkpoint."""
     world.open()
@@ -390,6 +411,7 @@ SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "configure": (configure, SETTINGS),
     "ephemeral": (ephemeral, SETTINGS),
     "reject": (reject, SETTINGS),
+    "small_caps": (small_caps, SETTINGS),
     "close_and_reopen": (close_and_reopen, SETTINGS),
     "change_shards": (change_shards, SETTINGS),
     "several_shards": (several_shards, SETTINGS),

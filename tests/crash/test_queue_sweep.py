@@ -26,6 +26,7 @@ def work(world: QueueWorld) -> None:
     world.nack(second)
     # These jobs were delivered twice, so they become dead letters, and the claim gets other jobs.
     third = world.claim(2)
+    world.tick()
     world.checkpoint()
     world.add(3)
     world.nack(third)
@@ -52,6 +53,7 @@ def survive(world: QueueWorld, seed: int, blow: Blow, next_blow: Blow) -> None:
     if "q" not in world.engine.topics or "dead" not in world.engine.topics:
         return
     world.add(2)
+    world.tick()
     world.claim(2)
     world.check()
     world.crash(next_blow, seed + 1)
@@ -69,6 +71,7 @@ CASES = {
     "fsync": (SETTINGS, "fsync", True, BLOWS),
     "fsync, three shards": (replace(SETTINGS, wal_shards=3), "fsync", True, BLOWS),
     "fsync, leases in memory": (SETTINGS, "fsync", False, BLOWS),
+    "disk": (SETTINGS, "disk", True, BLOWS),
     "disk, killed": (SETTINGS, "disk", True, (None,)),
     "memory, three shards, killed": (replace(SETTINGS, wal_shards=3), "memory", True, (None,)),
 }

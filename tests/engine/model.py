@@ -113,11 +113,17 @@ class TopicModel:
         if config.discard != "old":
             return
         if config.cap_records:
-            self.cap_floor = max(self.cap_floor, self.head_seq - config.cap_records)
-            self._remove([seq for seq in self.records if seq <= self.cap_floor])
+            self._apply_record_cap()
         while config.cap_bytes and self.size_bytes > config.cap_bytes:
             self.cap_floor = min(self.records)
             self._remove([self.cap_floor])
+
+    def _apply_record_cap(self) -> None:
+        """The newest `cap_records` seqs that are not lost stay."""
+        kept = [seq for seq in range(1, self.head_seq + 1) if not self._is_lost(seq)]
+        self.cap_floor = max([self.cap_floor, *kept[: -self.config.cap_records]])
+        self._remove([seq for seq in self.records if seq <= self.cap_floor])
+        self.lost = [(first, last) for first, last in self.lost if last >= self.evict_floor]
 
     def refusal(self, new: list[NewModelRecord]) -> str | None:
         """Error code of a write that a `reject` topic refuses."""
@@ -206,10 +212,11 @@ class TopicModel:
         """What a start makes of this state; `ceiling` is 0 unless the power was lost."""
         model = self.copy()
         if ceiling > model.head_seq + 1:
-            model.lost.append((model.head_seq + 1, ceiling - 1))
+            first_seq = model.head_seq + 1
+            if model.lost and model.lost[-1][1] == model.head_seq:
+                # Nothing was written since the last loss: both are one range.
+                first_seq = model.lost.pop()[0]
+            model.lost.append((first_seq, ceiling - 1))
             model.head_seq = ceiling - 1
-        if model.config.discard == "old" and model.config.cap_records:
-            model.cap_floor = max(model.cap_floor, model.head_seq - model.config.cap_records)
-            model._remove([seq for seq in model.records if seq <= model.cap_floor])
         model.refresh(now_ms)
         return model

@@ -588,7 +588,7 @@ def test_ephemeral_keeps_its_config_and_the_head_of_the_last_checkpoint_invarian
         driver.kill()
         assert driver.numbers() == (3, 4, 0, 0)
         assert driver.read().tombstone == Tombstone(1, 3, "power_loss", 3, 4, 3)
-        assert driver.topic().live.lost == [(1, 3)]
+        assert driver.topic().live.lost.pairs() == [(1, 3)]
     driver.append(5)
     driver.reopen()
     assert driver.read().tombstone == Tombstone(1, 4, "power_loss", 4, 5, 4)
@@ -676,6 +676,53 @@ def test_leaving_the_disk_class_gives_its_reservation_back() -> None:
     driver.lose_power()
     assert driver.topic().head_seq >= 4
     assert driver.topic().live.lost
+
+
+@pytest.mark.parametrize("damage", Damage)
+def test_a_power_loss_evicts_nothing_from_a_topic_with_a_small_cap_n01(damage: Damage) -> None:
+    """The head jumps over the reservation, and the seqs that it jumps over take no room under the cap."""
+    driver = Driver()
+    driver.put(durability="disk", cap_records=100)
+    for number in range(100):
+        driver.append(number)
+    driver.clock.advance(3000)
+    driver.opened.engine.wal.tick()
+    for _ in range(2):
+        driver.lose_power(damage)
+        head_seq, _, count, _ = driver.numbers()
+        assert (head_seq > 100, count) == (True, 100)
+        assert driver.seqs() == list(range(1, 101))
+        assert driver.read(100).tombstone == Tombstone(
+            101, head_seq, "power_loss", head_seq - 100, head_seq + 1, head_seq
+        )
+    first_seq = driver.append("next").first_seq
+    assert first_seq == head_seq + 1
+    assert driver.seqs() == [*range(2, 101), first_seq], "the cap goes on where it was"
+    driver.put(durability="disk", cap_records=3)
+    assert driver.seqs() == [99, 100, first_seq]
+    driver.append(1, 2)
+    assert driver.seqs() == [first_seq, first_seq + 1, first_seq + 2]
+    assert driver.read(100).tombstone is not None
+    driver.append(3)
+    assert driver.topic().live.lost.pairs() == [], "a range below the floor is forgotten"
+    driver.reopen()
+    assert driver.seqs() == [first_seq + 1, first_seq + 2, first_seq + 3]
+
+
+def test_a_cap_evicts_the_same_after_every_restart_when_a_range_is_lost() -> None:
+    """Floors by count have no frame: a start computes them with the lost ranges, and they never fall."""
+    driver = Driver()
+    driver.put(durability="disk", cap_records=8, cap_bytes=1000)
+    driver.append(*range(5))
+    driver.opened.engine.wal.tick()
+    driver.lose_power()
+    for round_ in range(12):
+        driver.append(round_)
+        numbers, seqs = driver.numbers(), driver.seqs()
+        assert len(seqs) == min(5 + round_ + 1, 8)
+        for end in (driver.kill, driver.checkpoint, driver.kill, driver.reopen):
+            end()
+            assert (driver.numbers(), driver.seqs()) == (numbers, seqs)
 
 
 def test_no_answered_seq_of_the_disk_class_is_assigned_again_invariant_40() -> None:

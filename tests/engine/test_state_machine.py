@@ -485,7 +485,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             topic.live.ttl_floor,
             topic.live.delete_below,
             topic.writes.last_ts,
-            list(topic.live.lost),
+            topic.live.lost.pairs(),
         )
         model.keys = {state.key: KeyModel(state.ts, state.first_seq, state.count) for state in topic.keys}
         self.observed.pop(name, None)

@@ -371,7 +371,7 @@ def test_after_a_crash_anywhere_a_view_is_what_a_start_serves(damage: Damage | N
         for name, view in views.items():
             assert shown_on(disk, view) == started.seqs(name), f"operation {operation_index}, topic {name}"
             lost = [tuple(each) for each in view.manifest["lost_ranges"]]
-            assert lost == started.topic(name).live.lost
+            assert lost == started.topic(name).live.lost.pairs()
         if crash_at.count <= operation_index:
             return
     pytest.fail("the work does not end")

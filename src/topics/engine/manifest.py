@@ -69,7 +69,7 @@ def take_manifest(
         "ttl_floor": topic.live.ttl_floor,
         "trim_floor": topic.live.trim_floor,
         "delete_below": topic.live.delete_below,
-        "lost_ranges": list(topic.live.lost),
+        "lost_ranges": topic.live.lost.pairs(),
         "checkpointed_seq": topic.live.checkpointed_seq,
         "pending_deletes": runs_of(seq for state in states for seq in topic.live.segments.pending_seqs(state)),
         "segments": [_entry(engine, topic, state) for state in states],

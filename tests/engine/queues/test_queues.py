@@ -47,6 +47,21 @@ def test_jobs_go_out_by_seq_with_a_lease_each(durability: str) -> None:
     assert driver.claimed_seqs("v", 5) == []
 
 
+def test_a_power_loss_takes_no_job_of_a_queue_with_a_small_cap_n01() -> None:
+    """The head jumps over the reservation. Claims pass over the lost seqs, and no job is evicted for them."""
+    driver = QueueDriver(durability="disk", cap_records=10)
+    driver.add(*range(10))
+    driver.ack("w", *driver.claimed_seqs("w", 3))
+    driver.clock.advance(3000)
+    driver.opened.engine.wal.tick()
+    driver.lose_power()
+    head_seq = driver.topic("q").head_seq
+    assert head_seq > 10
+    assert driver.counters() == Counters(7, 0, 0)
+    driver.add("new")
+    assert driver.claimed_seqs("w", 20) == [4, 5, 6, 7, 8, 9, 10, head_seq + 1]
+
+
 def test_a_claim_tells_how_many_jobs_are_ready_after_it() -> None:
     driver = QueueDriver()
     driver.add(1, 2, 3)

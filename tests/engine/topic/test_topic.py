@@ -690,7 +690,7 @@ def test_a_lost_range_behind_an_evicted_one_is_told_by_the_next_read() -> None:
     driver.lose_power(Damage.DROP)
     head = driver.topic().head_seq
     driver.append(6)
-    driver.put(cap_records=head)
+    driver.put(cap_records=4)
     driver.append(7, 8)
     page = driver.read(0)
     assert page.tombstone == Tombstone(1, 3, "cap", 3, 4, head + 3)

@@ -22,7 +22,7 @@ from topics.storage.inspect.doctor import FREE_BYTES_MIN, Doctor, fsync_micros
 from topics.storage.inspect.dump import dump
 from topics.storage.inspect.repair import repair
 from topics.storage.inspect.repair_plan import give_up_segments
-from topics.testing.fake_disk import CrashAt, CrashNow, FakeDisk
+from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 
 
@@ -40,6 +40,31 @@ def disk_with_a_flip_in_the_log() -> FakeDisk:
 
 def tombstone(opened: Store, topic: str, from_seq: int) -> Tombstone | None:
     return opened.engine.read(topic, from_seq).tombstone
+
+
+def test_a_repair_evicts_nothing_from_a_topic_with_a_small_cap_n01() -> None:
+    """The repair gives up the rest of a reservation. The lost seqs take no room under the cap."""
+    disk = FakeDisk()
+    opened = Store(disk)
+    opened.create("jobs", durability="disk", cap_records=10, type="queue")
+    for number in range(1, 11):
+        opened.append("jobs", number)
+    opened.create("audit", durability="fsync")
+    opened.append("audit", 1)
+    opened.mark_synced()
+    opened.kill()
+    frame = next(row for row in dump(disk, WAL) if row.get("topic_id") == 2 and row.get("seq") == 1)
+    assert isinstance(frame["offset"], int)
+    flip(disk, WAL, frame["offset"] + 40)
+    disk.crash(Damage.KEEP)
+    assert any("jobs" in line for line in repair(disk, ROOT).lost_lines)
+    with store(disk) as again:
+        assert [record.data for record in again.records("jobs")] == [b"%d" % number for number in range(1, 11)]
+        lost = tombstone(again, "jobs", 10)
+        assert lost is not None
+        assert (lost.gap_from, lost.reason) == (11, "power_loss")
+        again.append("jobs", 11)
+        assert [record.data for record in again.records("jobs")] == [b"%d" % number for number in range(2, 12)]
 
 
 # Looking.

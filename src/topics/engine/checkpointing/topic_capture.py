@@ -142,7 +142,7 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         checkpointed_seq=upto_seq,
         segments=[msgspec.structs.replace(segment) for segment in segments.segments],
         ceiling=topic.writes.ceiling,
-        lost=list(topic.live.lost),
+        lost=topic.live.lost.pairs(),
         keys=keys,
         pending_deletes=runs_of(seq for segment in segments.segments for seq in segments.pending_seqs(segment)),
         leases=leases.states() if leases is not None and keeps_leases else [],

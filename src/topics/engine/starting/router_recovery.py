@@ -237,7 +237,7 @@ def _place(rerun: _Rerun, copies: Copies) -> None:
 def _seqs_above(dest: Topic, dest_seq: int, count: int) -> Iterable[range]:
     """The next `count` seqs above `dest_seq` that copies get. Seqs of lost ranges are skipped."""
     seq = dest_seq + 1
-    for first, last in dest.live.lost:
+    for first, last, _ in dest.live.lost:
         if last < seq:
             continue
         before = range(seq, min(max(first, seq), seq + count))

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from topics.engine.topic.leases import LeaseTable
+from topics.engine.topic.lost_ranges import LossReason, LostRanges
 from topics.engine.topic.replayed import Replayed, WalFiles
 from topics.engine.topic.segment_set import SegmentSet
 from topics.engine.topic.tag_index import TagIndex
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from topics.engine.topic.write import Write
 
 logger = logging.getLogger(__name__)
+
+# The lost ranges of every topic that has none, so nothing is ever added to them.
+_NOTHING_LOST: Final = LostRanges()
 
 
 class LiveBytes:
@@ -89,8 +93,8 @@ class LiveRecords:
         # A delete took every record below this seq.
         self.delete_below = 0
         self.first_live = 1
-        # [first, last] seq ranges that went with a power loss, ascending.
-        self.lost: list[tuple[int, int]] = []
+        # Seqs that have no records although no floor has passed them and no delete took them.
+        self.lost = _NOTHING_LOST
         self.checkpointed_seq = 0
         # Last seq that was written while the topic was ephemeral. The WAL has no frames of ephemeral records.
         self.unlogged_last_seq = 0
@@ -136,6 +140,11 @@ class LiveRecords:
         self.ttl_floor = max(self.ttl_floor, ttl_floor)
         self.trim_floor = max(self.trim_floor, trim_floor)
 
+    def floor_by_count(self, cap_records: int) -> int:
+        """The highest seq that a cap of so many records evicts. Lost seqs take no room. 0 or less: it evicts none."""
+        floor = self.head_seq - cap_records
+        return self.lost.floor_by_count(self.head_seq, cap_records) if self.lost and floor > self.cap_floor else floor
+
     def _settle_first_live(self) -> None:
         """Drops the records that the floors passed, then moves `first_live` over dead slots."""
         floor = max(self.evict_floor, min(self.delete_below, self.head_seq + 1))
@@ -151,9 +160,9 @@ class LiveRecords:
             self.first_live = live
         if self._leases is not None:
             self._leases.forget_below(self.first_live)
-        while self.lost and self.lost[0][1] < self.evict_floor:
-            # The tombstone of the floor covers this range.
-            self.lost.pop(0)
+        if self.lost:
+            # The tombstone of the floor covers what is below it.
+            self.lost.forget_below(self.evict_floor)
 
     def _recount(self) -> None:
         """The files have no live record, and the numbers say that some are live. The files are right: a delete byte is
@@ -267,7 +276,7 @@ class LiveRecords:
             self._add_tags(write.first_seq, write.tags)
         floor = write.cap_floor
         if cap_records:
-            floor = max(floor, self.head_seq - cap_records)
+            floor = max(floor, self.floor_by_count(cap_records))
         if floor <= self.cap_floor:
             return 0
         before = self.size_bytes
@@ -456,7 +465,8 @@ class LiveRecords:
         self.cap_floor, self.ttl_floor, self.trim_floor = state.cap_floor, state.ttl_floor, state.trim_floor
         self.delete_below = state.delete_below
         self.first_live = state.first_live
-        self.lost = [(first, last) for first, last in state.lost]
+        for first, last in state.lost:
+            self.note_lost(first, last)
         if any(segment.tagged_count and not segment.sealed for segment in state.segments):
             self.tags_missing_to = state.checkpointed_seq
         self.segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
@@ -480,8 +490,10 @@ class LiveRecords:
         """A delete of everything below `seq` was read."""
         self.delete_below = max(self.delete_below, seq)
 
-    def note_lost(self, first_seq: int, last_seq: int) -> None:
-        self.lost.append((first_seq, last_seq))
+    def note_lost(self, first_seq: int, last_seq: int, reason: LossReason = "power_loss") -> None:
+        if self.lost is _NOTHING_LOST:
+            self.lost = LostRanges()
+        self.lost.add(first_seq, last_seq, reason)
 
     def raise_head(self, head_seq: int) -> None:
         """Seqs up to here are used, whether or not they have records."""
@@ -491,12 +503,8 @@ class LiveRecords:
         """The head of an ephemeral topic is that of the last checkpoint; the records after it went with the process."""
         assert self.replayed is not None
         first = self.replayed.end_seq
-        if self.head_seq < first:
-            return
-        # A range that went with an earlier process and touches this one becomes part of it.
-        while self.lost and self.lost[-1][1] >= first - 1:
-            first = min(first, self.lost.pop()[0])
-        self.lost.append((first, self.head_seq))
+        if self.head_seq >= first:
+            self.note_lost(first, self.head_seq)
 
     def begin_copies(self) -> None:
         """Copies of routers are made again: they go into the tail, after the last seq that is used."""
@@ -528,7 +536,7 @@ class LiveRecords:
         self.ttl_floor = min(self.ttl_floor, self.head_seq)
         self.delete_below = min(self.delete_below, self.head_seq + 1)
         if cap_records:
-            self.cap_floor = max(self.cap_floor, self.head_seq - cap_records)
+            self.cap_floor = max(self.cap_floor, self.floor_by_count(cap_records))
         self._count_again(recount=recount)
 
     def _count_again(self, *, recount: bool) -> None:

@@ -35,13 +35,11 @@ def read_page(
 
 def _stop_seq(live: LiveRecords, cursor: int) -> int:
     """The last seq that a page from this cursor may come to."""
-    for first, last in live.lost:
-        if first > cursor:
-            return min(live.head_seq, first - 1)
-        if last > cursor:
-            # The page has a tombstone already: the next page begins with this lost range.
-            return cursor
-    return live.head_seq
+    lost = live.lost.at_or_after(cursor + 1) if live.lost else None
+    if lost is None:
+        return live.head_seq
+    # A range right after the cursor is for the next page: this page has a tombstone already.
+    return min(live.head_seq, max(lost.first_seq - 1, cursor))
 
 
 def fetch_needed(name: str, live: LiveRecords, from_seq: int, limit: int, bytes_max: int) -> Fetch | None:
@@ -72,14 +70,20 @@ def _tombstone(live: LiveRecords, from_seq: int) -> tuple[int, Tombstone | None]
         tombstone = Tombstone(
             gap_from, evict_floor - 1, _reason(live, gap_from), evict_floor - 1 - from_seq, evict_floor, head
         )
-        return max(earliest - 1, from_seq) if not live.lost else max(evict_floor - 1, from_seq), tombstone
-    for first, last in live.lost:
-        if first <= from_seq + 1 <= last:
-            gap_from = from_seq + 1
-            return last, Tombstone(gap_from, last, "power_loss", last - from_seq, last + 1, head)
-    if not live.lost:
-        return max(from_seq, min(earliest - 1, head)), None
-    return from_seq, None
+        return _skip_dead(live, evict_floor - 1), tombstone
+    lost = live.lost.at_or_after(from_seq + 1) if live.lost else None
+    if lost is not None and lost.first_seq <= from_seq + 1:
+        _, last, reason = lost
+        return last, Tombstone(from_seq + 1, last, reason, last - from_seq, last + 1, head)
+    return _skip_dead(live, from_seq), None
+
+
+def _skip_dead(live: LiveRecords, cursor: int) -> int:
+    """The cursor after the dead slots that follow it. A lost range is not passed: readers are told of it."""
+    skipped = max(cursor, min(live.earliest_seq - 1, live.head_seq))
+    if live.lost and (lost := live.lost.at_or_after(cursor + 1)) is not None:
+        return max(cursor, min(skipped, lost.first_seq - 1))
+    return skipped
 
 
 def _reason(live: LiveRecords, gap_from: int) -> Reason:

@@ -171,10 +171,21 @@ class Topic:
         floor = max(self.live.cap_floor, writes.cap_floor)
         if config.discard == "old":
             if config.cap_records:
-                floor = max(floor, writes.next_seq - 1 - config.cap_records)
+                floor = max(floor, self.record_cap_floor(config, writes.next_seq - 1))
             if config.cap_bytes:
                 floor = max(floor, self.byte_cap_floor(config, writes.next_seq, (), 0)[0])
         return floor
+
+    def record_cap_floor(self, config: TopicConfig, last_seq: int) -> int:
+        """The highest seq that `cap_records` evicts once every write up to `last_seq` is published. Lost seqs take no
+        room: not those that are published, nor those of holes in flight."""
+        lost = self.live.lost
+        holes = self.writes.holes_in_flight if self.links.routers_in else ()
+        if holes:
+            lost = lost.copy()
+            for write in holes:
+                lost.add(write.first_seq, write.last_seq, "source_trim")
+        return lost.floor_by_count(last_seq, config.cap_records) if lost else last_seq - config.cap_records
 
     def byte_cap_floor(
         self, config: TopicConfig, first_seq: int, sizes: Sequence[int], size_bytes: int
@@ -185,7 +196,7 @@ class Topic:
         """
         live, writes = self.live, self.writes
         excess = live.size_bytes + writes.bytes_in_flight - writes.evict_bytes + size_bytes - config.cap_bytes
-        by_count = first_seq + len(sizes) - 1 - config.cap_records if config.cap_records else 0
+        by_count = self.record_cap_floor(config, first_seq + len(sizes) - 1) if config.cap_records else 0
         floor = writes.cap_floor
         evicted = 0
         for seq, size in writes.sizes_after(live, floor, first_seq, sizes):

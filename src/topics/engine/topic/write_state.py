@@ -147,6 +147,11 @@ class WriteState:
         self.evict_bytes += evicted
         self.cap_floor = max(self.cap_floor, floor)
 
+    @property
+    def holes_in_flight(self) -> list[Write]:
+        """Writes in flight that have no records, only seqs."""
+        return [write for write in self.in_flight if write.is_holes]
+
     def can_publish(self, write: Write) -> bool:
         """Whether readers may see the oldest write in flight now."""
         return write.is_committed and (not write.is_reserved or write.last_seq < self.ceiling)

@@ -122,7 +122,7 @@ def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState],
     cap_floor, ttl_floor = min(state.cap_floor, head_seq), min(state.ttl_floor, head_seq)
     cap_records = state.config.get("cap_records", 0)
     if cap_records and state.config.get("discard", "old") == "old":
-        cap_floor = max(cap_floor, head_seq - cap_records)
+        cap_floor = max(cap_floor, _record_cap_floor(state, head_seq, cap_records))
     ttl_ms = state.config.get("ttl_ms", 0)
     if ttl_ms:
         first_seq = max(state.first_live, cap_floor + 1)
@@ -131,6 +131,17 @@ def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState],
         if expired_seq >= first_seq:
             ttl_floor = max(ttl_floor, expired_seq)
     return _Floors(cap_floor, ttl_floor, min(state.trim_floor, head_seq))
+
+
+def _record_cap_floor(state: TopicState, head_seq: int, cap_records: int) -> int:
+    """The highest seq that a cap of so many records evicts. Seqs of lost ranges take no room under the cap."""
+    floor = head_seq - cap_records
+    for first, last in sorted(state.lost, reverse=True):
+        if last < floor:
+            break
+        if last <= head_seq:
+            floor -= last - first + 1
+    return floor
 
 
 def _expired_last_seq(
