@@ -203,16 +203,23 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`hops` are [first seq, last seq, hops] runs, where the topic is dest and source of routers."""
+
     id: U64
     seq: U64
     cap_floor: U64 = 0
     ttl_floor: U64 = 0
     active_bytes: U64 = 0
+    hops: list[tuple[U64, U64, U64]] = []
 
 
 class CheckpointMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a snapshot holds that a start without any readable snapshot needs: topics that changed, and the routers
+    whose dest is in this shard."""
+
     snapshot: U64
     topics: list[TopicMark] = []
+    routers: list[RouterState] = []
 
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.storage.segments.segment_bench import ROOT, TOPIC, live_seqs, stem, write
-from topics.engine.starting.adoption import adopt_segments, rebuild_states, segment_files
+from topics.engine.starting.adoption import adopt_segments, segment_files
 from topics.formats import segment_index
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage.segments.reader import SegmentReader
@@ -205,57 +205,3 @@ def test_files_are_found_by_kind(disk: FakeDisk) -> None:
     disk.replace(f"{DIRECTORY}/seg-0000000000000006.replaced", b"")
     assert segment_files(disk, DIRECTORY) == ({1: {"data", "idx", "tags"}, 6: {"data", "idx"}}, [6])
     assert segment_files(disk, f"{ROOT}/topics/00000009") == ({}, [])
-
-
-# --- without any snapshot -----------------------------------------------------------------------------------
-
-
-def test_states_are_rebuilt_from_segments_and_topic_json(disk: FakeDisk) -> None:
-    write(disk, list(range(4, 13)), limits=FIVE)
-    disk.replace(
-        f"{DIRECTORY}/topic.json", b'{"name":"orders","epoch":3,"config":{"cap_records":9},"ttl_floor":2,"cap_floor":1}'
-    )
-    disk.unlink(f"{stem(4)}.idx")
-    warnings: list[str] = []
-    (state,), next_id = rebuild_states(disk, ROOT, warnings.append)
-    assert (state.name, state.epoch, state.config) == ("orders", 3, {"cap_records": 9})
-    assert (state.head_seq, state.checkpointed_seq, state.cap_floor, state.ttl_floor) == (12, 12, 3, 2)
-    assert seqs_of(disk, state) == list(range(4, 13))
-    assert next_id == 0x10000
-    assert any("orders" in warning for warning in warnings)
-
-
-@pytest.mark.parametrize("left", [0, 10])
-def test_a_segment_that_lost_its_bytes_is_told_of(disk: FakeDisk, left: int) -> None:
-    write(disk, list(range(1, 16)), limits=FIVE)
-    disk.replace(f"{stem(6)}.data", disk.read(f"{stem(6)}.data")[:left])
-    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
-    assert state.lost == [(6, 10)]
-    assert seqs_of(disk, state) == [*range(1, 6), *range(11, 16)]
-
-
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name":7}', b'{"name":"x"}', b"\xff"])
-def test_a_topic_without_a_good_topic_json_keeps_its_records_under_a_made_up_name(
-    disk: FakeDisk, content: bytes | None
-) -> None:
-    """No topic is deleted."""
-    write(disk, [1, 2])
-    if content is not None:
-        disk.replace(f"{DIRECTORY}/topic.json", content)
-    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
-    assert (state.name, state.config) == ("recovered-1", {})
-    assert seqs_of(disk, state) == [1, 2]
-
-
-def test_a_removed_topic_is_not_rebuilt_but_its_id_is_not_used_again(disk: FakeDisk) -> None:
-    disk.makedirs(f"{ROOT}/topics/0002ABCD.deleted")
-    states, next_id = rebuild_states(disk, ROOT, pytest.fail)
-    assert states == []
-    assert next_id > 0x2ABCD
-
-
-def test_a_segment_that_overlaps_the_one_before_is_not_taken_twice(disk: FakeDisk) -> None:
-    write(disk, [1, 2, 3, 4])
-    disk.replace(f"{stem(3)}.data", disk.read(f"{stem(1)}.data"))
-    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
-    assert [segment.first_seq for segment in state.segments] == [1]

@@ -187,11 +187,16 @@ class Checkpoint:
             state = item.state
             active_bytes = state.segments[-1].data_bytes if state.segments and not state.segments[-1].sealed else 0
             marks[shard_index(state.id, len(shards))].append(
-                control.TopicMark(state.id, state.checkpointed_seq, state.cap_floor, state.ttl_floor, active_bytes)
+                control.TopicMark(
+                    state.id, state.checkpointed_seq, state.cap_floor, state.ttl_floor, active_bytes, state.hops
+                )
             )
+        routers: list[list[control.RouterState]] = [[] for _ in shards]
+        for router in self._snapshot.routers:
+            routers[shard_index(router.dest, len(shards))].append(router)
         self._marks_left = len(shards)
-        for shard, topics in zip(shards, marks, strict=True):
-            data = control.encode(control.CheckpointMark(self._snapshot.number, topics))
+        for shard, topics, into_shard in zip(shards, marks, routers, strict=True):
+            data = control.encode(control.CheckpointMark(self._snapshot.number, topics, into_shard))
             frame = wal_frame.encode_control(FrameType.CHECKPOINT, 0, self._engine.now_ms(), data)
             try:
                 shard.submit(frame, 1, durable=True, done=self._mark_written)

@@ -167,6 +167,8 @@ def _unlogged(topic: Topic, upto_seq: int) -> list[bytes]:
 def topic_json(topic: Topic) -> bytes:
     """Content of `topic.json`: for a start without a snapshot, and for readers of the topic's directory alone."""
     leases = {} if topic.leases is None else {"lease_ceiling": topic.leases.ceiling}
+    # Else the last record on disk says where the topic ends, and the file need not be written at every checkpoint.
+    head = {} if topic.live.head_has_record else {"head_seq": topic.head_seq}
     return msgspec.json.encode(
         {
             "format": 1,
@@ -178,6 +180,7 @@ def topic_json(topic: Topic) -> bytes:
             "ttl_floor": topic.live.ttl_floor,
             "trim_floor": topic.live.trim_floor,
             "delete_below": topic.live.delete_below,
+            **head,
             **leases,
         }
     )

@@ -6,9 +6,6 @@ taken in, and the replay skips their seqs. Any other file that is not listed is 
 """
 
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from topics.errors import Damaged, FormatError
 from topics.formats import envelope, segment_index
@@ -110,7 +107,7 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None
         return
     data = read_file(fs, path)
     before = segment.entry_count
-    _extend(segment, data)
+    extend(segment, data)
     if segment.data_bytes < len(data):
         _cut(fs, path, segment.data_bytes)
     if segment.entry_count > before:
@@ -119,7 +116,7 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None
             fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], segment.first_seq, None))
         )
         fs.sync_dir(directory)
-        _sync(fs, path)
+        sync_file(fs, path)
         state.checkpointed_seq = max(state.checkpointed_seq, segment.last_seq)
 
 
@@ -134,7 +131,7 @@ def _adopt_unlisted(
         return None
     data = read_file(fs, f"{stem}.data")
     segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
-    _extend(segment, data)
+    extend(segment, data)
     last_seq = segment.last_seq
     # A segment after a gap is not taken in: the WAL has all its records, and perhaps the records of the gap.
     if segment.entry_count == 0 or first_seq != state.checkpointed_seq + 1:
@@ -149,7 +146,7 @@ def _adopt_unlisted(
         _cut(fs, f"{stem}.data", segment.data_bytes)
     write_atomic(fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], first_seq, None)))
     fs.sync_dir(directory)
-    _sync(fs, f"{stem}.data")
+    sync_file(fs, f"{stem}.data")
     note(f"{stem}.data: took in {segment.entry_count} records of an unfinished checkpoint")
     state.segments.append(segment)
     state.checkpointed_seq = last_seq
@@ -165,7 +162,7 @@ def _cut(fs: Fs, path: str, size: int) -> None:
         file.close()
 
 
-def _sync(fs: Fs, path: str) -> None:
+def sync_file(fs: Fs, path: str) -> None:
     file = fs.open(path, "write")
     try:
         file.fsync()
@@ -173,7 +170,7 @@ def _sync(fs: Fs, path: str) -> None:
         file.close()
 
 
-def _extend(segment: SegmentState, data: bytes) -> None:
+def extend(segment: SegmentState, data: bytes) -> None:
     """Adds the whole valid frames after the noted length to the numbers of the segment."""
     try:
         for frame in codec.walk(data, segment.data_bytes, len(data)):
@@ -191,74 +188,3 @@ def _extend(segment: SegmentState, data: bytes) -> None:
                 segment.live_bytes += envelope.accounted_bytes(frame.data_in(data))
     except FormatError:
         return
-
-
-def rebuild_states(fs: Fs, root: str, warn: Tell) -> tuple[list[TopicState], int]:
-    """Topic states from segments and topic.json alone, and a next topic id that no topic ever had."""
-    states: list[TopicState] = []
-    highest_id = 0
-    topics = layout.topics_directory(root)
-    for name in fs.listdir(topics):
-        topic_id = layout.topic_of(name.removesuffix(layout.DELETED))
-        if topic_id is None:
-            continue
-        highest_id = max(highest_id, topic_id)
-        if not name.endswith(layout.DELETED):
-            states.append(_rebuild_state(fs, f"{topics}/{name}", topic_id, warn))
-    # A removed topic leaves no trace of its id, so many ids are skipped.
-    return states, (highest_id | 0xFFFF) + 1
-
-
-def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicState:
-    described = _read_topic_json(fs, directory, topic_id, warn)
-    state = TopicState(described["name"], topic_id, described["epoch"], described["config"])
-    for floor in ("cap_floor", "ttl_floor", "trim_floor", "delete_below"):
-        setattr(state, floor, described.get(floor, 0))
-    state.lease_ceiling = described.get("lease_ceiling", 1)
-    is_damaged = False
-    for first_seq in sorted(segment_files(fs, directory)[0]):
-        stem = f"{directory}/{layout.segment_stem(first_seq)}"
-        if first_seq <= state.checkpointed_seq:
-            continue
-        if not fs.exists(f"{stem}.data"):
-            is_damaged = True
-            continue
-        segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
-        data = read_file(fs, f"{stem}.data")
-        _extend(segment, data)
-        if segment.data_bytes < len(data):
-            warn(f"{stem}.data is damaged at offset {segment.data_bytes}: records after that offset are lost")
-        if segment.entry_count and is_damaged:
-            # An older file is damaged or missing. Readers get a tombstone for its records.
-            state.lost.append((state.checkpointed_seq + 1, first_seq - 1))
-            is_damaged = False
-        # Every segment has at least one record, so an empty file has lost its records.
-        is_damaged = is_damaged or segment.data_bytes < len(data) or not data
-        if segment.entry_count == 0:
-            continue
-        if state.segments:
-            state.segments[-1].sealed = True
-        state.segments.append(segment)
-        state.checkpointed_seq = state.head_seq = segment.last_seq
-        state.last_ts = max(state.last_ts, segment.last_ts)
-        rebuild_index(fs, stem, segment)
-    if state.segments:
-        # Records older than the oldest one found are gone. The floor tells readers.
-        state.cap_floor = max(state.cap_floor, state.segments[0].first_seq - 1)
-        state.segments[-1].sealed = True
-        state.first_live = state.segments[0].first_seq
-    warn(f'topic "{state.name}" was rebuilt from {len(state.segments)} segments')
-    return state
-
-
-def _read_topic_json(fs: Fs, directory: str, topic_id: int, warn: Tell) -> dict[str, Any]:
-    path = f"{directory}/{layout.TOPIC_JSON}"
-    if fs.exists(path):
-        try:
-            described: dict[str, Any] = msgspec.json.decode(read_file(fs, path), type=dict[str, Any])
-            if isinstance(described.get("name"), str) and isinstance(described.get("config"), dict):
-                return {"epoch": 1, **described}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        warn(f"{path} is damaged")
-    return {"name": f"recovered-{topic_id}", "epoch": 1, "config": {}}

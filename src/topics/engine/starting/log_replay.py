@@ -3,7 +3,7 @@
 All frames of one topic are in one shard, in order. All frames of one router are in the shard of its dest.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -13,13 +13,13 @@ from topics.engine.engine import Engine
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.starting.shard_count import found_shard_count
-from topics.engine.starting.snapshot_loading import LoadedTopics
+from topics.engine.starting.snapshot_loading import LoadedTopics, topic_of_state
 from topics.engine.starting.topic_replay import RUN_FRAMES_MIN, TopicReplay
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import BadFrame, Damaged
 from topics.formats import control
-from topics.formats.snapshot import SegmentState, WalPosition
+from topics.formats.snapshot import SegmentState, TopicState, WalPosition
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameColumns, FrameType
 from topics.storage import layout
 from topics.storage.wal.reader import ShardEnd, ShardReader, WalFile
@@ -61,12 +61,13 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
     found_count = found_shard_count(fs, root)
     for shard in range(found_count):
         finish_rewrites(fs, layout.shard_directory(root, shard, found_count))
-    replay = _Replay(engine, wal_files, loaded.known_below_id, loaded.routers)
+    replay = _Replay(engine, wal_files, loaded)
     readers = [
         ShardReader(fs, layout.shard_directory(root, shard, shard_count), start) for shard, start in enumerate(starts)
     ]
     ends = _read_shards(replay, readers, report, progress)
     _check_no_shard_is_missing(readers, starts)
+    replay.add_waiting()
     for item in replay.topics.values():
         item.drop_open()
     for warning in replay.warnings:
@@ -123,13 +124,16 @@ def _check_no_shard_is_missing(readers: list[ShardReader], starts: list[WalPosit
 class _Replay:
     """All topics and routers while the log is read."""
 
-    def __init__(
-        self, engine: Engine, wal_files: WalFiles, known_below_id: int, routers: Iterable[control.RouterState]
-    ) -> None:
+    def __init__(self, engine: Engine, wal_files: WalFiles, loaded: LoadedTopics) -> None:
         self._engine = engine
         self._wal_files = wal_files
         # A topic with a lower id that is not in the snapshot was removed before the snapshot was taken.
-        self._known_below_id = known_below_id
+        self._known_below_id = loaded.known_below_id
+        # Without a readable snapshot: topics that were rebuilt from their files, by id.
+        self._rebuilt = loaded.rebuilt
+        self._log_is_whole = loaded.snapshot is None
+        # Rebuilt topics whose name and config are in the frame that created them, unless the log has lost that frame.
+        self._waiting: dict[int, TopicState] = {}
         # Topic id -> segments, of topics whose removal was read.
         self.removed: dict[int, list[SegmentState]] = {}
         # By topic id.
@@ -139,8 +143,13 @@ class _Replay:
         # By router id.
         self.routers: dict[int, ReplayedRouter] = {}
         self._removed_routers: set[int] = set()
-        for state in routers:
+        for state in loaded.routers:
             self._put_router(state)
+        for topic_id, item in loaded.rebuilt.items():
+            if item.is_named and loaded.snapshot is not None:
+                self._add(topic_of_state(engine, item.state))
+            else:
+                self._waiting[topic_id] = item.state
         self.newest_ts = 0
         # Ids of topics that the log has any frame of.
         self.mentioned_ids: set[int] = set()
@@ -179,8 +188,11 @@ class _Replay:
             data = frame.data_in(buffer)
             if kind == FrameType.TOPIC_CREATE:
                 self._create(frame.topic_id, control.decode(control.TopicCreate, data))
-            elif kind in (FrameType.SYNC, FrameType.CHECKPOINT):
+            elif kind == FrameType.SYNC:
                 return
+            elif kind == FrameType.CHECKPOINT:
+                if self._rebuilt:
+                    self._take_mark(control.decode(control.CheckpointMark, data))
             elif kind == FrameType.TOPIC_DELETE:
                 self._remove(frame.topic_id)
             else:
@@ -195,7 +207,13 @@ class _Replay:
         self._engine.core.note_topic_id(topic_id)
         if topic_id in self.topics or topic_id in self.removed:
             return
-        self._add(self._engine.topic_life.new_topic(create.name, topic_id, create.epoch, stored_config(create.config)))
+        state = self._waiting.pop(topic_id, None)
+        if state is None:
+            config = stored_config(create.config)
+            self._add(self._engine.topic_life.new_topic(create.name, topic_id, create.epoch, config))
+            return
+        state.name, state.epoch, state.config = create.name, create.epoch, create.config
+        self._add(topic_of_state(self._engine, state))
 
     def _add(self, topic: Topic) -> TopicReplay:
         topic.writes.created()
@@ -204,12 +222,15 @@ class _Replay:
 
     def _remove(self, topic_id: int) -> None:
         replay = self.topics.pop(topic_id, None)
+        self._waiting.pop(topic_id, None)
         self.removed[topic_id] = replay.topic.live.segments.segments if replay is not None else []
 
     def _unknown(self, topic_id: int) -> TopicReplay | None:
         """A frame names a topic that is not there: it was removed long ago, or the frame that created it is lost."""
         if topic_id in self.removed or topic_id < self._known_below_id:
             return None
+        if topic_id in self._waiting:
+            return self._add(topic_of_state(self._engine, self._waiting.pop(topic_id)))
         name = f"recovered-{topic_id}"
         self.warnings.append(f"frames of topic id {topic_id} without its creation: kept in topic {name}")
         self._engine.core.note_topic_id(topic_id)
@@ -240,6 +261,32 @@ class _Replay:
             self.warnings.append(f"frame kind {kind.name} of topic {name} has no meaning here; ignored")
         if not frame.flags & FLAG_MORE and replay.open_seq is not None:
             replay.finish(frame.ts)
+
+    def add_waiting(self) -> None:
+        """Rebuilt topics that the log does not mention."""
+        for state in self._waiting.values():
+            self._add(topic_of_state(self._engine, state))
+        self._waiting.clear()
+
+    def _take_mark(self, mark: control.CheckpointMark) -> None:
+        """What the snapshot of a checkpoint knew of rebuilt topics and of routers into them."""
+        for item in mark.topics:
+            self._take_topic_mark(item)
+        for state in mark.routers:
+            known, dest = self.routers.get(state.id), self.topics.get(state.dest)
+            if known is None:
+                self._take_topic_mark(control.TopicMark(state.dest, state.dest_seq))
+                self._put_router(state)
+            elif dest is not None and dest.next_seq > state.dest_seq:
+                # Else dest does not have the copies, and the router makes them again.
+                known.catch_up(state)
+
+    def _take_topic_mark(self, mark: control.TopicMark) -> None:
+        rebuilt, replay = self._rebuilt.get(mark.id), self.topics.get(mark.id)
+        if rebuilt is None or replay is None or (rebuilt.ends_damaged and self._log_is_whole):
+            # The whole log has the records that a damaged file lost, or its routers make them again.
+            return
+        replay.take_mark(mark, ends_damaged=rebuilt.ends_damaged)
 
     def _put_router(self, state: control.RouterState) -> None:
         self._engine.routing.note_router_id(state.id)

@@ -42,6 +42,15 @@ class ReplayedRouter:
         """Dest has records up to this seq."""
         self.dest_seq = max(self.dest_seq, dest_seq)
 
+    def catch_up(self, state: RouterState) -> None:
+        """A checkpoint mark says how far the router was. Its definition may have changed since."""
+        if state.cursor > self.cursor:
+            self.cursor = state.cursor
+            self.dest_seq = max(self.dest_seq, state.dest_seq)
+            self.forwarded_total = state.forwarded_total
+            self.searched_seq = state.searched_seq
+            self.evidence = state.evidence
+
     def change(self, state: RouterState) -> None:
         self.spec = state.spec
         self.cursor = state.cursor

@@ -1,17 +1,24 @@
 """First phase of a recovery: topics as the newest snapshot and the segment files describe them.
 
-Without a readable snapshot there are two cases. When every shard of the WAL still has its first frame, the replay
-makes all topics, and nothing is loaded. Else topics are rebuilt from their segments and `topic.json`.
+Without a readable snapshot there are two cases:
+
+- Some shard of the WAL has lost its first frame. Then all topics are rebuilt from their segments and `topic.json`.
+- The WAL is whole. Then the replay makes all topics. Topics with records that the WAL has no frames of (`log_gaps`) get
+  the segments that are in their directory.
+
+In both cases the checkpoint marks in the WAL say how far the routers were.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
 from topics.engine.config import stored_config
 from topics.engine.engine import Engine
-from topics.engine.starting.adoption import adopt_segments, rebuild_states
+from topics.engine.starting.adoption import adopt_segments
+from topics.engine.starting.log_gaps import topics_with_gaps
+from topics.engine.starting.rebuilding import RebuiltTopic, rebuild_topics
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.starting.shard_count import found_shard_count
 from topics.engine.topic.segment_set import SegmentSet
@@ -49,8 +56,11 @@ class LoadedTopics:
     replaced: list[ReplacedSegmentKey]
     # Topic id -> snapshot entry, of topics that were never written to.
     unused_entries: dict[int, bytes]
-    # Topic id -> highest seq that was evicted when the snapshot was taken.
+    # Topic id -> highest seq that was evicted when the snapshot was taken. Of a rebuilt topic: the seq before its first
+    # record on disk.
     evict_floors: dict[int, int]
+    # Without a snapshot: topics that were rebuilt from their files, by id.
+    rebuilt: dict[int, RebuiltTopic] = field(default_factory=dict)
 
     def start_positions(self, shard_count: int) -> list[WalPosition | None]:
         """Where the replay of each shard begins. None: at its first frame."""
@@ -72,10 +82,11 @@ def load_topics(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapsho
     if snapshot is not None:
         return _load_snapshot(engine, report, snapshot)
     fs, root = engine.directory.fs, engine.directory.root
-    if _wal_is_complete(engine) or not (
-        snapshots.numbers or found_shard_count(fs, root) or _topics_with_directory(engine)
-    ):
+    is_fresh = not (snapshots.numbers or found_shard_count(fs, root) or _topics_with_directory(engine))
+    if is_fresh:
         return LoadedTopics(None, [], [], {}, {})
+    if _wal_is_complete(engine):
+        return _load_gaps(engine, report, snapshots)
     return _rebuild(engine, report, max(snapshots.numbers, default=0))
 
 
@@ -94,21 +105,54 @@ def _load_snapshot(engine: Engine, report: RecoveryReport, snapshot: Snapshot) -
     return loader.loaded(snapshot, unused)
 
 
+def _load_gaps(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshots) -> LoadedTopics:
+    """The replay makes all topics. The segments of some are needed, because they have records without frames."""
+    fs, root = engine.directory.fs, engine.directory.root
+    if not snapshots.numbers and not _topics_with_directory(engine):
+        return LoadedTopics(None, [], [], {}, {})
+    gaps = topics_with_gaps(fs, root)
+    if not snapshots.numbers and not gaps.has_marks:
+        # The first checkpoint was not finished: every record has a frame, or its source has.
+        return LoadedTopics(None, [], [], {}, {})
+    report.warn("no snapshot is readable: the whole log is replayed, and records that it has no frames of are kept")
+    found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids)
+    for item in found:
+        report.note(f'topic "{item.state.name}": records of {len(item.state.segments)} segments are kept')
+    return _rebuilt(None, found)
+
+
 def _rebuild(engine: Engine, report: RecoveryReport, number: int) -> LoadedTopics:
     fs, root = engine.directory.fs, engine.directory.root
     report.warn("no snapshot is readable: topics are rebuilt from their segments, and their floors are guesses")
-    states, next_topic_id = rebuild_states(fs, root, report.warn)
+    found, next_topic_id = rebuild_topics(fs, root, report.warn, cold=engine.cold)
     engine.core.note_topic_id(next_topic_id - 1)
-    loader = _TopicLoader(engine, report, frozenset())
-    for state in states:
-        loader.load(state)
+    for item in found:
+        report.warn(f'topic "{item.state.name}" was rebuilt from {len(item.state.segments)} segments')
     count = found_shard_count(fs, root) or engine.settings.wal_shards
     positions = []
     for shard in range(count):
         files = list_wal_files(fs, layout.shard_directory(root, shard, count))
         first = files[0].first_frame if files else 1
         positions.append(WalPosition(first, first, 0))
-    return loader.loaded(Snapshot(number, 0, positions), {})
+    return _rebuilt(Snapshot(number, 0, positions), found)
+
+
+def _rebuilt(snapshot: Snapshot | None, found: list[RebuiltTopic]) -> LoadedTopics:
+    floors = {}
+    for item in found:
+        state = item.state
+        evicted = max(state.cap_floor, state.ttl_floor, state.trim_floor)
+        # Floors may be newer than the cursors of routers, which may still have to pass over records on disk.
+        floors[state.id] = state.segments[0].first_seq - 1 if state.segments else evicted
+    replaced = [ReplacedSegmentKey(item.state.id, first_seq) for item in found for first_seq in item.replaced]
+    return LoadedTopics(snapshot, [], replaced, {}, floors, {item.state.id: item for item in found})
+
+
+def topic_of_state(engine: Engine, state: TopicState) -> Topic:
+    core = engine.core
+    topic = Topic.from_snapshot(state, SegmentSet(core.cache, state.id, state.segments), core.live_bytes)
+    core.note_time(topic.writes.last_ts)
+    return topic
 
 
 def _wal_is_complete(engine: Engine) -> bool:
@@ -156,12 +200,10 @@ class _TopicLoader:
         engine = self._engine
         state, dropped = self._adopt(noted)
         self._set_missing_aside(state)
-        core = engine.core
-        topic = Topic.from_snapshot(state, SegmentSet(core.cache, state.id, state.segments), core.live_bytes)
+        topic = topic_of_state(engine, state)
         topic.live.segments.note_dropped(dropped)
         self._evict_floors[state.id] = max(state.cap_floor, state.ttl_floor, state.trim_floor)
-        core.add_topic(topic)
-        core.note_time(topic.writes.last_ts)
+        engine.core.add_topic(topic)
 
     def _adopt(self, state: TopicState) -> tuple[TopicState, list[SegmentState]]:
         """The state in line with the files, and the segments whose files are left to be removed."""

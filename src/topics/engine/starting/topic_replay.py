@@ -22,6 +22,7 @@ from topics.formats.snapshot import WriterState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame, FrameColumns
 
 _META: Final = envelope.META
+HEAD_SEQ_MAX: Final = 2**64 - 1
 
 # Fewer frames than this are not worth taking by the column.
 RUN_FRAMES_MIN: Final = 16
@@ -200,6 +201,20 @@ class TopicReplay:
         from their cursor, and their next copy follows the new head."""
         self._append_holes(head_seq)
         self.topic.live.raise_head(head_seq)
+
+    def take_mark(self, mark: control.TopicMark, *, ends_damaged: bool) -> None:
+        """No snapshot was readable, and the topic was rebuilt from its files: what the checkpoint knew of it.
+
+        `ends_damaged`: the last file of the topic is damaged. Else seqs that the files do not have were dead.
+        """
+        if mark.seq >= self.next_seq:
+            if ends_damaged:
+                self.topic.live.note_lost(self.next_seq, mark.seq)
+            self._jump(mark.seq)
+        if mark.hops:
+            links = self.topic.links
+            later = links.hops.within(mark.hops[-1][1] + 1, HEAD_SEQ_MAX) if links.hops is not None else []
+            links.restore_hops([*mark.hops, *later])
 
     def delete(self, delete: control.Delete) -> None:
         """Marks the records that a logged delete removed. Which of them were live is counted after the replay."""

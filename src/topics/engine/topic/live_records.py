@@ -215,6 +215,13 @@ class LiveRecords:
             seq = self.replayed.end_seq
         return self.tail.next_live(seq)
 
+    @property
+    def head_has_record(self) -> bool:
+        """Whether the record at the head is in a segment, or will be put into one by the next checkpoint."""
+        if self.head_seq > self.checkpointed_seq:
+            return self.next_live(self.head_seq) == self.head_seq
+        return self.segments.end_seq > self.head_seq
+
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
         """(seq, size) of live records from `seq` on, in order."""
         if seq <= self.checkpointed_seq:

@@ -1,0 +1,187 @@
+"""Topics as their segments and their `topic.json` describe them: for a start without a readable snapshot.
+
+Floors are those of `topic.json`, and at least the seq before the oldest record. The log says everything that happened
+since the last checkpoint.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from topics.engine.config import stored_config
+from topics.engine.starting.adoption import Tell, extend, segment_files, sync_file
+from topics.errors import ColdUnavailable, FormatError, StartRefused
+from topics.formats.snapshot import SegmentState, TopicState
+from topics.storage import layout
+from topics.storage.fs import Fs, read_file
+from topics.storage.segments.frame_walk import rebuild_index
+from topics.storage.tiers.store import SegmentStore
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltTopic:
+    state: TopicState
+    # Without a good `topic.json` the name in the state is made up.
+    is_named: bool
+    # Whether its last file is damaged: records with higher seqs than the last one found are lost, unless the log has
+    # them.
+    ends_damaged: bool
+    # First seqs of segments that have a `.replaced` file.
+    replaced: list[int]
+
+
+class TopicDescription(msgspec.Struct):
+    """What `topic.json` says."""
+
+    name: str
+    config: dict[str, Any]
+    epoch: int = 1
+    head_seq: int = 0
+    cap_floor: int = 0
+    ttl_floor: int = 0
+    trim_floor: int = 0
+    delete_below: int = 0
+    lease_ceiling: int = 1
+
+
+def rebuild_topics(
+    fs: Fs, root: str, warn: Tell, *, cold: SegmentStore | None = None, only: Collection[int] | None = None
+) -> tuple[list[RebuiltTopic], int]:
+    """All topics that have a directory, or only the ones with these ids; and a next topic id that no topic ever had.
+
+    Raises `StartRefused` when the cold tier does not answer: no snapshot says which segments it has.
+    """
+    found: list[RebuiltTopic] = []
+    highest_id = 0
+    topics = layout.topics_directory(root)
+    for name in fs.listdir(topics):
+        topic_id = layout.topic_of(name.removesuffix(layout.DELETED))
+        if topic_id is None:
+            continue
+        highest_id = max(highest_id, topic_id)
+        if not name.endswith(layout.DELETED) and (only is None or topic_id in only):
+            found.append(_Rebuilding(fs, f"{topics}/{name}", topic_id, cold, warn).run())
+    # A removed topic leaves no trace of its id, so many ids are skipped.
+    return found, (highest_id | 0xFFFF) + 1
+
+
+class _Rebuilding:
+    """One topic while its files are read, in the order of their seqs."""
+
+    def __init__(self, fs: Fs, directory: str, topic_id: int, cold: SegmentStore | None, warn: Tell) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._cold = cold
+        self._warn = warn
+        described = _read_topic_json(fs, directory, warn)
+        self._is_named = described is not None
+        described = described or TopicDescription(f"recovered-{topic_id}", {})
+        self._head_seq = described.head_seq
+        self._state = TopicState(
+            described.name,
+            topic_id,
+            described.epoch,
+            described.config,
+            cap_floor=described.cap_floor,
+            ttl_floor=described.ttl_floor,
+            trim_floor=described.trim_floor,
+            delete_below=described.delete_below,
+            lease_ceiling=described.lease_ceiling,
+        )
+        # Whether records between the last segment that was taken in and the next one are lost.
+        self._is_damaged = False
+
+    def run(self) -> RebuiltTopic:
+        state = self._state
+        hot, replaced = segment_files(self._fs, self._directory)
+        cold = self._cold_first_seqs() - {first_seq for first_seq, kinds in hot.items() if "data" in kinds}
+        for first_seq in sorted(hot.keys() | cold):
+            if first_seq <= state.checkpointed_seq:
+                continue
+            if first_seq in cold:
+                self._take_cold(first_seq)
+            else:
+                self._take_hot(first_seq, hot[first_seq])
+        if state.segments:
+            oldest_seq = state.segments[0].first_seq
+            if oldest_seq > max(state.cap_floor + 1, state.ttl_floor + 1, state.trim_floor + 1, state.delete_below):
+                # Records older than the oldest one found are gone. The floor tells readers.
+                state.cap_floor = oldest_seq - 1
+            state.segments[-1].sealed = True
+            state.first_live = oldest_seq
+        if self._head_seq > state.head_seq:
+            if self._is_damaged:
+                state.lost.append((state.head_seq + 1, self._head_seq))
+                self._is_damaged = False
+            state.head_seq = state.checkpointed_seq = self._head_seq
+        return RebuiltTopic(state, self._is_named, self._is_damaged, replaced)
+
+    def _cold_first_seqs(self) -> set[int]:
+        if self._cold is None:
+            return set()
+        prefix = layout.segment_object(self._state.id, 0, "").rpartition("/")[0] + "/"
+        try:
+            names = self._cold.list(prefix)
+        except ColdUnavailable as error:
+            raise StartRefused(
+                f"no snapshot is readable, and the cold tier does not say which segments it has: {error.message}"
+            ) from error
+        parsed = [layout.segment_of(name.removeprefix(prefix)) for name in names]
+        return {found[0] for found in parsed if found is not None and found[1] == "data"}
+
+    def _take_hot(self, first_seq: int, kinds: set[str]) -> None:
+        stem = f"{self._directory}/{layout.segment_stem(first_seq)}"
+        if "data" not in kinds:
+            self._is_damaged = True
+            return
+        segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
+        if self._take(segment, f"{stem}.data", read_file(self._fs, f"{stem}.data")):
+            sync_file(self._fs, f"{stem}.data")
+            rebuild_index(self._fs, stem, segment)
+
+    def _take_cold(self, first_seq: int) -> None:
+        assert self._cold is not None
+        segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0, tier="cold")
+        name = layout.segment_object(self._state.id, first_seq, "data")
+        try:
+            data = self._cold.read_range(name, 0, self._cold.size(name))
+        except ColdUnavailable as error:
+            raise StartRefused(f"no snapshot is readable, and {name} of the cold tier: {error.message}") from error
+        self._take(segment, name, data)
+
+    def _take(self, segment: SegmentState, path: str, data: bytes) -> bool:
+        """Whether the file has records."""
+        state = self._state
+        extend(segment, data)
+        if segment.data_bytes < len(data):
+            self._warn(f"{path} is damaged at offset {segment.data_bytes}: records after that offset are lost")
+        if segment.entry_count and self._is_damaged:
+            # An older file is damaged or missing. Readers get a tombstone for its records.
+            if segment.first_seq > state.checkpointed_seq + 1:
+                state.lost.append((state.checkpointed_seq + 1, segment.first_seq - 1))
+            self._is_damaged = False
+        # Every segment has at least one record, so an empty file has lost its records.
+        self._is_damaged = self._is_damaged or segment.data_bytes < len(data) or not data
+        if segment.entry_count == 0:
+            return False
+        if state.segments:
+            state.segments[-1].sealed = True
+        state.segments.append(segment)
+        state.checkpointed_seq = state.head_seq = segment.last_seq
+        state.last_ts = max(state.last_ts, segment.last_ts)
+        return True
+
+
+def _read_topic_json(fs: Fs, directory: str, warn: Tell) -> TopicDescription | None:
+    path = f"{directory}/{layout.TOPIC_JSON}"
+    if not fs.exists(path):
+        return None
+    try:
+        described = msgspec.json.decode(read_file(fs, path), type=TopicDescription)
+        stored_config(described.config)
+        return described
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FormatError):
+        warn(f"{path} is damaged")
+        return None
