@@ -76,7 +76,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("engine",),
         ("queues",),
         ("routers",),
-        ("groups", "writing"),
+        ("cold_columns", "groups", "writing"),
         ("core",),
         ("priority", "topic"),
         ("config",),
@@ -103,7 +103,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "topics.storage": (
         ("checkpoints", "inspect"),
         ("directory", "overlay", "removal", "segments"),
-        ("snapshots", "staged_chunks", "tiers", "wal"),
+        ("cold_pool", "snapshots", "staged_chunks", "tiers", "wal"),
         ("background", "fs", "layout"),
     ),
     "topics.streams": (
@@ -220,6 +220,7 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "server/api/test_rendered_answers.py": "answers that are rendered as text, held to their structs",
     "server/test_tls.py": "TLS under the listener and both protocols",
     "server/test_against_h11.py": "our reading of HTTP/1.1 against that of another parser",
+    "server/test_cold_tier.py": "a cold tier that is slow, hangs or fails, under all of the server",
     "server/test_history.py": "many clients at once, judged by the rules of the log",
     "server/test_hostile_input.py": "requests that mean harm, through all of the server",
     "server/test_secrets.py": "whatever the server says, looked through for keys",

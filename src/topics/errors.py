@@ -324,6 +324,10 @@ class ColdUnavailable(TopicsError):
     retriable = True
 
 
+class NotFetched(ColdUnavailable):
+    """Bytes of the cold tier are not in memory: they must be fetched first, then the call is worth another try."""
+
+
 class NotReady(TopicsError):
     """The log is being recovered."""
 

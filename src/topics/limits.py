@@ -99,6 +99,21 @@ HOT_RETAIN_SEGMENTS: Final = 4
 SNAPSHOTS_KEPT: Final = 2
 # Ranges of cold segments kept in memory for readers.
 COLD_CACHE_BYTES: Final = 64 * MIB
+# Threads that wait for the cold tier, and how many of them the calls of one topic may take.
+COLD_THREADS_MAX: Final = 8
+COLD_THREADS_PER_TOPIC_MAX: Final = 4
+# Calls that wait for one of these threads.
+COLD_WAITING_MAX: Final = 256
+COLD_WAITING_PER_TOPIC_MAX: Final = 64
+# A call that is not done after this time fails, whether or not a thread has begun it.
+COLD_CALL_MS_MAX: Final = 20_000
+# Cold segments whose times and sizes of single records are in memory, over all topics.
+COLD_COLUMNS_MAX: Final = 64
+# Time after which columns that could not be read are asked for again.
+COLD_COLUMNS_RETRY_MS: Final = 5000
+# Frames of a cold segment that are closer than this are read with one request.
+COLD_GAP_BYTES_MAX: Final = 256 * KIB
+COLD_RANGE_BYTES_MAX: Final = 8 * MIB
 
 # Recent records that are kept in memory although segments hold them, over all topics. Each topic gets a share.
 TAIL_CACHE_TOTAL_BYTES: Final = 64 * MIB

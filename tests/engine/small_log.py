@@ -4,11 +4,12 @@ from typing import Any
 
 from tests.storage.held_background import HeldBackground
 from topics.engine.config import checked_config
+from topics.engine.engine import Engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
-from topics.engine.topic.page import Tombstone
+from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.topic import Topic
 from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
@@ -122,7 +123,7 @@ class SmallLog:
         records: list[Record] = []
         tombstones: list[Tombstone] = []
         while True:
-            page = self.engine.read(name, from_seq)
+            page = read_fetched(self.engine, name, from_seq)
             records += page.records
             if page.tombstone is not None:
                 tombstones.append(page.tombstone)
@@ -160,6 +161,14 @@ class SmallLog:
         if error is not None:
             raise error
         self.opened.release()
+
+
+def read_fetched(engine: Engine, name: str, from_seq: int = 0, limit: int = 256) -> Page:
+    """A page, also of cold records: they are fetched first."""
+    fetch = engine.fetch_needed(name, from_seq, limit)
+    if fetch is not None and fetch.is_cold:
+        fetch()
+    return engine.read(name, from_seq, limit=limit)
 
 
 def raised(results: list[Any]) -> Any:

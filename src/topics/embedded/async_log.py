@@ -113,6 +113,9 @@ class AsyncLog:
         """Never waits for writers. A page that is not in memory is read from its file, and the loop waits for that."""
         self._check_open()
         nodes = frozenset(node.encode() for node in skip_nodes) or None
+        fetch = self._engine.fetch_needed(topic, from_seq, limit, bytes_max)
+        if fetch is not None and fetch.is_cold:
+            fetch()
         return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
 
     async def records(self, topic: str, from_seq: int = 0) -> AsyncIterator[Record]:

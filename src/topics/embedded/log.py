@@ -185,9 +185,15 @@ class Log:
         Records that retention or a power loss took are not skipped silently: `page.tombstone` names their range.
         """
         nodes = frozenset(node.encode() for node in skip_nodes) or None
-        with self._lock:
-            self._check_open()
-            return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
+        for is_last in (False, False, True):
+            with self._lock:
+                self._check_open()
+                fetch = None if is_last else self._engine.fetch_needed(topic, from_seq, limit, bytes_max)
+                if fetch is None or not fetch.is_cold:
+                    return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
+            # The caller waits for the cold tier, without the lock.
+            fetch()
+        raise AssertionError("the last try reads")
 
     def records(self, topic: str, from_seq: int = 0) -> Iterator[Record]:
         """Every live record with a seq above `from_seq`, up to the head at the time of the last page."""

@@ -50,6 +50,8 @@ class Core:
         self.clock = clock
         self.cache = cache
         self.cold = cold
+        # Everything that waits for the cold tier, except copies of segments to it.
+        self.cold_pool = runtime.cold_pool(settings.cold_call_ms_max)
         # Whether the cold tier is known to belong to this data directory: nothing moves there before.
         self.is_cold_claimed = False
         self.topics: dict[str, Topic] = {}

@@ -14,6 +14,7 @@ The engine is a facade. Its rooms do the work, and each gets only the rooms that
 | routers | `routers/` | which routers there are, and copying |
 | queues | `queues/` | jobs, leases, dead letters |
 | groups | `groups` | cursors of consumer groups |
+| cold columns | `cold_columns` | times and sizes inside cold segments, for retention |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 
 from topics.clock import Clock
+from topics.engine.cold_columns import ColdColumns
 from topics.engine.completions import Done
 from topics.engine.core import Core
 from topics.engine.groups import Groups
@@ -32,6 +34,7 @@ from topics.engine.routers.forwarding import Forwarder
 from topics.engine.routers.routing import Routing
 from topics.engine.runtime import Runtime
 from topics.engine.settings import EngineSettings
+from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.page import Page
 from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.topic.topic import Topic, Waiter
@@ -74,6 +77,7 @@ class Engine:
         self.commits = Commits(core, self.write_path, derived, self.topic_life, self.staging)
         self.queues = Queues(core, self.forwarder, appends, deletion)
         self.groups = Groups(core)
+        self.cold_columns = ColdColumns(core)
         for tell in (self.routing.topic_removed, self.commits.forget_topic, self.staging.forget_topic):
             self.topic_life.on_removed.append(tell)
         # Calls of a room without a step in between: an append is the most frequent call.
@@ -220,16 +224,14 @@ class Engine:
 
     def fetch_needed(
         self, name: str, from_seq: int, limit: int = READ_LIMIT_DEFAULT, bytes_max: int = READ_BYTES_DEFAULT
-    ) -> Callable[[], None] | None:
+    ) -> Fetch | None:
         """What must be done elsewhere before a `read` of this page, so that the owner waits for no disk or network.
 
-        None when the page is in memory, or in the page cache as far as the system tells. Else a function for a thread
-        of a pool; once it has returned, `read` is called, once. What the function raises is the answer to the reader.
-        Between the two the topic may change, so `read` may come to other records and then has to wait after all. It
-        also has to wait for pages after the fetched ones on a system that does not tell what is cached.
-
-        Not covered: expiry, a byte cap, and deletes by tag look into the files of the segments they work on, also into
-        cold ones, on the owner.
+        None when the page is in memory, or in the page cache as far as the system tells. Else a function for another
+        thread: `run_cold` has the threads for one that `is_cold`. Once it has returned, `read` is called, once. What
+        the function raises is the answer to the reader. Between the two the topic may change, so `read` may come to
+        other records: it waits for a disk then, and for bytes of the cold tier it raises `NotFetched`. It also has to
+        wait for pages after the fetched ones on a system that does not tell what is cached.
         """
         topic = self.core.topic(name)
         live = topic.live
@@ -240,6 +242,10 @@ class Engine:
             return None
         topic.refresh(self.core.now_ms())
         return topic.fetch_needed(from_seq, *_read_bounds(limit, bytes_max))
+
+    def run_cold(self, name: str, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Runs work that waits for the cold tier on one of the threads for that, then `done` on the owner."""
+        self.core.cold_pool.run(self.core.topic(name).id, work, done)
 
 
 def _read_bounds(limit: int, bytes_max: int) -> tuple[int, int]:

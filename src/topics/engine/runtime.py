@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from topics.storage.background import Background, InlineBackground, ThreadBackground
+from topics.storage.cold_pool import ColdPool, InlineColdPool, ThreadColdPool
 
 # A client that is answered in one turn of the loop sends its next request within the next few turns.
 DEFER_TURNS: Final = 4
@@ -26,6 +27,10 @@ class Runtime(Protocol):
 
     def background(self, name: str) -> Background:
         """A new line of background work; its results come back on the owner."""
+        ...
+
+    def cold_pool(self, call_ms_max: int) -> ColdPool:
+        """New threads that wait for the cold tier; their results come back on the owner."""
         ...
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
@@ -51,6 +56,9 @@ class InlineRuntime:
 
     def background(self, name: str) -> Background:
         return InlineBackground()
+
+    def cold_pool(self, call_ms_max: int) -> ColdPool:
+        return InlineColdPool()
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
         pass
@@ -80,6 +88,9 @@ class LockRuntime:
 
     def background(self, name: str) -> Background:
         return ThreadBackground(f"topics-{name}", self._post)
+
+    def cold_pool(self, call_ms_max: int) -> ColdPool:
+        return ThreadColdPool(self._post, call_ms_max=call_ms_max)
 
     def _post(self, callback: Callable[[], None]) -> None:
         with self.lock:
@@ -113,6 +124,9 @@ class LoopRuntime:
 
     def background(self, name: str) -> Background:
         return ThreadBackground(f"topics-{name}", self._post, self._defer)
+
+    def cold_pool(self, call_ms_max: int) -> ColdPool:
+        return ThreadColdPool(self._post, call_ms_max=call_ms_max)
 
     def _defer(self, call: Callable[[], None], turns: int = DEFER_TURNS) -> None:
         """Calls back some turns later: each turn takes in the requests that have arrived by then."""

@@ -8,6 +8,7 @@ from topics.errors import InvalidRequest
 from topics.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_WAL_BYTES,
+    COLD_CALL_MS_MAX,
     COMMIT_TURN_BYTES,
     HOT_RETAIN_SEGMENTS,
     MIB,
@@ -40,6 +41,8 @@ class EngineSettings:
     hot_retain_segments: int = HOT_RETAIN_SEGMENTS
     # 0 = no limit by bytes.
     hot_retain_bytes: int = 0
+    # How long one call may wait for the cold tier.
+    cold_call_ms_max: int = COLD_CALL_MS_MAX
     # 0 = unlimited.
     topics_max: int = TOPICS_MAX
     # 0 = unlimited.
@@ -70,6 +73,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "checkpoint_interval_ms": (1, U64_MAX),
     "hot_retain_segments": (0, U64_MAX),
     "hot_retain_bytes": (0, U64_MAX),
+    "cold_call_ms_max": (1, U64_MAX),
     "topics_max": (0, U64_MAX),
     "routers_max": (0, U64_MAX),
     "total_bytes_max": (0, U64_MAX),

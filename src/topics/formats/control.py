@@ -57,11 +57,21 @@ class ConfigUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     unlogged_last_seq: U64 = 0
 
 
+class ColdDeaths(msgspec.Struct, frozen=True, array_like=True):
+    """Records of one cold segment that a delete removes: one bit per slot, and how many records and bytes they are."""
+
+    first_seq: U64
+    bits: bytes
+    count: U64
+    size_bytes: U64
+
+
 class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
     """Live seqs below `bound` that match: all below `before_seq`, and/or a tag, or exactly `seqs`.
 
     `ttl_floor` is the last seq that had expired before the delete. Without it a replay could not tell expired records
-    from deleted ones.
+    from deleted ones. `cold` names the records of segments that were in the cold tier, so that a replay need not ask
+    the tier. It is None in frames of versions that did not name them.
     """
 
     bound: U64
@@ -70,6 +80,7 @@ class Delete(msgspec.Struct, frozen=True, omit_defaults=True):
     tag_prefix: str | None = None
     seqs: list[U64] | None = None
     ttl_floor: U64 = 0
+    cold: list[ColdDeaths] | None = None
 
 
 class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):

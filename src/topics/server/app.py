@@ -15,11 +15,13 @@ from typing import Final
 
 from topics.clock import Clock
 from topics.engine.starting.opened import OpenEngine
+from topics.engine.topic.fetch import Fetch
 from topics.errors import (
     Closed,
     Forbidden,
     InvalidRequest,
     MethodNotAllowed,
+    NotFetched,
     NotFound,
     NotReady,
     PayloadTooLarge,
@@ -47,6 +49,12 @@ from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 
+FetchNeeded = Callable[[], Fetch | None]
+"""Tells what a read must wait for: see `Engine.fetch_needed`."""
+
+# How often one request fetches the same page of the cold tier.
+FETCHES_MAX: Final = 3
+
 _GZIP_HEADERS: Final = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
 
 
@@ -68,11 +76,14 @@ class Application:
         hosts: HostGuard | None,
         loop: asyncio.AbstractEventLoop,
         pool: Executor,
+        files: Executor,
         clock: Clock,
     ) -> None:
         self.settings = settings
         self.loop = loop
+        # Threads for large bodies, and threads that may wait for a disk.
         self.pool = pool
+        self.files = files
         self.routes = RouteTable()
         self.clock = clock
         self.counters = Counters(clock)
@@ -255,10 +266,47 @@ class Application:
             self.fail_internally(exchange)
 
     def run_in_pool(self, exchange: Exchange, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """Runs `work` on a thread of the pool, because it may wait for a disk or a network, then `then` on the loop."""
+        """Runs `work` on a thread for files, because it may wait for a disk, then `then` on the loop."""
 
-        future = self.loop.run_in_executor(self.pool, work)
+        future = self.loop.run_in_executor(self.files, work)
         future.add_done_callback(partial(self._continue_after_pool, exchange, then))
+
+    def read_fetched(self, exchange: Exchange, fetch_needed: FetchNeeded, read: Callable[[], None]) -> None:
+        """Brings the bytes that `read` needs into memory, then calls it. What came from the cold tier may leave the
+        memory again before `read` gets it: then it is fetched again, a few times."""
+        self._fetch_and_read(exchange, fetch_needed, read, FETCHES_MAX)
+
+    def _fetch_and_read(
+        self, exchange: Exchange, fetch_needed: FetchNeeded, read: Callable[[], None], fetches_left: int
+    ) -> None:
+        fetch = fetch_needed() if fetches_left else None
+        if fetch is None:
+            read()
+        elif not fetch.is_cold:
+            self.run_in_pool(exchange, fetch, read)
+        else:
+            done = partial(self._fetched_cold, exchange, fetch_needed, read, fetches_left - 1)
+            self.open_engine().engine.run_cold(exchange.name, fetch, done)
+
+    def _fetched_cold(
+        self,
+        exchange: Exchange,
+        fetch_needed: FetchNeeded,
+        read: Callable[[], None],
+        fetches_left: int,
+        result: BaseException | None,
+    ) -> None:
+        def go_on() -> None:
+            if isinstance(result, BaseException):
+                raise result
+            try:
+                read()
+            except NotFetched:
+                if not fetches_left:
+                    raise
+                self._fetch_and_read(exchange, fetch_needed, read, fetches_left)
+
+        self.guarded(exchange, go_on)
 
     def _continue_after_pool(self, exchange: Exchange, then: Callable[[], None], done: asyncio.Future[None]) -> None:
         def go_on() -> None:

@@ -64,8 +64,10 @@ GZIP_BYTES_MIN: Final = KIB
 GZIP_ON_LOOP_BYTES_MAX: Final = 64 * KIB
 INFLATE_ON_LOOP_BYTES_MAX: Final = 4 * KIB
 
-# Threads for work that may block: reads from files and the cold tier, compression of large bodies.
+# Threads for large bodies, in both directions.
 POOL_THREADS: Final = 4
+# Threads for work that may wait for a disk. The cold tier has threads of its own, in the engine.
+FILE_THREADS: Final = 4
 
 # How often a write that waits for room in the commit queue is tried again.
 ROOM_RETRY_MS: Final = 10

@@ -42,7 +42,7 @@ from topics.server.http.connections import ConnectionSet
 from topics.server.http.listener import Sniffer
 from topics.server.http.peers import HostGuard
 from topics.server.late_imports import import_late_modules
-from topics.server.limits import POOL_THREADS, Timeouts
+from topics.server.limits import FILE_THREADS, POOL_THREADS, Timeouts
 from topics.server.live.delivery import Hub
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings import engine_settings, is_loopback
@@ -71,10 +71,11 @@ class Server:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._pool = WorkPool(POOL_THREADS, "topics-pool")
+        self._files = WorkPool(FILE_THREADS, "topics-files")
         self._open_log = open_log or self._open_data_dir
         keys = KeyRing.parse(settings.api_keys.reveal())
         hosts = HostGuard(settings.host) if not keys.enabled and is_loopback(settings.host) else None
-        self.app = Application(settings, keys, hosts, self._loop, self._pool, self._clock)
+        self.app = Application(settings, keys, hosts, self._loop, self._pool, self._files, self._clock)
         TopicsApi(self.app)
         RecordsApi(self.app)
         SegmentsApi(self.app)
@@ -122,10 +123,10 @@ class Server:
 
     async def recover(self) -> None:
         """Opens the log. Raises `StartRefused` if the data directory cannot be served."""
-        opened = await self._loop.run_in_executor(self._pool, self._open_log, self._loop, self._note_progress)
+        opened = await self._loop.run_in_executor(self._files, self._open_log, self._loop, self._note_progress)
         self.app.replay_progress = 1.0
         self.app.opened = opened
-        self.app.hub = Hub(opened.engine, self._loop, self._pool)
+        self.app.hub = Hub(opened.engine, self._loop, self._files)
         self._tick()
         self._meter.start()
 
@@ -168,6 +169,7 @@ class Server:
         if opened is not None:
             await self._close_log(opened)
         self._pool.shutdown()
+        self._files.shutdown()
 
     async def _close_log(self, opened: OpenEngine) -> None:
         closed: asyncio.Future[Exception | None] = self._loop.create_future()
@@ -176,7 +178,7 @@ class Server:
         if error is not None:
             # The log has all records, and the next start reads it.
             logger.warning("the last checkpoint failed", extra={"fields": {"reason": str(error)}})
-        await self._loop.run_in_executor(self._pool, opened.release)
+        await self._loop.run_in_executor(self._files, opened.release)
 
 
 def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:

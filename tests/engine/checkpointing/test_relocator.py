@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.engine.small_log import read_fetched
 from topics.engine.engine import Engine
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
@@ -61,7 +62,7 @@ def seqs(engine: Engine) -> list[int]:
     found: list[int] = []
     cursor = 0
     while True:
-        page = engine.read("a", cursor, limit=7)
+        page = read_fetched(engine, "a", cursor, 7)
         found += [record.seq for record in page.records]
         if page.caught_up:
             return found
@@ -143,7 +144,7 @@ def test_without_the_cold_tier_old_reads_fail_and_everything_else_goes_on(disk: 
     append(again.engine, 21, 23)
     assert [record.seq for record in again.engine.read("a", 18).records] == [19, 20, 21, 22, 23]
     with pytest.raises(ColdUnavailable):
-        again.engine.read("a", 0)
+        read_fetched(again.engine, "a", 0)
     fs.heal()
     assert seqs(again.engine) == list(range(1, 24))
 
@@ -176,7 +177,7 @@ def test_an_empty_folder_in_the_place_of_the_cold_tier_is_not_taken_for_it(disk:
     again = opened(disk)
     assert any("is not the cold tier of this directory" in warning for warning in again.report.warnings)
     with pytest.raises(ColdUnavailable) as refusal:
-        again.engine.read("a", 0)
+        read_fetched(again.engine, "a", 0)
     assert "bring it back" in str(refusal.value.__cause__)
     assert "/cold/STORE" not in disk.files()
 

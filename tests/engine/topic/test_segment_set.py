@@ -5,6 +5,7 @@ import pytest
 from tests.engine.driver import Driver
 from topics.engine.topic.segment_set import SegmentSet, SlotRun
 from topics.engine.writing.intake import NewRecord
+from topics.storage.segments.cache import TagSelector
 
 
 @pytest.fixture
@@ -52,17 +53,16 @@ def test_a_gap_between_segments_reads_as_dead(driver: Driver) -> None:
     segments.drop([segments.segments[1]])
     assert segments.read_run(8, 17) == SlotRun(14, [None] * 7)
     assert segments.next_live(8) == 15
-    assert [seq for seq, _ in segments.live_sizes(6)] == [6, 7, 15, 16, 17]
+    assert [seq for seq, _, _ in segments.live_sizes(6)] == [6, 7, 15, 16, 17]
 
 
 @pytest.mark.parametrize("seqs", [[3], [1, 2, 3, 4, 5, 6, 7], [7, 8, 15], [2, 2, 99]])
 def test_deletes_count_each_live_record_once_invariant_22(segments: SegmentSet, seqs: list[int]) -> None:
     inside = sorted({seq for seq in seqs if seq <= 17})
-    count, _, killed = segments.kill_many(seqs)
-    assert (count, killed) == (len(inside), inside)
-    assert segments.kill_many(seqs)[:2] == (0, 0)
+    assert segments.kill_many(seqs)[0] == len(inside)
+    assert segments.kill_many(seqs) == (0, 0)
     assert segments.live_numbers()[0] == 17 - len(inside)
-    assert [seq for seq, _ in segments.live_sizes(1)] == [seq for seq in range(1, 18) if seq not in inside]
+    assert [seq for seq, _, _ in segments.live_sizes(1)] == [seq for seq in range(1, 18) if seq not in inside]
     assert [seq for state in segments.segments for seq in segments.pending_seqs(state)] == inside
 
 
@@ -75,7 +75,7 @@ def test_pending_deletes_are_seen_by_every_reader_and_cleared_by_the_checkpoint(
     segments = driver.topic().live.segments
     assert not any(segments.has_pending(state) for state in segments.segments)
     assert segments.read_run(2, 4)[1][1] is None
-    assert [seq for seq, _ in segments.live_sizes(15)] == [15, 17]
+    assert [seq for seq, _, _ in segments.live_sizes(15)] == [15, 17]
 
 
 def test_forgetting_drops_whole_segments_and_the_head_of_the_front_one(segments: SegmentSet) -> None:
@@ -126,7 +126,8 @@ def test_numbers_can_be_counted_again_from_the_files(segments: SegmentSet) -> No
 
 def test_tags_of_sealed_and_active_segments_are_found(segments: SegmentSet) -> None:
     sealed, _, active = segments.segments
-    assert segments.tags(sealed).seqs(b"t0") == [3, 6]
+    assert segments.tagged(sealed, TagSelector(b"t0", False, 1, 100)) == [3, 6]
+    assert segments.tagged(sealed, TagSelector(b"t", True, 3, 6)) == [3, 4, 5]
     assert segments.built_tags(active).seqs_by_prefix(b"t") == [15, 16, 17]
 
 
@@ -136,5 +137,5 @@ def test_a_lost_sidecar_is_built_again(driver: Driver) -> None:
     before = driver.disk.read(tags)
     driver.disk.unlink(tags)
     segments = driver.topic().live.segments
-    assert segments.tags(segments.segments[0]).seqs(b"t0") == [3, 6]
+    assert segments.tagged(segments.segments[0], TagSelector(b"t0", False, 1, 100)) == [3, 6]
     assert driver.disk.read(tags) == before

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from tests.conftest import FULL
 from tests.storage.segments.segment_bench import NOW_MS, ROOT, TOPIC, body, live_seqs, stem, write
-from topics.errors import ColdUnavailable, FormatError
+from topics.errors import ColdUnavailable, FormatError, NotFetched
 from topics.formats import segment_index
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import RealFs
 from topics.storage.segments import cache as cache_module
-from topics.storage.segments.cache import SegmentCache, load_tags
+from topics.storage.segments.cache import SegmentCache, TagSelector, load_tags
 from topics.storage.segments.frame_walk import rebuild_index, walk_entries
 from topics.storage.segments.reader import SegmentReader
 from topics.storage.segments.sources import FileSource
@@ -337,9 +337,8 @@ def test_tags_are_built_again_when_the_sidecar_is_gone_or_bad(disk: FakeDisk, da
     else:
         disk.poke(path, 20, b"\xff\xff")
         assert load_tags(disk, stem(1)) is None
-    sidecar = cache.tags(TOPIC, states[0])
-    assert sidecar.seqs(b"red") == [2, 5]
-    assert sidecar.seqs_by_prefix(b"b") == [4]
+    assert cache.tagged(TOPIC, states[0], TagSelector(b"red", False, 1, 7)) == [2, 5]
+    assert cache.tagged(TOPIC, states[0], TagSelector(b"b", True, 1, 7)) == [4]
     assert disk.read(path) == before
 
 
@@ -353,9 +352,16 @@ def test_a_cold_segment_is_read_from_its_store(disk: FakeDisk) -> None:
         disk.unlink(f"{stem(1)}.{kind}")
     state.tier = "cold"
     cache = SegmentCache(disk, ROOT, CachedStore(cold))
-    assert live_seqs(cache.reader(TOPIC, state)) == [1, 2, 4, 5, 6]
-    assert cache.tags(TOPIC, state).seqs(b"red") == [2, 5]
+    red = TagSelector(b"red", False, 1, 7)
+    assert cache.tagged(TOPIC, state, red) == [2, 5]
+    assert list(cache.measure(TOPIC, state, red).seqs) == [2, 5]
     cold.delete(layout.segment_object(TOPIC, 1, "tags"))
-    assert cache.tags(TOPIC, state).seqs(b"red") == [2, 5]
+    cache = SegmentCache(disk, ROOT, CachedStore(cold))
+    assert cache.tagged(TOPIC, state, red) == [2, 5]
+    assert cache.measure_resident(TOPIC, state, [1]) is None
+    with pytest.raises(NotFetched):
+        cache.reader(TOPIC, state).read(1, 6)
+    cache.fetch(TOPIC, state, 1, 6, 1 << 20)
+    assert live_seqs(cache.reader(TOPIC, state)) == [1, 2, 4, 5, 6]
     with pytest.raises(ColdUnavailable):
         SegmentCache(disk, ROOT, None).reader(TOPIC, state)

@@ -40,6 +40,7 @@ def name(kind: str) -> str:
 def cold_seqs(disk: FakeDisk, cold: FolderStore, state: SegmentState) -> list[int]:
     cache = SegmentCache(disk, ROOT, CachedStore(cold))
     moved = SegmentState(1, state.entry_count, state.data_bytes, 1, 1, 0, 0, sealed=True, tier="cold")
+    cache.fetch(TOPIC, moved, 1, moved.last_seq, 1 << 20)
     return live_seqs(cache.reader(TOPIC, moved))
 
 

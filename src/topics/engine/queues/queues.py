@@ -229,6 +229,9 @@ class Queues:
             waiting += claims
             return
         self._fetching[topic] = claims
+        if fetch.is_cold:
+            self._core.cold_pool.run(topic.id, fetch, partial(self._fetched, topic))
+            return
         if self._background is None:
             self._background = self._core.runtime.background("claims")
         self._background.run(fetch, partial(self._fetched, topic))

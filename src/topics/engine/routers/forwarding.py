@@ -358,9 +358,12 @@ class Forwarder:
 
     def _fetch(self, router: Router, fetch: Fetch) -> None:
         """Brings the next records of the source into memory: the owner waits for no disk."""
+        router.begin_fetch()
+        if fetch.is_cold:
+            self._core.cold_pool.run(router.source.id, fetch, partial(self._fetched, router))
+            return
         if self._background is None:
             self._background = self._core.runtime.background("forward")
-        router.begin_fetch()
         self._background.run(fetch, partial(self._fetched, router))
 
     def _fetched(self, router: Router, result: object) -> None:

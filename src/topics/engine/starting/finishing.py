@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from topics.engine.engine import Engine
 from topics.engine.groups import pull_back
 from topics.engine.starting.log_replay import ReplayedLog
+from topics.engine.starting.slots import read_slots
 from topics.engine.starting.snapshot_loading import LoadedTopics, MissingSegment
-from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, Damaged
 from topics.formats import control
@@ -85,10 +85,8 @@ def _ts_of(topic: Topic, seq: int) -> int | None:
     if not topic.live.first_live <= seq <= topic.head_seq:
         return None
     try:
-        found = topic.job_slots(seq, seq, READ_PIECE_BYTES_MIN, may_wait=True)
+        form, slots = read_slots(topic, seq, seq, READ_PIECE_BYTES_MIN)
     except ColdUnavailable as error:
         logger.warning("a job that is already a dead letter may be delivered once more: %s", error.message)
         return None
-    assert not isinstance(found, Fetch)
-    form, slots = found
     return decode_raw(slots[0], form).ts if isinstance(slots[0], bytes) else None

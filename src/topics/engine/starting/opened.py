@@ -32,6 +32,7 @@ class OpenEngine:
     def close(self, done: Callable[[Exception | None], None]) -> None:
         """Writes the last checkpoint: all records in segments, reservations given back. `release` comes next."""
         self.engine.stop_writes()
+        self.engine.core.cold_pool.close()
         self.engine.flush()
         self.checkpointer.start(done, closing=True)
 

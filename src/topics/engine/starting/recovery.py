@@ -126,6 +126,7 @@ def _begin_to_serve(
     for warning in engine.staging.resume():
         report.warn(warning)
     engine.directory.note_recovered()
+    engine.cold_columns.begin()
     relocator = Relocator(engine, checkpointer, engine.runtime.background("relocate"))
     return OpenEngine(engine, checkpointer, runner, relocator, Replacer(engine, checkpointer), report)
 

@@ -33,7 +33,7 @@ from topics.engine.starting.heads import FrameToLog
 from topics.engine.starting.log_replay import ReplayedLog
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.starting.report import RecoveryReport
-from topics.engine.topic.fetch import Fetch
+from topics.engine.starting.slots import read_slots
 from topics.engine.topic.router import Router, stored_spec
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, Damaged, FormatError
@@ -167,12 +167,10 @@ def _search(router: Router, item: ReplayedRouter) -> None:
             router.note_searched(last_seq)
             return
         try:
-            found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
+            form, slots = read_slots(dest, first_seq, last_seq, READ_BYTES_MAX)
         except ColdUnavailable as error:
             logger.warning('router "%s" searches its dest for keys later: %s', router.name, error.message)
             return
-        assert not isinstance(found, Fetch)
-        form, slots = found
         note_slots(router, form, first_seq, slots)
 
 
@@ -198,12 +196,10 @@ def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
     if router.is_exact and router.searched_seq < rerun.start_seq:
         return False
     try:
-        found = source.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
+        form, slots = read_slots(source, first_seq, last_seq, READ_BYTES_MAX)
     except ColdUnavailable as error:
         logger.warning('router "%s" makes its copies later: %s', router.name, error.message)
         return False
-    assert not isinstance(found, Fetch)
-    form, slots = found
     copies = Copies(router.cursor)
     live = [None if seq < source.live.delete_below else slot for seq, slot in enumerate(slots, first_seq)]
     take_slots(router, copies, form, first_seq, live, rerun.room, stops_at_evidence=True)

@@ -16,6 +16,7 @@ from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
+from topics.errors import ColdUnavailable, StartRefused
 from topics.formats import control, envelope
 from topics.formats.record_layout import FLAG_TAG
 from topics.formats.snapshot import WriterState
@@ -221,12 +222,19 @@ class TopicReplay:
         topic, replayed = self.topic, self.replayed
         topic.live.note_floors(ttl_floor=delete.ttl_floor)
         bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
+        segments = topic.live.segments
+        for deaths in delete.cold or ():
+            self._forget_leases(segments.replay_deaths(deaths))
+        # A frame of an older version does not name the records of cold segments: the tier must be asked.
+        waits_for_cold = delete.cold is None
         if delete.seqs is not None:
             seqs = [seq for seq in sorted(delete.seqs) if seq < delete.bound]
+            if not waits_for_cold:
+                seqs = [seq for seq in seqs if not segments.is_cold(seq)]
         elif delete.tag is not None:
-            seqs = topic.live.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound)
+            seqs = self._tagged(delete.tag, bound, is_prefix=False, waits_for_cold=waits_for_cold)
         elif delete.tag_prefix is not None:
-            seqs = topic.live.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound)
+            seqs = self._tagged(delete.tag_prefix, bound, is_prefix=True, waits_for_cold=waits_for_cold)
         else:
             topic.live.note_delete_below(min(bound, self.next_seq))
             return
@@ -238,12 +246,30 @@ class TopicReplay:
         for seq in seqs:
             if replayed.first_seq <= seq < replayed.end_seq:
                 replayed.kill(seq)
-            if topic.leases is not None:
-                topic.leases.forget(seq)
+        self._forget_leases(seqs)
         filed = [seq for seq in seqs if seq <= topic.live.checkpointed_seq]
+        if waits_for_cold:
+            segments.kill_many([seq for seq in filed if segments.is_cold(seq)])
         if filed:
-            topic.live.segments.mark_pending(filed)
+            segments.mark_pending(filed)
             self.needs_recount = True
+
+    def _tagged(self, tag: str, end_seq: int, *, is_prefix: bool, waits_for_cold: bool) -> list[int]:
+        topic = self.topic
+        try:
+            return topic.live.tagged_seqs(
+                tag.encode(), is_prefix=is_prefix, end_seq=end_seq, waits_for_cold=waits_for_cold
+            )
+        except ColdUnavailable as error:
+            raise StartRefused(
+                f'a delete in topic "{topic.name}" needs the cold tier, which does not answer: {error.message}; '
+                "bring it back, then start again"
+            ) from error
+
+    def _forget_leases(self, seqs: list[int]) -> None:
+        if self.topic.leases is not None:
+            for seq in seqs:
+                self.topic.leases.forget(seq)
 
     # Append frames.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from topics.engine.topic.replayed import Replayed, Span
 from topics.engine.topic.segment_set import SegmentPart, SegmentSet
-from topics.errors import ColdUnavailable
+from topics.errors import ColdUnavailable, NotFetched
 from topics.limits import READ_PIECE_BYTES_MIN
 
 
@@ -31,6 +31,11 @@ class Fetch:
         self._spans = spans
         self._bytes_max = bytes_max
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether the call waits for the cold tier: then it belongs on a thread of the cold pool."""
+        return any(part.state.tier == "cold" for part in self._parts)
+
     def is_at_hand(self) -> bool:
         """Whether a read of the page would not wait. Owner only."""
         try:
@@ -47,7 +52,9 @@ class Fetch:
             if goes_on and self._replayed is not None:
                 for span in self._spans:
                     self._replayed.fetch(span)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if self.is_cold:
+                raise unreadable(self._topic, self._first_seq, error) from error
             # The file was moved to the cold tier, or its records were put into a segment or removed. The read finds
             # them.
             return
@@ -76,7 +83,8 @@ def unreadable(topic: str, seq: int, error: OSError | ColdUnavailable) -> ColdUn
 
     It goes to clients, so it says no path or address. Its cause does.
     """
+    kind = NotFetched if isinstance(error, NotFetched) else ColdUnavailable
     reason = "the cold tier does not answer" if isinstance(error, ColdUnavailable) else error.strerror
-    return ColdUnavailable(
+    return kind(
         f'records of topic "{topic}" from seq {seq} on cannot be read now: {reason}', {"topic": topic, "seq": seq}
     )

@@ -17,7 +17,7 @@ Only this module assigns the fields of `LiveRecords`. Owner only. Nothing in her
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from topics.engine.topic.leases import LeaseTable
@@ -27,6 +27,8 @@ from topics.engine.topic.segment_set import SegmentSet
 from topics.engine.topic.tag_index import TagIndex
 from topics.engine.topic.tail import Tail
 from topics.formats.snapshot import SegmentState, TopicState
+from topics.storage.segments.cache import TagSelector
+from topics.storage.segments.reader import Measured, SegmentColumns
 
 if TYPE_CHECKING:
     from topics.engine.topic.write import Write
@@ -222,15 +224,25 @@ class LiveRecords:
             return self.next_live(self.head_seq) == self.head_seq
         return self.segments.end_seq > self.head_seq
 
-    def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
-        """(seq, size) of live records from `seq` on, in order."""
+    def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
+        """(last seq, bytes, whether they are one record) of live records from `seq` on, in order: single records, or
+        all of a cold segment."""
         if seq <= self.checkpointed_seq:
             yield from self.segments.live_sizes(seq)
             seq = self.checkpointed_seq + 1
         if self.replayed is not None and seq < self.replayed.end_seq:
-            yield from self.replayed.live_sizes(max(seq, self.replayed.first_seq))
+            for live, size in self.replayed.live_sizes(max(seq, self.replayed.first_seq)):
+                yield live, size, True
             seq = self.replayed.end_seq
-        yield from self.tail.live_sizes(seq)
+        for live, size in self.tail.live_sizes(seq):
+            yield live, size, True
+
+    def use_cold_columns(self, state: SegmentState, columns: SegmentColumns) -> None:
+        """The columns of a cold segment came: its numbers are exact from here on."""
+        count, size = self.segments.use_cold_columns(state, columns, self.first_live)
+        self.count -= count
+        self._add_size(-size)
+        self._settle_first_live()
 
     def expire(self, cutoff_ts: int) -> bool:
         """Raises the TTL floor over every record that is older than `cutoff_ts`; whether a live record was."""
@@ -320,9 +332,9 @@ class LiveRecords:
 
     # Deleting.
 
-    def delete_before(self, before_seq: int) -> tuple[int, int] | None:
+    def delete_before(self, before_seq: int, cold: Mapping[int, Measured]) -> tuple[int, int] | None:
         """Deletes every live record below `before_seq`; (count, bytes) of them. None when an earlier delete did
-        that."""
+        that. `cold` has the live records of a cold segment that `before_seq` lies in."""
         before_seq = min(before_seq, self.head_seq + 1)
         if before_seq <= self.delete_below:
             return None
@@ -331,15 +343,30 @@ class LiveRecords:
         if before_seq > self.first_live:
             # Delete bytes are set at the next checkpoint, so that the files alone tell the truth too.
             count, size = self.segments.kill_below(before_seq, self.first_live)
+            more_count, more_size = self._kill_cold(cold, before_seq)
+            count, size = count + more_count, size + more_size
             self.count -= count
             self._add_size(-size)
             self._note_deleted(range(self.checkpointed_seq + 1, before_seq))
         self._settle_first_live()
         return before[0] - self.count, before[1] - self.size_bytes
 
-    def delete_seqs(self, seqs: Iterable[int]) -> tuple[int, int]:
-        """Deletes the live records among these seqs (ascending); (count, bytes) of them."""
+    def _kill_cold(self, cold: Mapping[int, Measured], end_seq: int) -> tuple[int, int]:
         count, size = 0, 0
+        for measured in cold.values():
+            more_count, more_size = self.segments.kill_measured(measured, self.first_live, end_seq)
+            count, size = count + more_count, size + more_size
+        return count, size
+
+    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured]) -> tuple[int, int]:
+        """Deletes the live records among these seqs (ascending), and those of cold segments; (count, bytes) of
+        them."""
+        count, size = self._kill_cold(cold, self.head_seq + 1)
+        for measured in cold.values():
+            for seq in measured.seqs:
+                self._kill_in_memory(seq)
+                if self._leases is not None:
+                    self._leases.forget(seq)
         filed: list[int] = []
         killed: list[int] = []
         for seq in seqs:
@@ -378,13 +405,17 @@ class LiveRecords:
 
     # Tags.
 
-    def tagged_seqs(self, tag: bytes, *, is_prefix: bool, end_seq: int) -> list[int]:
-        """Seqs below `end_seq` whose tag matches, from the indexes alone; seqs of dead records may be among them."""
+    def tagged_seqs(self, tag: bytes, *, is_prefix: bool, end_seq: int, waits_for_cold: bool = False) -> list[int]:
+        """Seqs below `end_seq` whose tag matches, from the indexes alone; seqs of dead records may be among them.
+
+        Cold segments are left out, unless the caller, a start, may wait for their tier.
+        """
         found: list[int] = []
+        selector = TagSelector(tag, is_prefix, self.first_live, end_seq)
         for state in self.segments.segments:
-            if state.sealed and state.tagged_count and state.last_seq >= self.first_live:
-                sidecar = self.segments.tags(state)
-                found += sidecar.seqs_by_prefix(tag) if is_prefix else sidecar.seqs(tag)
+            is_read = state.tier == "hot" or waits_for_cold
+            if is_read and state.sealed and state.tagged_count and state.last_seq >= self.first_live:
+                found += self.segments.tagged(state, selector)
         self._load_missing_tags()
         found += self.tags.seqs_by_prefix(tag) if is_prefix else self.tags.seqs(tag)
         return [seq for seq in found if self.first_live <= seq < end_seq]
@@ -551,11 +582,13 @@ class LiveRecords:
         segments = self.segments
         straddled = floor > self.first_live
         for segment in segments.segments:
-            if (
-                recount
-                or segments.has_pending(segment)
-                or (straddled and segment.first_seq < floor <= segment.last_seq)
-            ):
+            is_cut = straddled and segment.first_seq < floor <= segment.last_seq
+            if segment.tier == "cold":
+                # The replay has counted what the log deletes there. A start does not wait for the tier.
+                if is_cut:
+                    self._mark_deleted_below(segment)
+                    segments.forget_part(segment, floor, self.first_live)
+            elif recount or segments.has_pending(segment) or is_cut:
                 self._mark_deleted_below(segment)
                 segments.recount(segment, floor)
         segments.drop([segment for segment in segments.segments if segment.last_seq < floor])

@@ -11,7 +11,7 @@ from topics.engine.topic.fetch import Fetch, unreadable
 from topics.engine.topic.live_records import LiveRecords
 from topics.engine.topic.page import Page, Reason, Tombstone
 from topics.engine.topic.replayed import Span
-from topics.errors import ColdUnavailable, CorruptRecord, FormatError
+from topics.errors import ColdUnavailable, CorruptRecord, FormatError, NotFetched
 from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY, RecordForm, raw_node, raw_size
 from topics.limits import (
     FETCH_SEGMENTS_MAX,
@@ -172,7 +172,8 @@ def job_slots(
 ) -> tuple[RecordForm, Sequence[bytes | FormatError | None]] | Fetch:
     """(form, slots) from `seq` on, as many of the range as one place that holds records gives.
 
-    A `Fetch` instead, when the bytes are not at hand and the caller may not wait for them.
+    A `Fetch` instead, when the bytes are not at hand and the caller may not wait for them. The bytes of a cold segment
+    may also have left the memory since they were fetched.
     """
     if seq < live.tail.first_seq and not may_wait:
         fetch = fetch_needed(name, live, seq - 1, last_seq - seq + 1, bytes_max)
@@ -180,6 +181,11 @@ def job_slots(
             return fetch
     try:
         form, _, slots, _ = _slots(live, seq, last_seq, bytes_max)
+    except NotFetched as error:
+        fetch = fetch_needed(name, live, seq - 1, last_seq - seq + 1, bytes_max)
+        if fetch is None:
+            raise unreadable(name, seq, error) from error
+        return fetch
     except (ColdUnavailable, OSError) as error:
         raise unreadable(name, seq, error) from error
     return form, slots

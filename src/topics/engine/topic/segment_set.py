@@ -1,20 +1,28 @@
 """The segments of one topic: a few numbers of each segment in memory, everything else in the files.
 
-The delete of a record in a segment is *pending* until a checkpoint has set the delete byte in the file. A segment with
-pending deletes has one bit per slot in memory. Sizes and times of single slots are loaded for one segment only, as a
-rule the oldest, where retention works. The next checkpoint releases them.
+The delete of a record in a segment is *pending* until the delete byte in the file is set. A segment with pending
+deletes has one bit per slot in memory. Sizes and times of single slots (*columns*) are loaded for one hot segment only,
+as a rule the oldest, where retention works. The next checkpoint releases them.
+
+No method waits for the cold tier. The columns of a cold segment are brought by `ColdColumns`, which `want_columns` asks
+for them. Until they are there:
+
+- A floor inside the segment counts records of equal size, and the dead ones first. So the numbers may be too high, and
+  no live record is taken for dead. The segment is *inexact*: the columns correct its numbers.
+- The first live record may be said to be lower than it is.
+- Records in the middle of the segment expire when the times are known, and a byte cap evicts the segment as a whole.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from topics.errors import ColdUnavailable, FormatError
+from topics.errors import FormatError
+from topics.formats.control import ColdDeaths
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
-from topics.storage.segments.cache import SegmentCache
-from topics.storage.segments.reader import SegmentColumns, build_tags
+from topics.storage.segments.cache import SegmentCache, TagSelector
+from topics.storage.segments.reader import Measured, SegmentColumns, build_tags
 
 
 class SlotRun(NamedTuple):
@@ -36,7 +44,18 @@ class SegmentPart(NamedTuple):
 class SegmentSet:
     """Segments in ascending order, without overlap. Seqs between two segments have no record. Owner only."""
 
-    __slots__ = ("_cache", "_columns", "_columns_of", "_pending", "_topic_id", "dropped", "segments")
+    __slots__ = (
+        "_cache",
+        "_cold_columns",
+        "_columns",
+        "_columns_of",
+        "_flagged",
+        "_pending",
+        "_topic_id",
+        "dropped",
+        "inexact",
+        "segments",
+    )
 
     def __init__(self, cache: SegmentCache, topic_id: int, segments: list[SegmentState]) -> None:
         self._cache = cache
@@ -47,6 +66,13 @@ class SegmentSet:
         # The columns of the segment with this first seq, when they are loaded.
         self._columns: SegmentColumns | None = None
         self._columns_of = 0
+        # First seq of a cold segment -> its columns, for the segments that have them.
+        self._cold_columns: dict[int, SegmentColumns] = {}
+        # First seqs of cold segments whose live numbers may be too high.
+        self.inexact: dict[int, None] = {}
+        # First seq of a segment -> how often pending deletes of it became delete bytes. What was read from its file
+        # before that is not true any more.
+        self._flagged: dict[int, int] = {}
         # Segments whose records are all dead. Their files are removed when no kept snapshot lists them.
         self.dropped: list[SegmentState] = []
 
@@ -67,6 +93,10 @@ class SegmentSet:
         if index < len(self.segments) and self.segments[index].first_seq <= seq:
             return self.segments[index]
         return None
+
+    def is_cold(self, seq: int) -> bool:
+        state = self.segment_of(seq)
+        return state is not None and state.tier == "cold"
 
     # Reading.
 
@@ -124,58 +154,161 @@ class SegmentSet:
 
     # Liveness.
 
-    def _columns_for(self, state: SegmentState) -> SegmentColumns:
+    def _columns_for(self, state: SegmentState) -> SegmentColumns | None:
+        """None for a cold segment whose columns are not there: they are on their way then."""
+        if state.tier == "cold":
+            columns = self._cold_columns.get(state.first_seq)
+            if columns is None:
+                self._cache.want_columns(self._topic_id, state.first_seq)
+            return columns
         if self._columns is None or self._columns_of != state.first_seq:
-            columns = self._read_columns(state)
-            pending = self._pending.get(state.first_seq)
-            if pending is not None:
-                for place in range(state.entry_count):
-                    if _bit(pending, place):
-                        columns.live[place] = 0
+            columns = self._cache.reader(self._topic_id, state).columns()
+            self._clear_dead(state, columns, state.first_seq)
             self._columns, self._columns_of = columns, state.first_seq
         return self._columns
 
-    def _read_columns(self, state: SegmentState) -> SegmentColumns:
-        try:
-            return self._cache.reader(self._topic_id, state).columns()
-        except (ColdUnavailable, FileNotFoundError):
-            if state.tier != "cold":
-                raise
-            # Retention goes on without the cold tier, with estimates. They are corrected when the whole segment is
-            # dropped.
-            return _estimated_columns(state)
+    def _clear_dead(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> None:
+        """Pending deletes and records below `first_live` are not live."""
+        pending = self._pending.get(state.first_seq)
+        if pending is not None:
+            for place in range(state.entry_count):
+                if _bit(pending, place):
+                    columns.live[place] = 0
+        below = min(max(first_live - state.first_seq, 0), state.entry_count)
+        columns.live[:below] = bytes(below)
+
+    def version(self, first_seq: int) -> int:
+        """Changes when delete bytes are set in the file of the segment."""
+        return self._flagged.get(first_seq, 0)
+
+    def use_cold_columns(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> tuple[int, int]:
+        """Takes over the columns of a cold segment. Returns (count, bytes) by which its live numbers were too high."""
+        self._clear_dead(state, columns, first_live)
+        self._cold_columns[state.first_seq] = columns
+        if state.first_seq not in self.inexact:
+            return 0, 0
+        self.inexact.pop(state.first_seq, None)
+        before = state.live_count, state.live_bytes
+        self._count(state, columns, first_live)
+        return before[0] - state.live_count, before[1] - state.live_bytes
+
+    def release_cold_columns(self, first_seq: int) -> None:
+        self._cold_columns.pop(first_seq, None)
+
+    def _count(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> None:
+        start = max(first_live - state.first_seq, 0)
+        live = [place for place in range(start, state.entry_count) if columns.live[place]]
+        state.live_count = len(live)
+        state.live_bytes = sum(columns.sizes[place] for place in live)
+
+    def _estimate_below(self, state: SegmentState, seq: int) -> None:
+        """The records below `seq` are not live any more, and it is not known which of the slots below `seq` had one."""
+        left = min(state.live_count, state.last_seq + 1 - seq)
+        if left:
+            self.inexact[state.first_seq] = None
+            state.live_bytes = state.live_bytes * left // state.live_count
+        else:
+            state.live_bytes = 0
+        state.live_count = left
 
     def release_columns(self) -> None:
         self._columns = None
 
-    def kill_many(self, seqs: list[int]) -> tuple[int, int, list[int]]:
-        """Marks the live records among these ascending seqs as deleted. Returns (count, bytes, seqs) of them."""
-        count, total, killed = 0, 0, []
+    def kill_many(self, seqs: Sequence[int]) -> tuple[int, int]:
+        """Marks the live records among these ascending seqs as deleted. Returns (count, bytes) of them.
+
+        Records of cold segments are deleted by `kill_measured`. A segment may have become cold since: the seqs count as
+        live then, until the columns tell.
+        """
+        count, total = 0, 0
         for state, inside in self._by_segment(seqs):
-            reader = self._cache.reader(self._topic_id, state)
-            columns = self._columns_for(state) if len(inside) * 8 > state.entry_count else None
-            pending = self._pending.setdefault(state.first_seq, bytearray(state.entry_count // 8 + 1))
+            columns = self._columns_for(state) if len(inside) * 8 > state.entry_count or state.tier == "cold" else None
+            pending = self._pending_of(state)
             for seq in inside:
                 place = seq - state.first_seq
                 if _bit(pending, place):
                     continue
-                if columns is None:
-                    size = _live_size(reader.single(seq))
-                else:
+                if columns is not None:
                     size = columns.sizes[place] if columns.live[place] else None
-                if size is None:
-                    continue
-                _set_bit(pending, place)
-                if self._columns is not None and self._columns_of == state.first_seq:
-                    self._columns.live[place] = 0
+                elif state.tier == "cold":
+                    self.inexact[state.first_seq] = None
+                    size = state.live_bytes // state.live_count if state.live_count else None
+                else:
+                    size = _live_size(self._cache.reader(self._topic_id, state).single(seq))
+                if size is not None:
+                    self._kill(state, pending, place, size)
+                    count += 1
+                    total += size
+        return count, total
+
+    def kill_measured(self, measured: Measured, first_live: int, end_seq: int) -> tuple[int, int]:
+        """Marks records as deleted that were found live in the file of their segment. Returns (count, bytes) of
+        them."""
+        state = self.segment_of(measured.seqs[0]) if measured.seqs else None
+        if state is None:
+            return 0, 0
+        count, total = 0, 0
+        pending = self._pending_of(state)
+        for seq, size in zip(measured.seqs, measured.sizes, strict=True):
+            if first_live <= seq < end_seq and not _bit(pending, seq - state.first_seq) and state.live_count:
+                size = min(size, state.live_bytes)
+                self._kill(state, pending, seq - state.first_seq, size)
                 count += 1
                 total += size
-                state.live_count -= 1
-                state.live_bytes -= size
-                killed.append(seq)
-        return count, total, killed
+        return count, total
 
-    def _by_segment(self, seqs: list[int]) -> Iterator[tuple[SegmentState, list[int]]]:
+    def deaths(self, measured: Measured, first_live: int, end_seq: int) -> ColdDeaths | None:
+        """What `kill_measured` would delete now, for the log; None when that is nothing."""
+        state = self.segment_of(measured.seqs[0]) if measured.seqs else None
+        if state is None:
+            return None
+        pending = self._pending.get(state.first_seq)
+        bits = bytearray(state.entry_count // 8 + 1)
+        count, total = 0, 0
+        for seq, size in zip(measured.seqs, measured.sizes, strict=True):
+            place = seq - state.first_seq
+            if first_live <= seq < end_seq and (pending is None or not _bit(pending, place)):
+                _set_bit(bits, place)
+                count += 1
+                total += size
+        return ColdDeaths(state.first_seq, bytes(bits), count, total) if count else None
+
+    def replay_deaths(self, deaths: ColdDeaths) -> list[int]:
+        """Notes deletes that the log names by their place in a segment; their seqs. The live numbers of a cold segment
+        change here. Those of a hot one are counted at the end of the replay."""
+        state = self.segment_of(deaths.first_seq)
+        if state is None or state.first_seq != deaths.first_seq:
+            return []
+        places = [place for place in range(min(state.entry_count, 8 * len(deaths.bits))) if _bit(deaths.bits, place)]
+        pending = self._pending_of(state)
+        if state.tier == "cold":
+            fresh = sum(not _bit(pending, place) for place in places)
+            size = deaths.size_bytes
+            if fresh < deaths.count:
+                # Two deletes that were under way at the same time name the same records.
+                self.inexact[state.first_seq] = None
+                size = size * fresh // deaths.count
+            state.live_count = max(state.live_count - fresh, 0)
+            state.live_bytes = max(state.live_bytes - size, 0) if state.live_count else 0
+        for place in places:
+            _set_bit(pending, place)
+        return [state.first_seq + place for place in places]
+
+    def _pending_of(self, state: SegmentState) -> bytearray:
+        return self._pending.setdefault(state.first_seq, bytearray(state.entry_count // 8 + 1))
+
+    def _kill(self, state: SegmentState, pending: bytearray, place: int, size: int) -> None:
+        _set_bit(pending, place)
+        if state.tier == "cold":
+            columns = self._cold_columns.get(state.first_seq)
+        else:
+            columns = self._columns if self._columns_of == state.first_seq else None
+        if columns is not None:
+            columns.live[place] = 0
+        state.live_count -= 1
+        state.live_bytes -= size
+
+    def _by_segment(self, seqs: Sequence[int]) -> Iterator[tuple[SegmentState, Sequence[int]]]:
         start = 0
         while start < len(seqs):
             state = self.segment_of(seqs[start])
@@ -187,8 +320,8 @@ class SegmentSet:
             start = end
 
     def kill_below(self, seq: int, first_live: int) -> tuple[int, int]:
-        """Deletes every live record below `seq`. A segment that is all below only gets new numbers; the last one gets a
-        bit per record."""
+        """Deletes every live record below `seq`. A segment that is all below only gets new numbers; a hot one that has
+        `seq` gets a bit per record. Records of a cold one are deleted by `kill_measured`."""
         count, total = 0, 0
         for state in self.segments:
             if state.first_seq >= seq:
@@ -197,8 +330,9 @@ class SegmentSet:
                 count += state.live_count
                 total += state.live_bytes
                 state.live_count = state.live_bytes = 0
-            elif state.last_seq >= first_live and state.live_count:
+            elif state.last_seq >= first_live and state.live_count and state.tier == "hot":
                 columns = self._columns_for(state)
+                assert columns is not None
                 inside = [
                     place + state.first_seq
                     for place in range(max(first_live - state.first_seq, 0), seq - state.first_seq)
@@ -217,19 +351,37 @@ class SegmentSet:
             if state.first_seq >= seq and state.live_count == state.entry_count:
                 return state.first_seq
             columns = self._columns_for(state)
-            place = columns.live.find(1, max(seq - state.first_seq, 0))
+            start = max(seq - state.first_seq, 0)
+            place = self._not_pending(state, start) if columns is None else columns.live.find(1, start)
             if place >= 0:
                 return state.first_seq + place
         return None
 
-    def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
+    def _not_pending(self, state: SegmentState, start: int) -> int:
+        """The first place from `start` on whose delete is not pending; -1 when there is none."""
+        pending = self._pending.get(state.first_seq)
+        if pending is None:
+            return start if start < state.entry_count else -1
+        return next((place for place in range(start, state.entry_count) if not _bit(pending, place)), -1)
+
+    def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
+        """(last seq, bytes, whether they are one record) of live records from `seq` on: single records, or all that
+        a cold segment has."""
         for index in range(self._index(seq), len(self.segments)):
             state = self.segments[index]
             if state.live_count:
                 columns = self._columns_for(state)
+                if columns is None:
+                    yield state.last_seq, state.live_bytes, False
+                    continue
                 for place in range(max(seq - state.first_seq, 0), state.entry_count):
                     if columns.live[place]:
-                        yield state.first_seq + place, columns.sizes[place]
+                        yield state.first_seq + place, columns.sizes[place], True
+
+    @property
+    def inexact_bytes(self) -> int:
+        """Bytes that may not be live: the numbers of these segments may be too high."""
+        return sum(state.live_bytes for state in self.segments if state.first_seq in self.inexact)
 
     def expired_last_seq(self, seq: int, cutoff_ts: int) -> int:
         """The last seq of the run from `seq` on with times before `cutoff_ts`; `seq - 1` when there is no such run."""
@@ -241,7 +393,9 @@ class SegmentSet:
             if state.first_ts >= cutoff_ts:
                 break
             columns = self._columns_for(state)
-            seq = max(seq, state.first_seq + bisect_left(columns.ts, cutoff_ts))
+            times = columns.ts if columns is not None else self._cache.resident_times(self._topic_id, state)
+            if times is not None:
+                seq = max(seq, state.first_seq + bisect_left(times, cutoff_ts))
             break
         return seq - 1
 
@@ -259,24 +413,34 @@ class SegmentSet:
                 gone += 1
                 continue
             if state.first_seq < seq and state.live_count:
-                columns = self._columns_for(state)
-                start, end = max(first_live - state.first_seq, 0), seq - state.first_seq
-                lost = [place for place in range(start, end) if columns.live[place]]
-                size = sum(columns.sizes[place] for place in lost)
-                columns.live[start:end] = bytes(end - start)
-                state.live_count -= len(lost)
-                state.live_bytes -= size
-                count += len(lost)
-                total += size
+                before = state.live_count, state.live_bytes
+                self.forget_part(state, seq, first_live)
+                count += before[0] - state.live_count
+                total += before[1] - state.live_bytes
             break
         if gone:
             self.drop(self.segments[:gone])
         return count, total
 
+    def forget_part(self, state: SegmentState, seq: int, first_live: int) -> None:
+        """Every record of the segment below `seq` dies. No record below `first_live` was live before."""
+        columns = self._columns_for(state)
+        if columns is None:
+            self._estimate_below(state, seq)
+            return
+        start, end = max(first_live - state.first_seq, 0), seq - state.first_seq
+        lost = [place for place in range(start, end) if columns.live[place]]
+        columns.live[start:end] = bytes(end - start)
+        state.live_count -= len(lost)
+        state.live_bytes -= sum(columns.sizes[place] for place in lost)
+
     def drop(self, doomed: list[SegmentState]) -> None:
         for state in doomed:
             self._cache.forget(self._topic_id, state.first_seq)
             self._pending.pop(state.first_seq, None)
+            self._cold_columns.pop(state.first_seq, None)
+            self._flagged.pop(state.first_seq, None)
+            self.inexact.pop(state.first_seq, None)
         self.dropped += doomed
         self.segments = [state for state in self.segments if state not in doomed]
 
@@ -321,24 +485,43 @@ class SegmentSet:
 
     def recount(self, state: SegmentState, first_live: int) -> None:
         """Counts the live records of a segment again from its file, without pending deletes and records below
-        `first_live`."""
+        `first_live`. A cold segment is counted when its columns are there."""
         self.release_columns()
         columns = self._columns_for(state)
-        start = max(first_live - state.first_seq, 0)
-        live = [place for place in range(start, state.entry_count) if columns.live[place]]
-        state.live_count = len(live)
-        state.live_bytes = sum(columns.sizes[place] for place in live)
+        if columns is None:
+            if state.first_seq < first_live:
+                self._estimate_below(state, first_live)
+            self.inexact[state.first_seq] = None
+            return
+        self._count(state, columns, first_live)
         self.release_columns()
 
     # Tags.
 
-    def tags(self, state: SegmentState) -> TagSidecar:
-        """The tag sidecar of a sealed segment."""
-        return self._cache.tags(self._topic_id, state)
+    def tagged(self, state: SegmentState, selector: TagSelector) -> list[int]:
+        """Seqs of a sealed segment by their tag. Of a cold one it waits for the tier: for a start only."""
+        return self._cache.tagged(self._topic_id, state, selector)
 
     def built_tags(self, state: SegmentState) -> TagSidecar:
         """The tags of the active segment, built from its frames."""
         return TagSidecar(build_tags(self._cache.reader(self._topic_id, state)))
+
+    # Cold segments.
+
+    def measure_resident(self, state: SegmentState, seqs: list[int]) -> Measured | None:
+        """The live ones among these records of a cold segment, if that is known without the tier."""
+        columns = self._cold_columns.get(state.first_seq)
+        if columns is None:
+            return self._cache.measure_resident(self._topic_id, state, seqs)
+        measured = Measured()
+        for seq in seqs:
+            if columns.live[seq - state.first_seq]:
+                measured.add(seq, columns.sizes[seq - state.first_seq])
+        return measured
+
+    def measure(self, state: SegmentState, wanted: list[int] | TagSelector) -> Measured:
+        """The live ones among these records in the file of a cold segment. For any thread: it waits for the tier."""
+        return self._cache.measure(self._topic_id, state, wanted)
 
     # Pending deletes.
 
@@ -363,6 +546,7 @@ class SegmentSet:
     def clear_pending(self, first_seq: int, seqs: list[int]) -> None:
         """The delete bytes of these seqs are set in the file, so their deletes are not pending any more."""
         bits = self._pending.get(first_seq)
+        self._flagged[first_seq] = self._flagged.get(first_seq, 0) + 1
         if bits is None:
             return
         for seq in seqs:
@@ -372,23 +556,11 @@ class SegmentSet:
             del self._pending[first_seq]
 
 
-def _estimated_columns(state: SegmentState) -> SegmentColumns:
-    """Slots guessed from the numbers of the segment: dead slots first, all records of the same size, no record
-    expired."""
-    live = state.live_count
-    dead = state.entry_count - live
-    mean = state.live_bytes // live if live else 0
-    sizes = array("I", [0] * dead + [mean] * live)
-    return SegmentColumns(
-        sizes, array("Q", [state.last_ts] * state.entry_count), bytearray(dead) + bytearray(b"\1" * live)
-    )
-
-
 def _last_seq(state: SegmentState) -> int:
     return state.last_seq
 
 
-def _bit(bits: bytearray, place: int) -> int:
+def _bit(bits: bytes | bytearray, place: int) -> int:
     return bits[place >> 3] >> (place & 7) & 1
 
 

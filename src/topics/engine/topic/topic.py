@@ -17,7 +17,8 @@ Owner only. Nothing in here writes to disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from topics.engine.config import TopicConfig, stored_config
@@ -34,11 +35,14 @@ from topics.engine.topic.write import Write
 from topics.engine.topic.write_state import WriteState
 from topics.errors import FormatError
 from topics.formats.record_layout import RecordForm
-from topics.formats.snapshot import GroupState, TopicState, WriterState
+from topics.formats.snapshot import GroupState, SegmentState, TopicState, WriterState
+from topics.storage.segments.reader import Measured, SegmentColumns
 from topics.storage.wal.shard import WalShard
 
 Waiter = Callable[[], None]
 """Told that there is something new. It may call the engine."""
+
+NOTHING_COLD: Final[Mapping[int, Measured]] = MappingProxyType({})
 
 # The waiters of a topic that has none. All such topics share this set, so nothing is ever added to it.
 _NO_WAITERS: Final[frozenset[Waiter]] = frozenset()
@@ -192,15 +196,21 @@ class Topic:
     ) -> tuple[int, int]:
         """(floor, bytes evicted by it) once a write of these sizes is published after every write in flight.
 
-        Walks from the oldest record that stays: the cost is that of the records evicted.
+        Walks from the oldest record that stays: the cost is that of the records evicted. A cold segment without columns
+        is evicted as a whole or not at all: the next write after they came evicts its first records.
         """
         live, writes = self.live, self.writes
         excess = live.size_bytes + writes.bytes_in_flight - writes.evict_bytes + size_bytes - config.cap_bytes
+        if live.segments.inexact:
+            # Bytes that may be dead already must not evict others.
+            excess -= live.segments.inexact_bytes
         by_count = self.record_cap_floor(config, first_seq + len(sizes) - 1) if config.cap_records else 0
         floor = writes.cap_floor
         evicted = 0
-        for seq, size in writes.sizes_after(live, floor, first_seq, sizes):
-            if seq > by_count and excess <= 0:
+        if excess <= 0 and by_count <= floor:
+            return floor, 0
+        for seq, size, is_record in writes.sizes_after(live, floor, first_seq, sizes):
+            if seq > by_count and (excess <= 0 or (not is_record and excess < size)):
                 break
             excess -= size
             evicted += size
@@ -251,19 +261,26 @@ class Topic:
 
     # Deleting.
 
-    def delete_before(self, before_seq: int) -> int:
-        """Deletes every live record below `before_seq`; how many there were."""
-        deleted = self.live.delete_before(before_seq)
+    def delete_before(self, before_seq: int, cold: Mapping[int, Measured] = NOTHING_COLD) -> int:
+        """Deletes every live record below `before_seq`; how many there were. `cold`: see `LiveRecords`."""
+        deleted = self.live.delete_before(before_seq, cold)
         if deleted is None:
             return 0
         self._deleted()
         return deleted[0]
 
-    def delete_seqs(self, seqs: Iterable[int]) -> int:
-        """Deletes the live records among these seqs (ascending); how many there were."""
-        deleted = self.live.delete_seqs(seqs)
+    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD) -> int:
+        """Deletes the live records among these seqs (ascending), and those of cold segments; how many there were."""
+        deleted = self.live.delete_seqs(seqs, cold)
         self._deleted()
         return deleted[0]
+
+    def use_cold_columns(self, state: SegmentState, columns: SegmentColumns, now_ms: int) -> None:
+        """The columns of a cold segment came: retention goes on in it."""
+        self.live.use_cold_columns(state, columns)
+        self.refresh(now_ms)
+        self.writes.recount_evictions(self.live)
+        self.checkpoint.mark_changed()
 
     def _deleted(self) -> None:
         self.writes.recount_evictions(self.live)

@@ -186,21 +186,23 @@ class WriteState:
         if self.evict_bytes == 0:
             return
         self.evict_bytes = 0
-        for seq, size in self.sizes_after(live, 0, self.next_seq, ()):
+        for seq, size, _ in self.sizes_after(live, 0, self.next_seq, ()):
             if seq > self.cap_floor:
                 break
             self.evict_bytes += size
 
     def sizes_after(
         self, live: LiveRecords, floor: int, first_seq: int, sizes: Sequence[int]
-    ) -> Iterator[tuple[int, int]]:
-        """(seq, size) of every record above `floor`: live, in flight, or about to be written from `first_seq` on."""
+    ) -> Iterator[tuple[int, int, bool]]:
+        """(seq, size, True) of every record above `floor`: live, in flight, or about to be written from `first_seq` on.
+        (last seq, bytes, False) for a cold segment of which only the sum is known."""
         yield from live.live_sizes(max(live.first_live, floor + 1))
         for write in self.in_flight:
             for seq, size in enumerate(write.sizes, write.first_seq):
                 if seq > floor:
-                    yield seq, size
-        yield from enumerate(sizes, first_seq)
+                    yield seq, size, True
+        for seq, size in enumerate(sizes, first_seq):
+            yield seq, size, True
 
     # Time.
 

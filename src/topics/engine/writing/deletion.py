@@ -6,19 +6,27 @@ only.
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 
 from topics.engine.completions import Done
 from topics.engine.core import Core
+from topics.engine.topic.fetch import unreadable
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.append import check_unicode
 from topics.engine.writing.derived_copies import DerivedCopies
 from topics.engine.writing.write_path import WritePath
-from topics.errors import InvalidRequest, TopicsError
+from topics.errors import ColdUnavailable, InvalidRequest, TopicNotFound, TopicsError
 from topics.formats import control, wal_frame
+from topics.formats.snapshot import SegmentState
 from topics.formats.wal_frame import FrameType
-from topics.limits import U64_MAX
+from topics.limits import COLD_THREADS_PER_TOPIC_MAX, U64_MAX
+from topics.storage.segments.cache import TagSelector
+from topics.storage.segments.reader import Measured
+
+logger = logging.getLogger(__name__)
 
 
 class Deleted:
@@ -37,7 +45,106 @@ class Deleted:
         self.sync_ms = sync_ms
 
 
+class _Pending:
+    """One delete until its frame is logged: what it selects, and what was found in cold segments."""
+
+    __slots__ = (
+        "asked",
+        "before_seq",
+        "bound",
+        "cold",
+        "done",
+        "hot",
+        "seqs",
+        "tag",
+        "tag_prefix",
+        "topic",
+        "versions",
+    )
+
+    def __init__(
+        self,
+        topic: Topic,
+        before_seq: int | None,
+        tag: str | None,
+        tag_prefix: str | None,
+        seqs: list[int] | None,
+        done: Done[Deleted],
+    ) -> None:
+        self.topic = topic
+        # Records that are written from here on are not deleted.
+        self.bound = topic.live.head_seq + 1
+        self.before_seq = before_seq
+        self.tag = tag
+        self.tag_prefix = tag_prefix
+        self.seqs = None if seqs is None else sorted({seq for seq in seqs if seq < self.bound})
+        self.done = done
+        # Seqs that match, outside the cold segments; None for a delete by `before_seq` alone.
+        self.hot: list[int] | None = None
+        # First seq of a cold segment -> its live records that match.
+        self.cold: dict[int, Measured] = {}
+        # First seq -> version of the segment's file when it was looked into.
+        self.versions: dict[int, int] = {}
+        # Segments that are being looked into.
+        self.asked: set[int] = set()
+
+    @property
+    def end_seq(self) -> int:
+        return self.bound if self.before_seq is None else min(self.bound, self.before_seq)
+
+    def wanted_in(self, state: SegmentState) -> list[int] | TagSelector | None:
+        """What the delete must know about a cold segment; None when that is nothing."""
+        live = self.topic.live
+        first_seq = max(state.first_seq, live.first_live)
+        end_seq = min(state.last_seq + 1, self.end_seq)
+        if first_seq >= end_seq or not state.live_count:
+            return None
+        if self.seqs is not None:
+            return self.seqs[bisect_left(self.seqs, first_seq) : bisect_left(self.seqs, end_seq)] or None
+        if self.tag is not None:
+            return TagSelector(self.tag.encode(), False, first_seq, end_seq) if state.tagged_count else None
+        if self.tag_prefix is not None:
+            return TagSelector(self.tag_prefix.encode(), True, first_seq, end_seq) if state.tagged_count else None
+        # Of a segment that is all below `before_seq` nothing must be known.
+        return list(range(first_seq, end_seq)) if end_seq <= state.last_seq else None
+
+    def is_known(self, state: SegmentState) -> bool:
+        """Whether what was found in the segment is still true. Delete bytes may have been set in its file since."""
+        version = self.topic.live.segments.version(state.first_seq)
+        return self.versions.get(state.first_seq) == version and state.first_seq in self.cold
+
+    def find_hot(self) -> None:
+        """Finds the records outside the cold segments. A segment may become cold before the delete is applied."""
+        live = self.topic.live
+        if self.tag is not None:
+            self.hot = live.tagged_seqs(self.tag.encode(), is_prefix=False, end_seq=self.end_seq)
+        elif self.tag_prefix is not None:
+            self.hot = live.tagged_seqs(self.tag_prefix.encode(), is_prefix=True, end_seq=self.end_seq)
+        elif self.seqs is not None:
+            segments = live.segments
+            self.hot = [seq for seq in self.seqs if not segments.is_cold(seq)]
+
+    def frame_data(self) -> control.Delete:
+        live = self.topic.live
+        deaths = [live.segments.deaths(found, live.first_live, self.end_seq) for found in self.cold.values()]
+        cold = [found for found in deaths if found is not None]
+        has_cold = any(state.tier == "cold" for state in live.segments.segments)
+        return control.Delete(
+            self.bound,
+            self.before_seq,
+            self.tag,
+            self.tag_prefix,
+            self.seqs,
+            live.ttl_floor,
+            cold if has_cold else None,
+        )
+
+
 class Deletion:
+    """A delete that concerns cold segments first finds out which of their records it removes, without the owner. Then
+    its frame is logged, and then it is applied. When the cold tier does not answer, nothing was logged, and nothing is
+    deleted."""
+
     def __init__(
         self,
         core: Core,
@@ -75,53 +182,109 @@ class Deletion:
         self._write_path.submit_noted(topic)
         if topic.links.routers_in:
             self._bring_up_to_date(topic)
+        topic.refresh(self._core.now_ms())
+        self._go_on(_Pending(topic, before_seq, tag, tag_prefix, seqs, done))
+
+    # Cold segments.
+
+    def _go_on(self, delete: _Pending) -> None:
+        """Logs the delete, once everything is known that it needs."""
+        segments = delete.topic.live.segments
+        is_known = True
+        for state in segments.segments:
+            if state.tier != "cold" or delete.is_known(state):
+                continue
+            wanted = delete.wanted_in(state)
+            if wanted is None:
+                continue
+            delete.versions[state.first_seq] = segments.version(state.first_seq)
+            found = segments.measure_resident(state, wanted) if isinstance(wanted, list) else None
+            if found is not None:
+                delete.cold[state.first_seq] = found
+                continue
+            is_known = False
+            if len(delete.asked) >= COLD_THREADS_PER_TOPIC_MAX:
+                break
+            if state.first_seq not in delete.asked:
+                self._ask(delete, state, wanted)
+        if is_known:
+            self._log(delete)
+
+    def _ask(self, delete: _Pending, state: SegmentState, wanted: list[int] | TagSelector) -> None:
+        """Looks into a cold segment on another thread."""
+        topic = delete.topic
+        delete.asked.add(state.first_seq)
+        self._core.cold_pool.run(
+            topic.id,
+            partial(topic.live.segments.measure, state, wanted),
+            partial(self._found, delete, state.first_seq),
+        )
+
+    def _found(self, delete: _Pending, first_seq: int, result: Measured | BaseException) -> None:
+        if first_seq not in delete.asked:
+            # The delete has failed.
+            return
+        delete.asked.discard(first_seq)
+        topic = delete.topic
+        try:
+            self._core.check_open()
+            if not self._core.is_current(topic):
+                raise TopicNotFound(topic.name)
+            if isinstance(result, (ColdUnavailable, OSError)):
+                raise unreadable(topic.name, first_seq, result)
+            if isinstance(result, BaseException):
+                logger.error('records of topic "%s" cannot be deleted', topic.name, exc_info=result)
+                raise TopicsError("nothing was deleted: a segment could not be read; see the log of the server")
+            delete.cold[first_seq] = result
+            self._go_on(delete)
+        except TopicsError as error:
+            delete.asked.clear()
+            self._core.answer(delete.done, error)
+
+    # The log.
+
+    def _log(self, pending: _Pending) -> None:
+        topic = pending.topic
+        if topic.links.routers_in:
             # A replay must find the copies that the frame is about.
             self._derived.log(topic)
-        topic.refresh(self._core.now_ms())
-        live = topic.live
-        self._log(topic, control.Delete(live.head_seq + 1, before_seq, tag, tag_prefix, seqs, live.ttl_floor), done)
-
-    def _log(self, topic: Topic, delete: control.Delete, done: Done[Deleted]) -> None:
         live = topic.live
         durability = topic.config.durability
-        logged = partial(self._logged, topic, delete, done)
+        pending.find_hot()
+        delete = pending.frame_data()
         # Until the delete is applied, copies of the records have frames: a start could not copy them again.
         topic.links.begin_change()
         if durability == "ephemeral" and max(live.logged_last_seq, live.checkpointed_seq) < live.first_live:
             # Neither the log nor a segment has a live record.
-            self._apply(topic, delete, 0.0, done)
+            self._apply(pending, 0.0)
             return
         frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self._core.now_ms(), control.encode(delete))
         # Records of a stored class must not come back because the topic is ephemeral by now.
         durable = durability in ("fsync", "ephemeral")
         try:
-            self._derived.log_frame_after_copies(topic, frame, logged, durable=durable, copies_durable=False)
+            self._derived.log_frame_after_copies(
+                topic, frame, partial(self._logged, pending), durable=durable, copies_durable=False
+            )
         except TopicsError:
             topic.links.end_change()
             raise
 
-    def _logged(self, topic: Topic, delete: control.Delete, done: Done[Deleted], error: TopicsError | None) -> None:
+    def _logged(self, pending: _Pending, error: TopicsError | None) -> None:
         """While a group completes."""
+        topic = pending.topic
         if error is None:
             # The time of the group that the shard completes right now.
-            self._apply(topic, delete, topic.shard.sync_ms, done)
+            self._apply(pending, topic.shard.sync_ms)
         else:
             topic.links.end_change()
-            self._core.answer(done, error)
+            self._core.answer(pending.done, error)
 
-    def _apply(self, topic: Topic, delete: control.Delete, sync_ms: float, done: Done[Deleted]) -> None:
+    def _apply(self, pending: _Pending, sync_ms: float) -> None:
+        topic = pending.topic
         topic.links.end_change()
         topic.refresh(self._core.now_ms())
-        self._core.answer(done, Deleted(topic, apply_delete(topic, delete), sync_ms))
-
-
-def apply_delete(topic: Topic, delete: control.Delete) -> int:
-    """Carries out a logged delete; how many live records it removed."""
-    if delete.seqs is not None:
-        return topic.delete_seqs(sorted(seq for seq in set(delete.seqs) if seq < delete.bound))
-    bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
-    if delete.tag is not None:
-        return topic.delete_seqs(topic.live.tagged_seqs(delete.tag.encode(), is_prefix=False, end_seq=bound))
-    if delete.tag_prefix is not None:
-        return topic.delete_seqs(topic.live.tagged_seqs(delete.tag_prefix.encode(), is_prefix=True, end_seq=bound))
-    return topic.delete_before(bound)
+        if pending.hot is None:
+            deleted = topic.delete_before(pending.end_seq, pending.cold)
+        else:
+            deleted = topic.delete_seqs(pending.hot, pending.cold)
+        self._core.answer(pending.done, Deleted(topic, deleted, sync_ms))

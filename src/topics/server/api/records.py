@@ -168,11 +168,8 @@ class _PendingDiff:
 
     def _fetch(self) -> None:
         name = self._exchange.name
-        fetch = self._engine.fetch_needed(name, self._from_seq, self._limit, self._bytes_max)
-        if fetch is None:
-            self._read()
-        else:
-            self._app.run_in_pool(self._exchange, fetch, self._read)
+        fetch_needed = partial(self._engine.fetch_needed, name, self._from_seq, self._limit, self._bytes_max)
+        self._app.read_fetched(self._exchange, fetch_needed, self._read)
 
     def _read(self) -> None:
         page = self._engine.read(
@@ -197,7 +194,7 @@ class _PendingDiff:
     def _read_after_wait(self) -> None:
         if not self._exchange.answered:
             self._stop_waiting()
-            self._app.guarded(self._exchange, self._read)
+            self._app.guarded(self._exchange, self._fetch)
 
     def _time_out(self) -> None:
         self._stop_waiting()

@@ -70,12 +70,8 @@ class SegmentsApi:
         if to_seq is not None:
             limit = min(limit, to_seq - from_seq)
         topic = self._engine.topic(exchange.name)
-        fetch = topic.fetch_needed(from_seq, limit, bytes_max)
         read = partial(self._read_frames, exchange, from_seq, to_seq, limit, bytes_max)
-        if fetch is None:
-            read()
-        else:
-            self._app.run_in_pool(exchange, fetch, read)
+        self._app.read_fetched(exchange, partial(topic.fetch_needed, from_seq, limit, bytes_max), read)
 
     def _read_frames(self, exchange: Exchange, from_seq: int, to_seq: int | None, limit: int, bytes_max: int) -> None:
         engine = self._engine

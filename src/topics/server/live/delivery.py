@@ -366,13 +366,16 @@ class Hub:
         if fetch is None:
             return False
         subscription.is_fetching = True
-        future = self.loop.run_in_executor(self._pool, fetch)
-        future.add_done_callback(partial(self._fetched, feed, subscription))
+        if fetch.is_cold:
+            self.engine.run_cold(name, fetch, partial(self._fetched, feed, subscription))
+        else:
+            future = self.loop.run_in_executor(self._pool, fetch)
+            future.add_done_callback(lambda done: self._fetched(feed, subscription, done.exception()))
         return True
 
-    def _fetched(self, feed: Feed, subscription: Subscription, done: asyncio.Future[None]) -> None:
+    def _fetched(self, feed: Feed, subscription: Subscription, error: BaseException | None) -> None:
         subscription.is_fetching = False
-        if isinstance(done.exception(), ColdUnavailable):
+        if isinstance(error, ColdUnavailable):
             self._retry(feed, subscription)
         else:
             # After any other error the read is made too, and reports the error.

@@ -1,26 +1,50 @@
 """Open segments: which source each one is read from, and a bounded number of readers.
 
-Hot sealed segments are read through a map, the active one by `pread`, cold ones through the store of their tier.
+Hot sealed segments are read through a map, the active one by `pread`. Of cold segments the owner reads only what
+is in memory. The methods of `SegmentCache` that say "for any thread" bring it there, or look into the tier themselves.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
+from topics.limits import MIB
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE, Fs, read_file, write_atomic
 from topics.storage.segments.frame_walk import rebuild_index
-from topics.storage.segments.reader import SegmentReader, build_tags
-from topics.storage.segments.sources import BareSource, ByteSource, FetchedSource, FileSource, MappedSource, StoreSource
+from topics.storage.segments.reader import Measured, SegmentColumns, SegmentReader, build_tags
+from topics.storage.segments.sources import (
+    BareSource,
+    ByteSource,
+    FetchedSource,
+    FileSource,
+    MappedSource,
+    ResidentSource,
+    StoreSource,
+)
 from topics.storage.tiers.cached_store import CachedStore
 
 READERS_MAX: Final = 256
+# Most sidecars are smaller, and then the size of the object need not be asked for.
+SIDECAR_BYTES: Final = MIB
+
+
+class TagSelector(NamedTuple):
+    """Records from `first_seq` to `end_seq - 1` with this tag, or with a tag that begins so."""
+
+    tag: bytes
+    is_prefix: bool
+    first_seq: int
+    end_seq: int
+
+    def seqs_in(self, sidecar: TagSidecar) -> list[int]:
+        return sidecar.seqs_by_prefix(self.tag) if self.is_prefix else sidecar.seqs(self.tag)
 
 
 class SegmentCache:
@@ -31,6 +55,8 @@ class SegmentCache:
         self._root = root
         self.cold = cold
         self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
+        # Told (topic id, first seq) of a cold segment whose columns the owner needs.
+        self.want_columns: Callable[[int, int], None] = _nothing
 
     def stem(self, topic_id: int, first_seq: int) -> str:
         return f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(first_seq)}"
@@ -62,11 +88,9 @@ class SegmentCache:
         For any thread: it opens the files again. Bytes of hot files are then in the page cache of the system, bytes of
         the cold tier in the cache of `CachedStore`.
         """
-        source: ByteSource
         if state.tier == "cold":
-            source = FetchedSource(self._cold_store(), topic_id, state.first_seq)
-        else:
-            source = FileSource(self._fs, self.stem(topic_id, state.first_seq))
+            return self._fetch_cold(topic_id, state, first_seq, last_seq, bytes_max)
+        source = FileSource(self._fs, self.stem(topic_id, state.first_seq))
         try:
             # The whole index, because a reader checks the whole index before it uses an entry. It is not checked here:
             # a wrong entry only reads bytes that are not needed, and the check would take the interpreter from the
@@ -82,6 +106,56 @@ class SegmentCache:
         finally:
             source.close()
 
+    def _fetch_cold(
+        self, topic_id: int, state: SegmentState, first_seq: int, last_seq: int, bytes_max: int
+    ) -> tuple[int, int]:
+        """Reads the range as the owner will: a bad index or frame makes it fetch all that the owner will look into."""
+        reader = SegmentReader(FetchedSource(self._cold_store(), topic_id, state.first_seq), state)
+        slots, base, end = reader.extent(first_seq, last_seq, bytes_max)
+        reader.read(first_seq, first_seq + slots - 1, bytes_max)
+        return slots, end - base
+
+    def measure(self, topic_id: int, state: SegmentState, wanted: Sequence[int] | TagSelector) -> Measured:
+        """Which of these records of a cold segment are live in its file, and their sizes. For any thread."""
+        reader = SegmentReader(StoreSource(self._cold_store(), topic_id, state.first_seq), state)
+        seqs = wanted if not isinstance(wanted, TagSelector) else self._tagged_cold(topic_id, state, wanted, reader)
+        return reader.measure(seqs)
+
+    def measure_resident(self, topic_id: int, state: SegmentState, seqs: Sequence[int]) -> Measured | None:
+        """`measure` for the owner: None unless everything is in memory."""
+        try:
+            return self.reader(topic_id, state).measure(seqs)
+        except ColdUnavailable:
+            return None
+
+    def _tagged_cold(
+        self, topic_id: int, state: SegmentState, selector: TagSelector, reader: SegmentReader
+    ) -> list[int]:
+        first_seq = max(selector.first_seq, state.first_seq)
+        end_seq = min(selector.end_seq, state.last_seq + 1)
+        try:
+            found = selector.seqs_in(self._cold_tags(topic_id, state))
+        except (FileNotFoundError, FormatError):
+            found = selector.seqs_in(TagSidecar(build_tags(reader)))
+        return [seq for seq in found if first_seq <= seq < end_seq]
+
+    def _cold_tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
+        cold = self._cold_store()
+        name = layout.segment_object(topic_id, state.first_seq, "tags")
+        data = cold.fetch(name, 0, SIDECAR_BYTES)
+        return TagSidecar(data if len(data) < SIDECAR_BYTES else cold.fetch(name, 0, cold.size(name)))
+
+    def cold_columns(self, topic_id: int, state: SegmentState) -> SegmentColumns:
+        """The columns of a cold segment. For any thread."""
+        return SegmentReader(StoreSource(self._cold_store(), topic_id, state.first_seq), state).columns()
+
+    def resident_times(self, topic_id: int, state: SegmentState) -> list[int] | None:
+        """The times of all slots of a cold segment, ascending, if its index is in memory. Owner only."""
+        try:
+            return self.reader(topic_id, state).times()
+        except ColdUnavailable:
+            return None
+
     def _cold_store(self) -> CachedStore:
         if self.cold is None:
             raise ColdUnavailable("this segment is in a cold tier, and none is configured")
@@ -89,26 +163,25 @@ class SegmentCache:
 
     def _source(self, topic_id: int, state: SegmentState) -> ByteSource:
         if state.tier == "cold":
-            return StoreSource(self._cold_store(), topic_id, state.first_seq)
+            return ResidentSource(self._cold_store(), topic_id, state.first_seq)
         stem = self.stem(topic_id, state.first_seq)
         return _open_local(self._fs, stem, state)
 
-    def tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
-        """The tag sidecar; rebuilt from the frames when it is missing or bad."""
+    def tagged(self, topic_id: int, state: SegmentState, selector: TagSelector) -> list[int]:
+        """Seqs of a sealed segment by their tag. A sidecar that is missing or bad is built again from the frames.
+
+        Of a cold segment for any thread: it waits for the tier. Of a hot one for the owner.
+        """
         if state.tier == "cold":
-            cold = self._cold_store()
-            name = layout.segment_object(topic_id, state.first_seq, "tags")
-            try:
-                return TagSidecar(cold.read_range(name, 0, cold.size(name)))
-            except (FileNotFoundError, FormatError):
-                return TagSidecar(build_tags(self.reader(topic_id, state)))
+            reader = SegmentReader(StoreSource(self._cold_store(), topic_id, state.first_seq), state)
+            return self._tagged_cold(topic_id, state, selector, reader)
         stem = self.stem(topic_id, state.first_seq)
         sidecar = load_tags(self._fs, stem)
         if sidecar is None:
             built = build_tags(self.reader(topic_id, state))
             write_atomic(self._fs, f"{stem}.tags", built)
             sidecar = TagSidecar(built)
-        return sidecar
+        return [seq for seq in selector.seqs_in(sidecar) if selector.first_seq <= seq < selector.end_seq]
 
     def forget(self, topic_id: int, first_seq: int) -> None:
         reader = self._readers.pop((topic_id, first_seq), None)
@@ -123,6 +196,10 @@ class SegmentCache:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+
+
+def _nothing(topic_id: int, first_seq: int) -> None:
+    pass
 
 
 def _open_local(fs: Fs, stem: str, state: SegmentState) -> ByteSource:

@@ -8,6 +8,7 @@ reported for its seq only; its neighbours stay readable.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator, Sequence
 from struct import error as struct_error
 
 from xxhash import xxh3_64_intdigest
@@ -27,6 +28,7 @@ from topics.formats.record_layout import (
 )
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
+from topics.limits import COLD_GAP_BYTES_MAX, COLD_RANGE_BYTES_MAX
 from topics.storage.fs import Buffer
 from topics.storage.segments.frame_walk import FRAME_LENGTHS_AT, walk_entries
 from topics.storage.segments.sources import ByteSource
@@ -44,6 +46,20 @@ class SegmentColumns:
         self.sizes = sizes
         self.ts = ts
         self.live = live
+
+
+class Measured:
+    """Live records of one segment, ascending by seq, and the accounted size of each."""
+
+    __slots__ = ("seqs", "sizes")
+
+    def __init__(self) -> None:
+        self.seqs = array("Q")
+        self.sizes = array("I")
+
+    def add(self, seq: int, size: int) -> None:
+        self.seqs.append(seq)
+        self.sizes.append(size)
 
 
 class SegmentReader:
@@ -201,6 +217,37 @@ class SegmentReader:
         size = _accounted(data, 0, length)
         return None if size is None else (size, data[length - 1] != DELETED)
 
+    def measure(self, seqs: Sequence[int]) -> Measured:
+        """The live ones among these ascending seqs. A frame that makes no sense counts as live, without a size.
+
+        Frames that are near each other are read with one request: each request costs a network as much as many bytes.
+        """
+        measured = Measured()
+        if not seqs:
+            return measured
+        first_seq = self.state.first_seq
+        entries = self._entries(first_seq, self.state.entry_count)
+        framed = [(seq, *entries[seq - first_seq][:2]) for seq in seqs]
+        framed = [(seq, offset, length) for seq, offset, length in framed if length]
+        for start, stop, base, end in _near(framed, self.state.data_bytes):
+            data = self._source.data(base, end - base)
+            for seq, offset, length in framed[start:stop]:
+                at = offset - base
+                size = _accounted(data, at, length)
+                if size is None or data[at + length - 1 : at + length] != DELETED_BYTE:
+                    measured.add(seq, size or 0)
+        return measured
+
+    def times(self) -> list[int]:
+        """The time of every slot, as `columns` has them."""
+        state = self.state
+        times: list[int] = []
+        newest_ts = 0
+        for _, _, when, _ in self._entries(state.first_seq, state.entry_count):
+            newest_ts = min(max(newest_ts, when), state.last_ts)
+            times.append(newest_ts)
+        return times
+
     def positions(self, seqs: list[int]) -> list[tuple[int, int]]:
         """(offset, length) of each of the seqs; length 0 where there is no frame, or none that is whole."""
         first_seq = self.state.first_seq
@@ -213,6 +260,22 @@ class SegmentReader:
             return offset, 0
         frame_len, _, frame_seq = SEGMENT_FRAME_LEAD.unpack(lead)
         return (offset, length) if frame_len == length - FRAME_LEN_BYTES and frame_seq == seq else (offset, 0)
+
+
+def _near(framed: list[tuple[int, int, int]], data_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+    """Runs of frames, given as (seq, offset, length), that are read together: (start, stop, base, end) of each run."""
+    start = 0
+    for place in range(1, len(framed) + 1):
+        _, base, _ = framed[start]
+        _, offset, length = framed[place - 1]
+        if place < len(framed):
+            _, next_offset, next_length = framed[place]
+            gap_bytes = next_offset - (offset + length)
+            if 0 <= gap_bytes <= COLD_GAP_BYTES_MAX and next_offset + next_length - base <= COLD_RANGE_BYTES_MAX:
+                continue
+        base, end = _span([(at, size, 0, 0) for _, at, size in framed[start:place]], data_bytes)
+        yield start, place, base, end
+        start = place
 
 
 def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[int, int]:

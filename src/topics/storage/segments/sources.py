@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from topics.errors import NotFetched
 from topics.storage import layout
 from topics.storage.fs import Buffer, File, Fs
 from topics.storage.tiers.cached_store import CachedStore
@@ -90,8 +91,8 @@ class BareSource:
         self._data.close()
 
 
-class StoreSource:
-    """A cold segment. A call may wait for a network unless the range was fetched before."""
+class ResidentSource:
+    """A cold segment for the owner, which never waits for the tier: bytes that were not fetched raise `NotFetched`."""
 
     def __init__(self, store: CachedStore, topic_id: int, first_seq: int) -> None:
         self._store = store
@@ -99,10 +100,16 @@ class StoreSource:
         self._data_name = layout.segment_object(topic_id, first_seq, "data")
 
     def index(self, offset: int, size: int) -> Buffer:
-        return self._store.read_range(self._index_name, offset, size)
+        return self._resident(self._index_name, offset, size)
 
     def data(self, offset: int, size: int) -> Buffer:
-        return self._store.read_range(self._data_name, offset, size)
+        return self._resident(self._data_name, offset, size)
+
+    def _resident(self, name: str, offset: int, size: int) -> Buffer:
+        found = self._store.resident(name, offset, size) if size else b""
+        if found is None:
+            raise NotFetched(f"{self._store.address}: {name} was not fetched")
+        return found
 
     def has_index(self, offset: int, size: int) -> bool:
         return self._store.has(self._index_name, offset, size)
@@ -114,11 +121,18 @@ class StoreSource:
         pass
 
 
-class FetchedSource(StoreSource):
-    """A cold segment whose ranges stay in memory once they were read."""
+class StoreSource(ResidentSource):
+    """A cold segment for a thread that may wait. The index stays in memory once it was read, and the data does not."""
 
     def index(self, offset: int, size: int) -> Buffer:
         return self._store.fetch(self._index_name, offset, size)
+
+    def data(self, offset: int, size: int) -> Buffer:
+        return self._store.read_range(self._data_name, offset, size)
+
+
+class FetchedSource(StoreSource):
+    """A cold segment for a thread that may wait. All ranges stay in memory once they were read."""
 
     def data(self, offset: int, size: int) -> Buffer:
         return self._store.fetch(self._data_name, offset, size)

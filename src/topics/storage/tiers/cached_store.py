@@ -46,6 +46,12 @@ class CachedStore:
         with self._lock:
             return size == 0 or self._find(name, offset, size) is not None
 
+    def resident(self, name: str, offset: int, size: int) -> bytes | None:
+        """What `read_range` would return, if that is in memory."""
+        with self._lock:
+            found = self._find(name, offset, size)
+        return None if found is None else _part(found, offset, size)
+
     def fetch(self, name: str, offset: int, size: int) -> bytes:
         """`read_range`, and remembers it."""
         fetch = object()

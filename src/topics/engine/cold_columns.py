@@ -1,0 +1,97 @@
+"""Brings the columns of cold segments: times and sizes of single records, which retention needs inside a segment.
+
+A topic asks for them where a floor lies in a cold segment, or should move into one (`SegmentSet`). They are read on
+another thread, and the topic goes on with them: its numbers become exact, and records expire. A bounded number of
+segments keep their columns. When the tier does not answer, the next call of the topic asks again. Owner only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from functools import partial
+
+from topics.engine.core import Core
+from topics.engine.topic.topic import Topic
+from topics.formats.snapshot import SegmentState
+from topics.limits import COLD_COLUMNS_MAX, COLD_COLUMNS_RETRY_MS
+from topics.storage.segments.reader import SegmentColumns
+
+logger = logging.getLogger(__name__)
+
+_Key = tuple[int, int]
+"""(topic id, first seq)."""
+
+
+class ColdColumns:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        # Segments whose columns are wanted, and are not asked for yet.
+        self._wanted: dict[_Key, None] = {}
+        self._asked: set[_Key] = set()
+        # Segments that have their columns, the oldest first.
+        self._kept: OrderedDict[_Key, None] = OrderedDict()
+        # No columns are asked for before this time: the tier did not answer.
+        self._retry_at_ms = 0
+
+    def begin(self) -> None:
+        """The start is over. Asks for the columns that it did without."""
+        self._core.cache.want_columns = self.want
+        for topic in self._core.topics.values():
+            for first_seq in topic.live.segments.inexact:
+                self.want(topic.id, first_seq)
+
+    def want(self, topic_id: int, first_seq: int) -> None:
+        """In the middle of a change of the topic: the reading begins later."""
+        key = (topic_id, first_seq)
+        if key in self._asked or key in self._wanted or self._core.clock.monotonic_ms() < self._retry_at_ms:
+            return
+        if not self._wanted:
+            self._core.call_after_group(self._ask)
+        self._wanted[key] = None
+
+    def _ask(self) -> None:
+        wanted, self._wanted = self._wanted, {}
+        for key in wanted:
+            found = self._find(key)
+            if found is not None:
+                topic, state = found
+                self._asked.add(key)
+                version = topic.live.segments.version(state.first_seq)
+                work = partial(self._core.cache.cold_columns, topic.id, state)
+                self._core.cold_pool.run(topic.id, work, partial(self._came, key, version))
+
+    def _find(self, key: _Key) -> tuple[Topic, SegmentState] | None:
+        topic_id, first_seq = key
+        for topic in self._core.topics.values():
+            if topic.id == topic_id:
+                state = topic.live.segments.segment_of(first_seq)
+                return (topic, state) if state is not None and state.tier == "cold" else None
+        return None
+
+    def _came(self, key: _Key, version: int, result: SegmentColumns | BaseException) -> None:
+        self._asked.discard(key)
+        found = self._find(key)
+        if found is None:
+            return
+        topic, state = found
+        if isinstance(result, BaseException):
+            logger.warning('numbers of topic "%s" wait for the cold tier: %s', topic.name, result)
+            self._retry_at_ms = self._core.clock.monotonic_ms() + COLD_COLUMNS_RETRY_MS
+            return
+        if topic.live.segments.version(state.first_seq) != version:
+            # Delete bytes were set in the file meanwhile.
+            self.want(*key)
+            return
+        topic.use_cold_columns(state, result, self._core.now_ms())
+        self._kept[key] = None
+        self._kept.move_to_end(key)
+        while len(self._kept) > COLD_COLUMNS_MAX:
+            oldest, _ = self._kept.popitem(last=False)
+            self._release(oldest)
+
+    def _release(self, key: _Key) -> None:
+        found = self._find(key)
+        if found is not None:
+            topic, state = found
+            topic.live.segments.release_cold_columns(state.first_seq)
