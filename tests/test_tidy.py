@@ -72,7 +72,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("groups", "writing"),
         ("core",),
         ("priority", "topic"),
-        ("config",),
+        ("config", "ticker"),
         ("completions", "names", "pins", "runtime", "scheduler", "settings"),
     ),
     "topics.server": (

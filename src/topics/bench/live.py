@@ -132,10 +132,10 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
         await loop.create_connection(lambda watcher=watcher: watcher, "127.0.0.1", port)  # type: ignore[misc]
         streams.append(watcher)
     await client.request("POST", f"/v0/topics/{topic}", _stamped())
-    await _until(lambda: len(latencies_ns) >= watchers)
+    await until(lambda: len(latencies_ns) >= watchers)
     latencies_ns.clear()
     acks = await _paced_acks(port, topic, 10, seconds)
-    await _until(lambda: len(latencies_ns) >= watchers * len(acks))
+    await until(lambda: len(latencies_ns) >= watchers * len(acks))
     p50_ms = median(latencies_ns) / 1e6
     # Then as fast as one writer gets answers: the figure is the number of records that arrive per second.
     latencies_ns.clear()
@@ -143,7 +143,7 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
     while perf_counter() - began < seconds:
         await client.request("POST", f"/v0/topics/{topic}", _stamped())
         writes += 1
-    await _until(lambda: len(latencies_ns) >= watchers * writes)
+    await until(lambda: len(latencies_ns) >= watchers * writes)
     rate = len(latencies_ns) / (perf_counter() - began)
     for watcher in streams:
         watcher.transport.abort()
@@ -151,7 +151,7 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
     return FanOut(watchers, p50_ms, median(acks), rate)
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
+async def until(is_so: Callable[[], bool]) -> None:
     deadline = perf_counter() + 60
     while not is_so():
         assert perf_counter() < deadline, "records did not arrive"

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import http, live, spark, storage, streams
+from topics.bench import http, live, routers, spark, storage, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,16 @@ def _live(directory: str, scale: float) -> list[Row]:
     ]
 
 
+def _routers(directory: str, scale: float) -> list[Row]:
+    rows = []
+    for result in routers.measure(directory, writes=max(3, _scaled(1000, scale))):
+        hops = f"{result.hops} hop{'s' if result.hops > 1 else ''}"
+        ceiling = 1 if result.hops == 1 else None
+        rows.append(Row(f"routers: {hops} to a live reader, p50", result.p50_ms, "ms", ceiling=ceiling))
+        rows.append(Row(f"routers: {hops} to a live reader, p99", result.p99_ms, "ms"))
+    return rows
+
+
 def _idle(directory: str, scale: float) -> list[Row]:
     topics = _scaled(100_000, scale)
     result = live.idle_topics(directory, topics=topics)
@@ -167,6 +177,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "open": _open,
     "serve": _serve,
     "live": _live,
+    "routers": _routers,
     "idle": _idle,
     "streams": _streams,
     "spark": _spark,
