@@ -9,12 +9,12 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from statistics import median
-from time import monotonic_ns, perf_counter
+from time import monotonic_ns, perf_counter, sleep
 from typing import Any, Final, cast
 
 import uvloop
 
-from topics.bench.http import resident_mib, running_server
+from topics.bench.http import resident_mib, running_server, wake_ups
 from topics.bench.storage import payloads
 
 _SENT_NS: Final = re.compile(rb'"sent_ns":(\d+)')
@@ -235,15 +235,21 @@ async def _many_topics(port: int, topics: int, seconds: float) -> float:
 class IdleTopics:
     resident_mib: float
     start_s: float
+    wake_ups_per_s: float
 
 
-def idle_topics(directory: str, *, topics: int) -> IdleTopics:
-    """Memory and start time of a server with many idle topics."""
+def idle_topics(directory: str, *, topics: int, settle_s: float) -> IdleTopics:
+    """Memory, start time and wake-ups of a server with many idle topics."""
     with running_server(directory) as (port, _):
         uvloop.run(_create(port, topics))
     began = perf_counter()
     with running_server(directory) as (_, pid):
-        return IdleTopics(resident_mib(pid), perf_counter() - began)
+        started_s, resident = perf_counter() - began, resident_mib(pid)
+        # The first sync mark and the first samples of the load come soon after the start.
+        sleep(settle_s)
+        before = wake_ups(pid)
+        sleep(settle_s)
+        return IdleTopics(resident, started_s, (wake_ups(pid) - before) / settle_s)
 
 
 async def _create(port: int, topics: int) -> None:

@@ -132,10 +132,11 @@ def _routers(directory: str, scale: float) -> list[Row]:
 
 def _idle(directory: str, scale: float) -> list[Row]:
     topics = _scaled(100_000, scale)
-    result = live.idle_topics(directory, topics=topics)
+    result = live.idle_topics(directory, topics=topics, settle_s=max(0.1, 5 * scale))
     return [
         Row(f"idle: resident memory with {topics} topics", result.resident_mib, "MiB", ceiling=400),
         Row(f"idle: start with {topics} topics", result.start_s, "s", ceiling=5),
+        Row(f"idle: wake-ups with {topics} topics", result.wake_ups_per_s, "a second", ceiling=5),
     ]
 
 

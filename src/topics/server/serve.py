@@ -124,7 +124,7 @@ class Server:
         self.app.opened = opened
         self.app.hub = Hub(opened.engine, self._loop, self._pool)
         opened.start()
-        self._meter.start()
+        self.app.meter = self._meter
 
     def _note_progress(self, fraction: float) -> None:
         # Called on the recovering thread: the assignment of a float is atomic.
@@ -132,7 +132,7 @@ class Server:
 
     def _ready_depth(self) -> int:
         hub = self.app.hub
-        return 0 if hub is None else hub.ready_depth
+        return 0 if hub is None else hub.ready_depth + hub.engine.forwarder.ready_depth
 
     def _apply_pressure(self, governor: Governor) -> None:
         """Passes the steps of the governor on to the parts that take them."""
