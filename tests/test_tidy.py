@@ -79,7 +79,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("cold_columns", "groups", "writing"),
         ("core",),
         ("priority", "topic"),
-        ("config",),
+        ("config", "ticker"),
         ("completions", "names", "pins", "runtime", "scheduler", "settings"),
     ),
     "topics.server": (

@@ -59,6 +59,8 @@ ROUTERS_MAX: Final = 10_000
 ROUTER_HOPS_MAX: Final = 8
 # Source records that one pass of one router examines.
 FORWARD_SLOTS_MAX: Final = 1024
+# Passes of routers in one turn of the owner. A turn also ends when they have examined `FORWARD_SLOTS_MAX` records.
+FORWARD_STEPS_PER_TURN_MAX: Final = 16
 # Dest records that one pass of an exactly_once router looks through for its keys.
 SEARCH_SLOTS_MAX: Final = 64 * 1024
 
@@ -77,6 +79,8 @@ SYNC_MARK_DELAY_MS: Final = 1000
 # window of `memory` and `disk` by 100 ms.
 BACKGROUND_SYNC_MS: Final = 50
 TICK_MS: Final = 50
+# How often an engine looks for work that is due by time while it has nothing to do.
+SLOW_TICK_MS: Final = 1000
 
 # Disk-class head reservations, in seqs.
 RESERVE_SEQS_MIN: Final = 256

@@ -1,11 +1,13 @@
 """The asyncio log: writes of one turn share a group; answers, errors and cancellation come out right."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import topics
+from topics.engine.topic.router import RouterSpec
 from topics.errors import Closed, InvalidRequest, TopicNotFound, WalFailed
 from topics.storage.fs import RealFs
 from topics.testing.fault_fs import FaultFs
@@ -82,5 +84,22 @@ def test_a_failed_sync_answers_every_waiting_writer(tmp_path: Path) -> None:
         assert log.state("t").head_seq == 0
         with pytest.raises(WalFailed):
             await log.close()
+
+    asyncio.run(run())
+
+
+def test_copies_of_routers_follow_a_write_within_a_few_turns_of_the_loop(tmp_path: Path) -> None:
+    """Nothing is read, so nothing but the write makes the copies. Turns are counted, not milliseconds."""
+
+    async def run() -> None:
+        async with await topics.open_async(tmp_path / "log", settings=SETTINGS) as log:
+            for source, dest in pairwise("abcde"):
+                spec = RouterSpec(source=source, dest=dest)
+                assert await log._call(lambda done, spec=spec: log._engine.put_router(spec.dest, spec, done))  # type: ignore[misc]
+            for number in (1, 2, 3):
+                await log.append("a", [number])
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                assert [log._engine.topic(name).head_seq for name in "bcde"] == [number] * 4
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import topics
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.page import Tombstone
+from topics.engine.topic.router import RouterSpec
 from topics.engine.writing.intake import NewRecord
 from topics.errors import Closed, DirectoryLocked, InvalidRequest, TopicNotFound, TopicsError, WalFailed
 from topics.storage.fs import RealFs
@@ -269,3 +271,22 @@ def test_every_public_name_is_there() -> None:
     """Names of the package are imported when they are used first, from the modules that have them."""
     for name in topics.__all__:
         assert getattr(topics, name) is not None, name
+
+
+def test_copies_of_routers_follow_a_write_without_a_read(tmp_path: Path) -> None:
+    with topics.open(tmp_path / "log") as log:
+        for source, dest in pairwise("abc"):
+            spec = RouterSpec(source=source, dest=dest)
+            log._call(lambda call, spec=spec: log._engine.put_router(spec.dest, spec, call))  # type: ignore[misc]
+        copied = threading.Event()
+        with log._lock:
+            log._engine.wait_append("c", copied.set)
+        log.append("a", [1])
+        assert copied.wait(60)
+
+
+def test_a_closed_log_leaves_no_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with topics.open(tmp_path / "log") as log:
+        log.append("a", [1])
+    assert set(threading.enumerate()) <= before

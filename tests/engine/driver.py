@@ -153,6 +153,14 @@ class Driver:
             raise answers[0]
         return answers[0]
 
+    def take_turns(self) -> int:
+        """The turns that follow by themselves, until none is asked for. Returns how many there were."""
+        turns = 0
+        while self.runtime.take_turn():
+            self.opened.engine.flush()
+            turns += 1
+        return turns
+
     def put(self, topic: str = "t", **members: Any) -> bool:
         answers: list[Any] = []
         self.opened.engine.put_topic(topic, TopicConfig(**members), answers.append)

@@ -41,6 +41,7 @@ def test_an_embedded_owner_holds_the_lock_and_flushes() -> None:
     runtime.call_later(1, lambda: owned.append(runtime.lock._is_owned()))  # type: ignore[attr-defined]
     assert flushed.wait(30)
     assert owned == [True]
+    runtime.close()
 
 
 def test_a_loop_calls_on_its_own_thread() -> None:
@@ -51,3 +52,56 @@ def test_a_loop_calls_on_its_own_thread() -> None:
         return await asyncio.wait_for(called, 30)
 
     assert asyncio.run(later()) == threading.get_ident()
+
+
+def test_an_inline_call_for_the_next_turn_waits_for_it() -> None:
+    runtime = InlineRuntime()
+    called: list[int] = []
+    runtime.call_soon(lambda: runtime.call_soon(lambda: called.append(2)))
+    runtime.call_soon(lambda: called.append(1))
+    assert called == []
+    assert runtime.take_turn()
+    assert runtime.take_turn()
+    assert called == [1]
+    assert runtime.take_turn()
+    assert called == [1, 2]
+    assert not runtime.take_turn()
+
+
+def test_delayed_calls_of_an_embedded_owner_come_in_the_order_of_their_times() -> None:
+    runtime = LockRuntime()
+    called: list[str] = []
+    done = threading.Event()
+    with runtime.lock:
+        runtime.call_later(60, done.set)
+        runtime.call_later(30, lambda: called.append("late"))
+        runtime.call_later(1, lambda: called.append("early"))
+        runtime.call_soon(lambda: called.append("soon"))
+        runtime.call_soon(lambda: called.append("soon after"))
+    assert done.wait(30)
+    assert called == ["soon", "soon after", "early", "late"]
+    runtime.close()
+
+
+def test_a_closed_embedded_owner_makes_no_delayed_calls_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    runtime = LockRuntime()
+    called: list[int] = []
+    runtime.call_later(600_000, lambda: called.append(1))
+    runtime.close()
+    runtime.call_soon(lambda: called.append(2))
+    assert called == []
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_loop_makes_a_call_for_the_next_turn_after_those_that_wait_already() -> None:
+    async def soon() -> list[int]:
+        loop = asyncio.get_running_loop()
+        called: list[int] = []
+        loop.call_soon(called.append, 1)
+        LoopRuntime(loop).call_soon(lambda: called.append(2))
+        assert called == []
+        await asyncio.sleep(0)
+        return called
+
+    assert asyncio.run(soon()) == [1, 2]

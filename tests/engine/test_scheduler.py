@@ -11,19 +11,19 @@ from topics.engine.priority import effective_priority
 from topics.engine.scheduler import B0, REVIEWED_MAX, ReadySet, band_of
 
 
-def ready_set(**priorities: int) -> ReadySet:
+def ready_set(**priorities: int) -> ReadySet[str]:
     """A ready set of topics with these priorities. All wait since time 0."""
 
     def priority_of(name: str, waited_ms: int) -> int:
         return effective_priority(TopicConfig(priority=priorities[name]), None, 0, waited_ms)
 
-    ready = ReadySet(priority_of)
+    ready: ReadySet[str] = ReadySet(priority_of)
     for name in priorities:
         ready.add(name, 0)
     return ready
 
 
-def popped(ready: ReadySet, now_ms: int = 0, count: int = 10_000) -> list[str]:
+def popped(ready: ReadySet[str], now_ms: int = 0, count: int = 10_000) -> list[str]:
     names = []
     while len(names) < count and (name := ready.pop(now_ms)) is not None:
         names.append(name)
@@ -144,10 +144,50 @@ def test_a_paused_b0_waits_and_everybody_else_goes_on() -> None:
     assert popped(ready) == ["low"]
 
 
+def test_waiting_lifts_nobody_out_of_a_paused_b0() -> None:
+    ready = ready_set(low=-5, high=5)
+    ready.is_b0_paused = True
+    assert popped(ready, 60_000) == ["high"]
+    assert ready.paused() == ["low"]
+    ready.is_b0_paused = False
+    assert popped(ready, 60_000) == ["low"]
+
+
+def test_one_that_left_b0_by_waiting_is_paused_all_the_same() -> None:
+    ready = ready_set(low=-5, lower=-900, high=5)
+    ready.review(5000)
+    assert ready.band("low") != B0
+    ready.is_b0_paused = True
+    assert popped(ready, 5000) == ["high"]
+    assert ready.turn_count() == 0
+    ready.is_b0_paused = False
+    assert set(popped(ready, 5000)) == {"low", "lower"}
+
+
+def test_one_whose_own_priority_rises_leaves_the_paused_b0() -> None:
+    priorities = {"a": -5}
+    ready: ReadySet[str] = ReadySet(lambda name, waited_ms: priorities[name] + waited_ms // 10)
+    ready.add("a", 0)
+    ready.is_b0_paused = True
+    assert ready.pop(50) is None
+    priorities["a"] = 5
+    assert ready.pop(100) == "a"
+
+
+def test_a_lowered_set_has_every_topic_one_band_lower() -> None:
+    ready = ready_set(b4=900, b1=0, b0=-500)
+    ready.lower(is_lowered=True)
+    ready.review(50)
+    assert [ready.band(name) for name in ("b4", "b1", "b0")] == [1, B0, B0]
+    ready.lower(is_lowered=False)
+    ready.review(100)
+    assert [ready.band(name) for name in ("b4", "b1", "b0")] == [0, 3, B0]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3000), st.booleans()), max_size=60))
 def test_whatever_comes_is_served_once_for_each_time_it_came_in(steps: list[tuple[str, int, bool]]) -> None:
     priorities = {name: place * 250 - 750 for place, name in enumerate("abcdefgh")}
-    ready = ReadySet(lambda name, waited_ms: priorities[name] + waited_ms // 10)
+    ready: ReadySet[str] = ReadySet(lambda name, waited_ms: priorities[name] + waited_ms // 10)
     now_ms = 0
     waiting: set[str] = set()
     for name, passed_ms, pops in steps:

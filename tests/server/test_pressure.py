@@ -1,6 +1,10 @@
 """The governor: its pressure for given samples, and its steps."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +14,46 @@ from tests.server.pressed import FULL, make_room, press
 from tests.server.running import Running, running
 from tests.server.ws_peer import ws_client
 from topics.engine.runtime import LoopRuntime
-from topics.server.pressure import STRAINED_SAMPLES, Governor, Load
+from topics.server.pressure import STRAINED_SAMPLES, Governor, Load, PressureMeter
+from topics.server.work_pool import WorkPool
 from topics.testing.clock import ManualClock
 
 CALM = Load()
+
+
+class ManualLoop:
+    """As much of a loop as a meter needs."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._timers: list[_Timer] = []
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_at(self, due_s: float, call: Callable[..., None], *args: Any) -> "_Timer":
+        timer = _Timer(due_s, partial(call, *args))
+        self._timers.append(timer)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        end_s = self._now_s + seconds + 1e-6
+        while due := sorted((timer for timer in self._timers if timer.due_s <= end_s), key=lambda timer: timer.due_s):
+            self._timers.remove(due[0])
+            self._now_s = due[0].due_s
+            if not due[0].is_cancelled:
+                due[0].call()
+        self._now_s = end_s - 1e-6
+
+
+@dataclass
+class _Timer:
+    due_s: float
+    call: Callable[[], None]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
 
 def loaded(pressure: float) -> Governor:
@@ -106,6 +146,60 @@ def test_the_lowest_band_is_paused_when_high_pressure_lasts_and_goes_on_well_bel
 def test_a_full_commit_queue_is_called_load_only_at_the_top() -> None:
     assert not loaded(0.95).refuses_writes
     assert loaded(1.0).refuses_writes
+
+
+# Samples.
+
+
+class Meter:
+    """A meter on a loop whose time the test sets, and the number of its samples."""
+
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.pool = WorkPool(1, "test")
+        self.depth = 0
+        self.samples = 0
+        self.meter = PressureMeter(Governor(), self.loop, self.pool, lambda: self.depth, self.note)  # type: ignore[arg-type]
+
+    def note(self, governor: Governor) -> None:
+        self.samples += 1
+
+    def sampled(self, seconds: float) -> int:
+        """Samples in this time."""
+        before = self.samples
+        self.loop.advance(seconds)
+        return self.samples - before
+
+
+def test_without_requests_no_sample_is_taken() -> None:
+    assert Meter().sampled(10) == 0
+
+
+def test_samples_are_taken_from_a_request_on_until_a_second_without_one() -> None:
+    meter = Meter()
+    for _ in range(3):
+        meter.meter.note_request()
+        assert meter.sampled(0.5) == 5
+    assert meter.sampled(10) == 6, "ten without a request, and four of them were before"
+    meter.meter.note_request()
+    assert meter.sampled(10) == 11
+
+
+def test_samples_are_taken_as_long_as_there_is_pressure() -> None:
+    meter = Meter()
+    meter.depth = 1_000_000
+    meter.meter.note_request()
+    assert meter.sampled(10) == 100
+    meter.depth = 0
+    assert meter.sampled(10) == 10
+
+
+def test_a_stopped_meter_takes_no_samples() -> None:
+    meter = Meter()
+    meter.meter.note_request()
+    meter.meter.stop()
+    meter.meter.note_request()
+    assert meter.sampled(10) == 0
 
 
 # In a server.

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 from typing import Final
@@ -152,6 +153,15 @@ def _request(port: int, method: str, path: str, body: bytes | None = None) -> di
         return answer
     finally:
         connection.close()
+
+
+def wake_ups(pid: int) -> int:
+    """How often the threads of a process went to sleep and were woken since its start. Linux only."""
+    total = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        found = re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", status.read_text(), re.MULTILINE)
+        total += int(found[1]) if found is not None else 0
+    return total
 
 
 def resident_mib(pid: int) -> float:

@@ -9,12 +9,12 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from statistics import median
-from time import monotonic_ns, perf_counter
+from time import monotonic_ns, perf_counter, sleep
 from typing import Any, Final, cast
 
 import uvloop
 
-from topics.bench.http import resident_mib, running_server
+from topics.bench.http import resident_mib, running_server, wake_ups
 from topics.bench.storage import payloads
 
 _SENT_NS: Final = re.compile(rb'"sent_ns":(\d+)')
@@ -132,10 +132,10 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
         await loop.create_connection(lambda watcher=watcher: watcher, "127.0.0.1", port)  # type: ignore[misc]
         streams.append(watcher)
     await client.request("POST", f"/v0/topics/{topic}", _stamped())
-    await _until(lambda: len(latencies_ns) >= watchers)
+    await until(lambda: len(latencies_ns) >= watchers)
     latencies_ns.clear()
     acks = await _paced_acks(port, topic, 10, seconds)
-    await _until(lambda: len(latencies_ns) >= watchers * len(acks))
+    await until(lambda: len(latencies_ns) >= watchers * len(acks))
     p50_ms = median(latencies_ns) / 1e6
     # Then as fast as one writer gets answers: the figure is the number of records that arrive per second.
     latencies_ns.clear()
@@ -143,7 +143,7 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
     while perf_counter() - began < seconds:
         await client.request("POST", f"/v0/topics/{topic}", _stamped())
         writes += 1
-    await _until(lambda: len(latencies_ns) >= watchers * writes)
+    await until(lambda: len(latencies_ns) >= watchers * writes)
     rate = len(latencies_ns) / (perf_counter() - began)
     for watcher in streams:
         watcher.transport.abort()
@@ -151,7 +151,7 @@ async def _fan_out(port: int, topic: str, watchers: int, seconds: float) -> FanO
     return FanOut(watchers, p50_ms, median(acks), rate)
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
+async def until(is_so: Callable[[], bool]) -> None:
     deadline = perf_counter() + 60
     while not is_so():
         assert perf_counter() < deadline, "records did not arrive"
@@ -235,15 +235,21 @@ async def _many_topics(port: int, topics: int, seconds: float) -> float:
 class IdleTopics:
     resident_mib: float
     start_s: float
+    wake_ups_per_s: float
 
 
-def idle_topics(directory: str, *, topics: int) -> IdleTopics:
-    """Memory and start time of a server with many idle topics."""
+def idle_topics(directory: str, *, topics: int, settle_s: float) -> IdleTopics:
+    """Memory, start time and wake-ups of a server with many idle topics."""
     with running_server(directory) as (port, _):
         uvloop.run(_create(port, topics))
     began = perf_counter()
     with running_server(directory) as (_, pid):
-        return IdleTopics(resident_mib(pid), perf_counter() - began)
+        started_s, resident = perf_counter() - began, resident_mib(pid)
+        # The first sync mark and the first samples of the load come soon after the start.
+        sleep(settle_s)
+        before = wake_ups(pid)
+        sleep(settle_s)
+        return IdleTopics(resident, started_s, (wake_ups(pid) - before) / settle_s)
 
 
 async def _create(port: int, topics: int) -> None:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import http, live, spark, storage, streams
+from topics.bench import http, live, routers, spark, storage, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,23 @@ def _live(directory: str, scale: float) -> list[Row]:
     ]
 
 
+def _routers(directory: str, scale: float) -> list[Row]:
+    rows = []
+    for result in routers.measure(directory, writes=max(3, _scaled(1000, scale))):
+        hops = f"{result.hops} hop{'s' if result.hops > 1 else ''}"
+        ceiling = 1 if result.hops == 1 else None
+        rows.append(Row(f"routers: {hops} to a live reader, p50", result.p50_ms, "ms", ceiling=ceiling))
+        rows.append(Row(f"routers: {hops} to a live reader, p99", result.p99_ms, "ms"))
+    return rows
+
+
 def _idle(directory: str, scale: float) -> list[Row]:
     topics = _scaled(100_000, scale)
-    result = live.idle_topics(directory, topics=topics)
+    result = live.idle_topics(directory, topics=topics, settle_s=max(0.1, 5 * scale))
     return [
         Row(f"idle: resident memory with {topics} topics", result.resident_mib, "MiB", ceiling=400),
         Row(f"idle: start with {topics} topics", result.start_s, "s", ceiling=5),
+        Row(f"idle: wake-ups with {topics} topics", result.wake_ups_per_s, "a second", ceiling=5),
     ]
 
 
@@ -167,6 +178,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "open": _open,
     "serve": _serve,
     "live": _live,
+    "routers": _routers,
     "idle": _idle,
     "streams": _streams,
     "spark": _spark,

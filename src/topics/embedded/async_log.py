@@ -26,7 +26,7 @@ from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.errors import Closed, TopicsError
 from topics.formats.records import Record, RecordBatch
-from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT
 from topics.storage.fs import Fs, RealFs
 
 
@@ -37,7 +37,7 @@ class AsyncLog:
         self._opened = opened
         self._engine = opened.engine
         self._loop = loop
-        self._timer = loop.call_later(TICK_MS / 1000, self._tick)
+        opened.start()
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -55,10 +55,6 @@ class AsyncLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    def _tick(self) -> None:
-        self._opened.tick()
-        self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
 
     async def _call(self, start: Callable[[Callable[[Any], None]], None]) -> Any:
         future = self._loop.create_future()
@@ -150,7 +146,6 @@ class AsyncLog:
     async def close(self) -> None:
         if self._engine.is_closed:
             return
-        self._timer.cancel()
         try:
             await self._call(self._opened.close)
         finally:

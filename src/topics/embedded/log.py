@@ -74,8 +74,8 @@ class Log:
         self._runtime = runtime
         self._lock = runtime.lock
         self._stop = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="topics-tick", daemon=True)
-        self._ticker.start()
+        with self._lock:
+            opened.start()
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -89,12 +89,6 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _tick(self) -> None:
-        while not self._stop.wait(TICK_MS / 1000):
-            with self._lock:
-                if not self._engine.is_closed:
-                    self._opened.tick()
 
     def _call(self, start: Callable[[_Call], None]) -> Any:
         """Runs one engine call and waits for its answer outside the lock."""
@@ -237,12 +231,12 @@ class Log:
                 return
             self._engine.stop_writes()
         self._stop.set()
-        self._ticker.join()
         try:
             self._call(lambda call: self._opened.close(lambda r: call(_boxed(r))))
         finally:
             # Also when the last checkpoint failed: the WAL has every record, and the next start reads it.
             self._opened.release()
+            self._runtime.close()
 
     def _check_open(self) -> None:
         if self._engine.is_closed:

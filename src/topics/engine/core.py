@@ -17,6 +17,7 @@ from topics.engine.names import SortedNames
 from topics.engine.pins import Pins
 from topics.engine.runtime import Runtime
 from topics.engine.settings import EngineSettings
+from topics.engine.ticker import Ticker
 from topics.engine.topic.live_records import LiveBytes
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
@@ -70,6 +71,7 @@ class Core:
         # Files that replayed records are read from, until the first checkpoint has put all of them into segments.
         self.wal_files: WalFiles | None = None
         self.completions = Completions()
+        self.ticker = Ticker()
         # Called at the start of every flush: the writes of the turn get their seqs.
         self._before_flush: Callable[[], None] = _nothing
         self._is_writing = False
@@ -184,6 +186,7 @@ class Core:
 
     def use_wal(self, wal: Wal) -> None:
         self.wal = wal
+        wal.tell_unsynced(self.ticker.wake)
 
     def use_runtime(self, runtime: Runtime) -> None:
         self.runtime = runtime

@@ -5,10 +5,14 @@ embedded use: the owner is the thread that holds the lock. `LoopRuntime` is for 
 """
 
 import asyncio
+import heapq
 import threading
+from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Final, Protocol
 
+from topics.clock import SystemClock
 from topics.storage.background import Background, InlineBackground, ThreadBackground
 from topics.storage.cold_pool import ColdPool, InlineColdPool, ThreadColdPool
 
@@ -37,16 +41,21 @@ class Runtime(Protocol):
         """Frames or answers were queued: `flush` must run at the end of the owner's turn, or soon after it."""
         ...
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Owner only: calls back once, in the next turn. Requests that have arrived meanwhile get their turn too."""
+        ...
+
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """Calls back on the owner, once, in a separate turn."""
+        """Owner only: calls back once, in a separate turn."""
         ...
 
 
 class InlineRuntime:
-    """Everything at once, on the caller. The caller flushes, and says when time has passed. Background work runs inside
-    the call that hands it over, so its answers are delivered by the next flush."""
+    """Everything at once, on the caller. The caller flushes, begins the next turn (`take_turn`), and says when time has
+    passed. Background work runs inside the call that hands it over, so its answers are delivered by the next flush."""
 
     def __init__(self) -> None:
+        self._soon: deque[Callable[[], None]] = deque()
         # (milliseconds to go, callback), in the order in which they were asked for.
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._run_turn: Turn = _run
@@ -63,6 +72,16 @@ class InlineRuntime:
     def flush_soon(self, flush: Callable[[], None]) -> None:
         pass
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def take_turn(self) -> bool:
+        """Runs the oldest call that waits for the next turn. False when no call waits."""
+        if not self._soon:
+            return False
+        self._run_turn(self._soon.popleft())
+        return True
+
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         self._later.append((delay_ms, callback))
 
@@ -76,10 +95,11 @@ class InlineRuntime:
 
 
 class LockRuntime:
-    """The owner is the thread that holds `lock`. Background work takes the lock to come back."""
+    """The owner is the thread that holds `lock`. Background work and delayed calls take the lock to come back."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self._timer = _TimerThread(self._post)
         self._flush: Callable[[], None] | None = None
         self._run_turn: Turn = _run
 
@@ -102,10 +122,66 @@ class LockRuntime:
         # The thread that holds the lock flushes before it releases the lock: see `_post` and `topics.embedded.log`.
         self._flush = flush
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        # On another thread: the thread of the caller goes on with its own work.
+        self._timer.call_later(0, callback)
+
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        timer = threading.Timer(delay_ms / 1000, self._post, (callback,))
-        timer.daemon = True
-        timer.start()
+        self._timer.call_later(delay_ms, callback)
+
+    def close(self) -> None:
+        """Delayed calls that are not due yet are dropped."""
+        self._timer.close()
+
+
+class _TimerThread:
+    """Makes delayed calls. The thread starts with the first call, and sleeps until a call is due."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
+        self._post = post
+        # Threads sleep by the clock of the system, also where the engine has another one.
+        self._clock = SystemClock()
+        # (time of the call, number of the call, callback): a heap. Calls of the same time are made in order.
+        self._calls: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        with self._changed:
+            if self._is_closed:
+                return
+            call = (self._clock.monotonic_ms() + delay_ms, next(self._numbers), callback)
+            heapq.heappush(self._calls, call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="topics-timer", daemon=True)
+                self._thread.start()
+            elif self._calls[0] is call:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_closed:
+                    if not self._calls:
+                        self._changed.wait()
+                        continue
+                    wait_ms = self._calls[0][0] - self._clock.monotonic_ms()
+                    if wait_ms <= 0:
+                        break
+                    self._changed.wait(wait_ms / 1000)
+                if self._is_closed:
+                    return
+                callback = heapq.heappop(self._calls)[2]
+            self._post(callback)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 class LoopRuntime:
@@ -150,6 +226,9 @@ class LoopRuntime:
                 self._loop.call_later(self.commit_window_ms / 1000, self._run_flush)
             else:
                 self._loop.call_soon(self._run_flush)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(self._run_turn, callback)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         self._loop.call_later(delay_ms / 1000, self._run_turn, callback)

@@ -1,4 +1,4 @@
-"""The ready set: topics with pending work, and which of them is served next.
+"""The ready set: topics with pending work, and which of them is served next. Pushes have one, and routers have one.
 
 A topic is in the set at most once, however much work it has. Its effective priority decides its band. Inside a band,
 topics are served in the order in which they came. Bands take turns by weighted round robin: in each round a band may
@@ -7,12 +7,17 @@ serve as many topics as its weight. So every band is served, and a band cannot s
 The effective priority of a topic rises while it waits. The set looks at the priorities again every 50 ms. A topic that
 changes its band becomes the last one of the new band.
 
+Under pressure B0 can be paused. Then a topic that belongs to B0 without the time that it has waited is not served,
+however long it waits. Or all topics can be put one band lower.
+
 Pure: times are passed in. Owner only.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 BAND_FLOORS: Final = (750, 500, 250, 0)
 """Lowest effective priority of the bands B4, B3, B2 and B1. A lower priority belongs to B0."""
@@ -29,7 +34,7 @@ REVIEW_INTERVAL_MS: Final = 50
 # Topics that one review looks at, about 1 µs each. The next review goes on with the topics that are left.
 REVIEWED_MAX: Final = 2000
 
-PriorityOf = Callable[[str, int], int]
+PriorityOf = Callable[[T, int], int]
 """Effective priority of a topic that has waited this many milliseconds."""
 
 
@@ -40,51 +45,59 @@ def band_of(priority: int) -> int:
     return B0
 
 
-class ReadySet:
-    def __init__(self, priority_of: PriorityOf) -> None:
+class ReadySet(Generic[T]):
+    """Topics, or whatever the owner of the set knows them by."""
+
+    def __init__(self, priority_of: PriorityOf[T]) -> None:
         self._priority_of = priority_of
         # Per band: topic -> time since which it waits, in the order in which the topics came into the band.
-        self._bands: tuple[OrderedDict[str, int], ...] = tuple(OrderedDict() for _ in BAND_WEIGHTS)
-        self._band_by_topic: dict[str, int] = {}
+        self._bands: tuple[OrderedDict[T, int], ...] = tuple(OrderedDict() for _ in BAND_WEIGHTS)
+        self._band_by_topic: dict[T, int] = {}
         # The band whose turn it is, and how many more topics of it this round may serve.
         self._turn = 0
         self._credit = BAND_WEIGHTS[0]
         # When the last review was, and the topics that are left for the next one.
         self._reviewed_ms: int | None = None
-        self._to_review: list[str] = []
-        # While True, topics of B0 are not served.
+        self._to_review: list[T] = []
+        # While True, topics of B0 are not served. Waiting does not lift them out of B0.
         self.is_b0_paused = False
+        # While True, every topic is one band lower.
+        self.is_lowered = False
 
     def __len__(self) -> int:
         return len(self._band_by_topic)
 
-    def __contains__(self, topic: str) -> bool:
+    def __contains__(self, topic: T) -> bool:
         return topic in self._band_by_topic
 
     def turn_count(self) -> int:
         """How many topics `pop` can take out now: all topics but the paused ones."""
         return len(self._band_by_topic) - (len(self._bands[B0]) if self.is_b0_paused else 0)
 
-    def paused(self) -> list[str]:
+    def paused(self) -> list[T]:
         """Topics that are not served before the pause of B0 ends."""
         return list(self._bands[B0]) if self.is_b0_paused else []
 
-    def band(self, topic: str) -> int | None:
+    def band(self, topic: T) -> int | None:
         return self._band_by_topic.get(topic)
 
-    def add(self, topic: str, now_ms: int) -> None:
+    def add(self, topic: T, now_ms: int) -> None:
         """A topic that is already in the set keeps its place."""
         if topic not in self._band_by_topic:
             if not self._band_by_topic:
                 self._reviewed_ms = now_ms
-            self._enter(topic, band_of(self._priority_of(topic, 0)), now_ms)
+            self._enter(topic, self._band(topic, 0), now_ms)
 
-    def discard(self, topic: str) -> None:
+    def lower(self, *, is_lowered: bool) -> None:
+        """Puts every topic one band lower, or back: new ones now, waiting ones with the next review."""
+        self.is_lowered = is_lowered
+
+    def discard(self, topic: T) -> None:
         band = self._band_by_topic.pop(topic, None)
         if band is not None:
             del self._bands[band][topic]
 
-    def pop(self, now_ms: int) -> str | None:
+    def pop(self, now_ms: int) -> T | None:
         """Takes out the topic whose turn it is. None when the set has only paused topics or none."""
         self.review(now_ms)
         if not self.turn_count():
@@ -92,8 +105,14 @@ class ReadySet:
         while True:
             waiting = self._bands[self._turn]
             if waiting and self._credit and not (self.is_b0_paused and self._turn == B0):
+                topic, since_ms = waiting.popitem(last=False)
+                if self._is_paused(topic):
+                    # The time that it waited lifted it out of B0 before the pause began.
+                    self._enter(topic, B0, since_ms)
+                    if not self.turn_count():
+                        return None
+                    continue
                 self._credit -= 1
-                topic, _ = waiting.popitem(last=False)
                 del self._band_by_topic[topic]
                 return topic
             self._turn = (self._turn + 1) % len(BAND_WEIGHTS)
@@ -112,11 +131,21 @@ class ReadySet:
             if old is None:
                 continue
             since_ms = self._bands[old][topic]
-            new = band_of(self._priority_of(topic, max(now_ms - since_ms, 0)))
+            new = self._band(topic, max(now_ms - since_ms, 0))
             if new != old:
                 del self._bands[old][topic]
                 self._enter(topic, new, since_ms)
 
-    def _enter(self, topic: str, band: int, since_ms: int) -> None:
+    def _band(self, topic: T, waited_ms: int) -> int:
+        if self._is_paused(topic):
+            return B0
+        band = band_of(self._priority_of(topic, waited_ms))
+        return min(band + 1, B0) if self.is_lowered else band
+
+    def _is_paused(self, topic: T) -> bool:
+        """Whether the topic belongs to B0 without the time that it has waited, and B0 is paused."""
+        return self.is_b0_paused and band_of(self._priority_of(topic, 0)) == B0
+
+    def _enter(self, topic: T, band: int, since_ms: int) -> None:
         self._bands[band][topic] = since_ms
         self._band_by_topic[topic] = band

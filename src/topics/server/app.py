@@ -44,7 +44,7 @@ from topics.server.live.open_streams import OpenStreams
 from topics.server.logs import RateLimited
 from topics.server.metrics import Counters
 from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
-from topics.server.pressure import Governor
+from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -95,6 +95,8 @@ class Application:
         self.replay_progress = 0.0
         self.is_draining = False
         self.governor = Governor()
+        # Measures the load for the governor. None until recovery is done.
+        self.meter: PressureMeter | None = None
         self._keys = keys
         self._hosts = hosts
         self._origins = OriginGuard(settings.cors_origins)
@@ -109,6 +111,7 @@ class Application:
 
     def handle(self, exchange: Exchange) -> None:
         """Gives exactly one answer, now or later, unless the client goes away first."""
+        self.note_activity()
         try:
             endpoint = self._admit(exchange)
             if self.is_draining and not endpoint.before_ready:
@@ -122,6 +125,12 @@ class Application:
             self.refuse(exchange, error)
         except Exception:  # noqa: BLE001 - the outer edge of a request.
             self.fail_internally(exchange)
+
+    def note_activity(self) -> None:
+        """A request or a message has come: the load is measured from now on."""
+        meter = self.meter
+        if meter is not None and not meter.has_requests:
+            meter.note_request()
 
     def refuse(self, exchange: Exchange, error: TopicsError) -> None:
         if exchange.delay_s:

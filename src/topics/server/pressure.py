@@ -14,7 +14,8 @@ of these steps:
 
 The steps cost latency, never data or order.
 
-`Governor` is pure: it gets samples. `PressureMeter` takes the samples on the loop and calls `act` after each.
+`Governor` is pure: it gets samples. `PressureMeter` takes the samples on the loop and calls `act` after each. It rests
+when the pressure was 0 and no request came for a second. The next request wakes it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ STRAINED_ABOVE: Final = 0.8
 STRAINED_SAMPLES: Final = 10
 RELIEVED_BELOW: Final = 0.6
 REFUSE_FROM: Final = 0.99
+# Samples in a row without pressure and requests, after which the meter rests.
+QUIET_SAMPLES: Final = 10
 RETRY_AFTER_MS: Final = 1000
 """The same time as in the header `Retry-After`."""
 
@@ -109,7 +112,7 @@ def _share_between(value: float, calm: float, full: float) -> float:
 
 
 class PressureMeter:
-    """Takes a sample every 100 ms while it runs. Loop thread only."""
+    """Takes a sample every 100 ms while the server has something to do. Loop thread only."""
 
     def __init__(
         self,
@@ -125,18 +128,35 @@ class PressureMeter:
         self._ready_depth = ready_depth
         # Called after each sample.
         self._act = act
+        # Set at a request, and cleared by each sample. Requests call `note_request` while it is not set.
+        self.has_requests = False
+        self._quiet_count = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
 
-    def start(self) -> None:
-        due_at = self._loop.time() + SAMPLE_INTERVAL_MS / 1000
-        self._timer = self._loop.call_at(due_at, self._sample, due_at)
+    def note_request(self) -> None:
+        self.has_requests = True
+        if self._timer is None and not self._is_stopped:
+            self._quiet_count = 0
+            self._sample_later()
 
     def stop(self) -> None:
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+
+    def _sample_later(self) -> None:
+        due_at = self._loop.time() + SAMPLE_INTERVAL_MS / 1000
+        self._timer = self._loop.call_at(due_at, self._sample, due_at)
 
     def _sample(self, due_at: float) -> None:
         lag_ms = (self._loop.time() - due_at) * 1000
         self._governor.note(Load(self._ready_depth(), lag_ms, self._pool.waiting_count))
         self._act(self._governor)
-        self.start()
+        is_quiet = not self.has_requests and self._governor.pressure == 0.0
+        self._quiet_count = self._quiet_count + 1 if is_quiet else 0
+        self.has_requests = False
+        if self._quiet_count < QUIET_SAMPLES:
+            self._sample_later()
+        else:
+            self._timer = None

@@ -22,7 +22,6 @@ from topics.embedded.async_log import open_for_loop
 from topics.engine.runtime import LoopRuntime
 from topics.engine.starting.opened import OpenEngine
 from topics.errors import SettingsError
-from topics.limits import TICK_MS
 from topics.server.api.admin import AdminApi
 from topics.server.api.groups import GroupsApi
 from topics.server.api.openapi import OpenApi
@@ -93,7 +92,6 @@ class Server:
             logger.warning("there are no API keys: every caller has full access")
         self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts or Timeouts())
         self._listener: asyncio.Server
-        self._ticker: asyncio.TimerHandle | None = None
         self._meter = PressureMeter(self.app.governor, self._loop, self._pool, self._ready_depth, self._apply_pressure)
 
     def _open_data_dir(self, loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
@@ -127,20 +125,16 @@ class Server:
         self.app.replay_progress = 1.0
         self.app.opened = opened
         self.app.hub = Hub(opened.engine, self._loop, self._files)
-        self._tick()
-        self._meter.start()
+        opened.start()
+        self.app.meter = self._meter
 
     def _note_progress(self, fraction: float) -> None:
         # Called on the recovering thread: the assignment of a float is atomic.
         self.app.replay_progress = fraction
 
-    def _tick(self) -> None:
-        self.app.open_engine().tick()
-        self._ticker = self._loop.call_later(TICK_MS / 1000, self._tick)
-
     def _ready_depth(self) -> int:
         hub = self.app.hub
-        return 0 if hub is None else hub.ready_depth
+        return 0 if hub is None else hub.ready_depth + hub.engine.forwarder.ready_depth
 
     def _apply_pressure(self, governor: Governor) -> None:
         """Passes the steps of the governor on to the parts that take them."""
@@ -162,8 +156,6 @@ class Server:
         self.app.end_waiting()
         await self._connections.drain()
         self._connections.close()
-        if self._ticker is not None:
-            self._ticker.cancel()
         self._meter.stop()
         opened, self.app.opened = self.app.opened, None
         if opened is not None:

@@ -1,7 +1,10 @@
 """Forwarding, case by case: when copies are made, when they are logged, and which copies a start makes again."""
 
 import errno
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -44,15 +47,85 @@ def test_the_nth_copy_has_the_nth_seq_behind_the_dest_base() -> None:
     assert driver.content()[2:] == [(3, 1), (4, 2)]
 
 
-def test_the_background_pass_takes_a_bounded_number_of_records() -> None:
+# When copies are made.
+
+
+@pytest.mark.parametrize("durability", ["ephemeral", "memory", "disk", "fsync"])
+def test_copies_follow_the_publication_without_a_read_or_a_tick_and_after_the_answer(durability: str) -> None:
+    driver = RouterDriver()
+    driver.put("a", durability=durability)
+    driver.put("b", durability=durability)
+    driver.route()
+    heads: list[int] = []
+    driver.opened.engine.append("a", records(1, 2), lambda _: heads.append(driver.topic("b").head_seq))
+    driver.opened.engine.flush()
+    assert heads == [0], "the write is answered first"
+    driver.take_turns()
+    assert driver.stored() == [(1, 1), (2, 2)]
+
+
+def test_a_chain_of_derived_copies_is_made_in_one_turn() -> None:
+    driver = RouterDriver()
+    chain = ("a", "b", "c", "d", "e")
+    for source, dest in pairwise(chain):
+        driver.route(source, dest)
+    driver.append(1, topic="a")
+    assert driver.take_turns() == 1
+    assert [driver.stored(topic) for topic in chain] == [[(1, 1)]] * 5
+
+
+def test_a_chain_of_logged_copies_follows_by_itself() -> None:
+    driver = RouterDriver()
+    chain = ("a", "b", "c", "d", "e")
+    for source, dest in pairwise(chain):
+        driver.put(dest, ttl_ms=60_000)
+        driver.route(source, dest)
+    driver.append(1, topic="a")
+    driver.take_turns()
+    assert [driver.stored(topic) for topic in chain] == [[(1, 1)]] * 5
+
+
+def test_a_pass_takes_a_bounded_number_of_records_and_the_rest_comes_in_later_turns() -> None:
     driver = RouterDriver()
     driver.route()
     driver.append(*range(2500), topic="a")
-    heads = []
-    for _ in range(4):
-        driver.opened.tick()
+    heads = [driver.topic("b").head_seq]
+    while driver.runtime.take_turn():
         heads.append(driver.topic("b").head_seq)
-    assert heads == [1024, 2048, 2500, 2500]
+    assert heads == [0, 1024, 2048, 2500]
+
+
+def test_there_are_turns_between_the_copies_of_a_fan_out() -> None:
+    driver = RouterDriver()
+    dests = [f"dest{number}" for number in range(100)]
+    for dest in dests:
+        driver.route("a", dest)
+    driver.append(1, topic="a")
+    counts = []
+    while driver.runtime.take_turn():
+        counts.append(sum(driver.topic(dest).head_seq for dest in dests))
+    assert counts == [16, 32, 48, 64, 80, 96, 100]
+
+
+def test_a_fan_out_that_always_has_new_records_starves_none_of_its_routers() -> None:
+    driver = RouterDriver()
+    dests = [f"dest{number}" for number in range(100)]
+    for dest in dests:
+        driver.route("a", dest)
+    for number in range(14):
+        driver.append(number, topic="a")
+        assert driver.runtime.take_turn()
+    assert {driver.router(f"a->{dest}").cursor > 7 for dest in dests} == {True}, "each had its step in both rounds"
+
+
+def test_a_cycle_leaves_turns_to_others_and_ends() -> None:
+    driver = RouterDriver()
+    driver.route("a", "b")
+    driver.route("b", "a", allow_cycle=True)
+    driver.append(*range(500), topic="a")
+    turns = driver.take_turns()
+    assert turns >= 4000 // 1024, "no turn copies more than two passes' worth"
+    assert (driver.topic("a").head_seq, driver.topic("b").head_seq) == (2500, 2000)
 
 
 def test_who_waits_for_the_dest_is_woken_by_a_copy() -> None:
@@ -62,34 +135,107 @@ def test_who_waits_for_the_dest_is_woken_by_a_copy() -> None:
     driver.opened.engine.wait_append("b", lambda: woken.append(1))
     driver.append(1, topic="a")
     assert woken == []
-    driver.opened.tick()
+    driver.take_turns()
     assert woken == [1]
 
 
-def test_an_urgent_source_is_served_first() -> None:
+def test_only_what_is_held_back_waits_for_a_tick() -> None:
     driver = RouterDriver()
-    order: list[str] = []
-    for name, priority in (("low", -5), ("high", 900), ("middle", 100)):
-        driver.put(name, priority=priority)
-        driver.route(name, f"{name}.copy")
-        driver.append(1, topic=name)
-        driver.opened.engine.wait_append(f"{name}.copy", lambda name=name: order.append(name))  # type: ignore[misc]
+    driver.put("b", cap_records=2, discard="reject")
+    driver.route()
+    assert not driver.opened.tick(), "with nothing held back no tick is needed"
+    driver.append(1, 2, 3, 4, topic="a")
+    driver.take_turns()
+    assert driver.stored() == [(1, 1), (2, 2)]
+    assert driver.opened.tick()
+    assert driver.take_turns() == 0, "a full dest costs no turns"
+    driver.delete("b", before_seq=3)
     driver.opened.tick()
-    assert order == ["high", "middle", "low"]
+    driver.take_turns()
+    assert driver.stored() == [(3, 3), (4, 4)]
+    driver.clock.advance(1000)
+    driver.opened.tick()
+    assert not driver.opened.tick()
+
+
+def test_a_router_that_is_held_back_delays_no_other_router_of_its_source() -> None:
+    driver = RouterDriver()
+    driver.put("full", cap_records=1, discard="reject")
+    driver.route("a", "full")
+    driver.route("a", "b")
+    for number in range(3):
+        driver.append(number, topic="a")
+        driver.take_turns()
+    assert driver.stored("full") == [(1, 0)]
+    assert driver.stored("b") == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_routers_that_were_behind_at_a_kill_catch_up_with_the_first_tick() -> None:
+    driver = RouterDriver()
+    driver.put("b", ttl_ms=60_000)
+    driver.route()
+    driver.append(1, topic="a")
+    driver.kill()
+    driver.opened.tick()
+    assert driver.stored() == [(1, 1)]
+
+
+# Which source is served first.
+
+
+def served_in_order(driver: RouterDriver, sources: Iterable[str]) -> list[str]:
+    """Writes a record to each source, and notes the order in which the copies come."""
+    order: list[str] = []
+    for source in sources:
+        driver.opened.engine.wait_append(f"{source}.copy", partial(order.append, source))
+        driver.append(1, topic=source)
+    return order
+
+
+def sources_by_priority(driver: RouterDriver, priorities: dict[str, int], count: int = 1) -> list[str]:
+    """Creates `count` sources of each priority, each with a router."""
+    names = [f"{name}{place}" for name in priorities for place in range(count)]
+    for name in names:
+        driver.put(name, priority=priorities[name.rstrip("0123456789")])
+        driver.route(name, f"{name}.copy")
+    return names
+
+
+def test_every_round_serves_every_band_by_its_weight() -> None:
+    driver = RouterDriver()
+    bands = {"low": -5, "middle": 100, "high": 300, "higher": 600, "highest": 900}
+    order = served_in_order(driver, sources_by_priority(driver, bands, count=20))
+    assert driver.runtime.take_turn()
+    first_round = [name.rstrip("0123456789") for name in order]
+    assert first_round == ["highest"] * 8 + ["higher"] * 4 + ["high"] * 2 + ["middle", "low"]
+    driver.take_turns()
+    assert len(order) == 100
 
 
 def test_under_pressure_every_source_is_one_band_lower() -> None:
     """The lowest band has no lower one: its sources are served in the order in which they came."""
     driver = RouterDriver()
     driver.opened.engine.forwarder.lower(is_lowered=True)
-    order: list[str] = []
-    for name, priority in (("low", -5), ("high", 900), ("middle", 100), ("higher", 600)):
-        driver.put(name, priority=priority)
-        driver.route(name, f"{name}.copy")
-        driver.append(1, topic=name)
-        driver.opened.engine.wait_append(f"{name}.copy", lambda name=name: order.append(name))  # type: ignore[misc]
-    driver.opened.tick()
-    assert order == ["high", "higher", "low", "middle"]
+    bands = {"low": -5, "high": 900, "middle": 100, "higher": 600}
+    order = served_in_order(driver, sources_by_priority(driver, bands))
+    driver.take_turns()
+    assert order == ["high0", "higher0", "low0", "middle0"]
+
+
+@pytest.mark.parametrize(("waited_ms", "first"), [(0, "urgent0"), (4900, "urgent0"), (10_000, "patient0")])
+def test_a_source_that_waits_becomes_more_urgent(waited_ms: int, first: str) -> None:
+    driver = RouterDriver()
+    names = sources_by_priority(driver, {"patient": 0, "urgent": 600})
+    order = served_in_order(driver, names[:1])
+    driver.clock.advance(waited_ms)
+    driver.opened.engine.wait_append("urgent0.copy", partial(order.append, "urgent0"))
+    driver.append(1, topic="urgent0")
+    driver.take_turns()
+    assert order[0] == first
+    assert len(order) == 2
+
+
+# What is copied, and what a start makes of it.
 
 
 def test_copies_of_what_the_source_lost_since_are_there_after_a_kill() -> None:

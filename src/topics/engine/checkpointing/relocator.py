@@ -37,20 +37,22 @@ class Relocator:
         self._retry_at_ms = 0
         self.moved_total = 0
 
-    def tick(self) -> None:
+    def tick(self) -> bool:
+        """Begins the next move, if no move is under way. Returns whether one is: the next move follows it."""
         engine = self._engine
         if engine.cold is None or self._busy or self._checkpointer.is_running or engine.is_closed:
-            return
+            return self._busy
         if self._idle_since_count == self._checkpointer.count_total or engine.clock.monotonic_ms() < self._retry_at_ms:
-            return
+            return False
         if not engine.core.is_cold_claimed:
             self._claim()
-            return
+            return True
         found = self._next()
         if found is None:
             self._idle_since_count = self._checkpointer.count_total
-            return
+            return False
         self._move(*found)
+        return True
 
     def _claim(self) -> None:
         """The tier did not answer when the engine started, so it is asked again."""

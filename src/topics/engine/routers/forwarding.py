@@ -39,13 +39,14 @@ Owner only. `_copied` runs while a group completes: see `core`.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from topics.engine.core import Core
 from topics.engine.priority import effective_priority
 from topics.engine.routers.copying import Copies, Room, note_slots, take_slots
-from topics.engine.scheduler import B0, band_of
+from topics.engine.scheduler import ReadySet
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.router import Router
@@ -54,7 +55,7 @@ from topics.engine.writing.derived_copies import DerivedCopies, cursor_note, unl
 from topics.engine.writing.write_path import WritePath
 from topics.errors import TopicsError
 from topics.formats import control
-from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX, SEARCH_SLOTS_MAX
+from topics.limits import FORWARD_SLOTS_MAX, FORWARD_STEPS_PER_TURN_MAX, READ_BYTES_MAX, SEARCH_SLOTS_MAX
 from topics.storage.background import Background
 
 logger = logging.getLogger(__name__)
@@ -85,38 +86,93 @@ class Forwarder:
         self._core = core
         self._write_path = write_path
         self._derived = derived
-        # Sources with records that a router has not come to, the longest waiting first.
-        self._ready: dict[Topic, None] = {}
+        # Sources with records that a router can copy now.
+        self._ready: ReadySet[Topic] = ReadySet(self._priority_of)
+        # Source -> its routers that have not had their step in the present round over its routers.
+        self._rounds: dict[Topic, deque[Router]] = {}
+        # Routers with records that they cannot copy now. A tick tries them again.
+        self._held_back: dict[Router, None] = {}
+        self._turn_is_due = False
         self._waiting: list[Callable[[], None]] = []
         self._background: Background | None = None
-        # Under pressure every router runs one band lower.
-        self.is_lowered = False
         write_path.tell_source_grew(self.note_source)
 
     # When.
 
     def note_source(self, source: Topic) -> None:
-        """The source has new records."""
-        self._ready[source] = None
+        """The source has new records. They are copied in a turn that comes after the answers of this turn."""
+        self._ready.add(source, self._core.clock.monotonic_ms())
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._core.call_after_group(self._call_turn)
+
+    def _call_turn(self) -> None:
+        self._core.runtime.call_soon(self._turn)
+
+    def hold_back(self, router: Router) -> None:
+        """The router has records to copy, and cannot copy them now."""
+        self._held_back[router] = None
+        self._core.ticker.wake()
+
+    @property
+    def ready_depth(self) -> int:
+        """Sources with records that a router can copy now."""
+        return len(self._ready)
+
+    @property
+    def is_lowered(self) -> bool:
+        return self._ready.is_lowered
 
     def lower(self, *, is_lowered: bool) -> None:
-        """Makes every router less urgent, or as urgent as usual again."""
-        self.is_lowered = is_lowered
+        """Puts every source one band lower, or back."""
+        self._ready.lower(is_lowered=is_lowered)
 
-    def tick(self) -> None:
-        """The background pass: a bounded step of every router with something to do, urgent sources first."""
-        if self._ready:
-            ready, self._ready = self._ready, {}
-            for source in sorted(ready, key=self._band):
-                for router in source.links.routers_out:
-                    self._step(router)
-                    if router.cursor < source.head_seq:
-                        self._ready[source] = None
+    def tick(self) -> bool:
+        """Tries again what was held back. Returns whether that must be done again soon."""
+        held_back, self._held_back = self._held_back, {}
+        for router in held_back:
+            self._ready.add(router.source, self._core.clock.monotonic_ms())
+        self._serve_ready()
+        if len(self._ready):
+            self._take_turn()
+        self._wake_waiting()
+        return bool(self._held_back or self._waiting)
+
+    def _turn(self) -> None:
+        self._serve_ready()
+        self._turn_is_due = False
+        if len(self._ready):
+            self._take_turn()
         self._wake_waiting()
 
-    def _band(self, source: Topic) -> int:
-        band = band_of(effective_priority(source.config, source.last_read_ts, self._core.now_ms()))
-        return min(band + 1, B0) if self.is_lowered else band
+    def _serve_ready(self) -> None:
+        """Makes a bounded number of steps, sources by their bands. Copies are new records of the next topic in a chain,
+        whose turn may come in the same call."""
+        now_ms = self._core.clock.monotonic_ms()
+        steps, slots = FORWARD_STEPS_PER_TURN_MAX, FORWARD_SLOTS_MAX
+        while steps > 0 and slots > 0 and (source := self._ready.pop(now_ms)) is not None:
+            round_ = self._rounds.pop(source, None) or deque(source.links.routers_out)
+            while round_ and steps > 0 and slots > 0:
+                router = round_.popleft()
+                cursor = router.cursor
+                if cursor < source.head_seq and router in source.links.routers_out and router not in self._held_back:
+                    if not self._step(router) and not router.is_fetching:
+                        self.hold_back(router)
+                    steps -= 1
+                    slots -= router.cursor - cursor
+            if round_:
+                self._rounds[source] = round_
+            if round_ or any(self._can_go_on(router) for router in source.links.routers_out):
+                self._ready.add(source, now_ms)
+
+    def _can_go_on(self, router: Router) -> bool:
+        return router.cursor < router.source.head_seq and not router.is_fetching and router not in self._held_back
+
+    def _priority_of(self, source: Topic, waited_ms: int) -> int:
+        return effective_priority(source.config, source.last_read_ts, self._core.now_ms(), waited_ms)
 
     def bring_up_to_date(self, dest: Topic) -> bool:
         """Forwards everything that routers can copy into this topic now, through every topic upstream of it.
@@ -149,6 +205,7 @@ class Forwarder:
     def wait_copies(self, callback: Callable[[], None]) -> None:
         """Calls back once, when it is worth asking `bring_up_to_date` again."""
         self._waiting.append(callback)
+        self._core.ticker.wake()
 
     def _wake_waiting(self) -> None:
         if self._waiting:
@@ -201,7 +258,7 @@ class Forwarder:
             note_slots(router, form, first_seq, slots)
         if not router.is_searched:
             router.pause_search(goes_on=True)
-            self._ready[router.source] = None
+            self.hold_back(router)
         return router.is_searched
 
     def _copy(self, router: Router) -> bool:
@@ -331,7 +388,7 @@ class Forwarder:
         if error is not None:
             if router.dest.links.hops is not None:
                 router.dest.links.hops.forget_from(first_seq)
-            self._ready[router.source] = None
+            self.hold_back(router)
         self._wake_waiting()
 
     def _trim(self, router: Router) -> None:
@@ -370,14 +427,17 @@ class Forwarder:
         router.end_fetch(is_fetched=not isinstance(result, BaseException))
         if isinstance(result, BaseException):
             logger.warning('router "%s" cannot read its source now: %s', router.name, result)
-        self._ready[router.source] = None
+            self.hold_back(router)
+        else:
+            self.note_source(router.source)
         self._wake_waiting()
 
     # Topics and the end.
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone, or has no routers any more."""
-        self._ready.pop(topic, None)
+        self._ready.discard(topic)
+        self._rounds.pop(topic, None)
         self._wake_waiting()
 
     def close(self) -> None:

@@ -20,17 +20,24 @@ class OpenEngine:
     replacer: Replacer
     report: RecoveryReport
 
-    def tick(self) -> None:
-        """Starts all work that is due by time. Called on the owner, every `TICK_MS`."""
-        self.engine.wal.tick()
+    def start(self) -> None:
+        """From here on work that is due by time is done without a call. On the owner."""
+        self.engine.core.ticker.start(self.engine.runtime, self.tick)
+
+    def tick(self) -> bool:
+        """Starts all work that is due by time. Returns whether it must be called again soon: see `Ticker`."""
+        engine = self.engine
+        has_more = engine.wal.tick()
         self.checkpointer.tick()
-        self.relocator.tick()
-        self.engine.forwarder.tick()
-        self.engine.staging.tick()
-        self.engine.flush()
+        has_more |= self.relocator.tick()
+        has_more |= engine.forwarder.tick()
+        engine.staging.tick()
+        engine.flush()
+        return has_more
 
     def close(self, done: Callable[[Exception | None], None]) -> None:
         """Writes the last checkpoint: all records in segments, reservations given back. `release` comes next."""
+        self.engine.core.ticker.stop()
         self.engine.stop_writes()
         self.engine.core.cold_pool.close()
         self.engine.flush()

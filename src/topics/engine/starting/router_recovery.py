@@ -103,7 +103,7 @@ def restore_routers(
             router.move(router.source.head_seq, router.forwarded_total)
             frames.append(FrameToLog(router.dest.id, _state_frame(engine, rerun)))
         if router.cursor < router.source.head_seq:
-            engine.forwarder.note_source(router.source)
+            engine.forwarder.hold_back(router)
     return RestoredRouters(frames)
 
 

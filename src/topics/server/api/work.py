@@ -29,8 +29,10 @@ from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE
 from topics.server.live.sse_feed import Heartbeat
 
 HEARTBEAT_S: Final = 15.0
-# The queue wakes the stream when there may be jobs. The stream also looks by itself, for example for expired leases.
-RECHECK_S: Final = 0.25
+# The queue wakes the stream when there may be jobs. The stream also looks by itself: a job that it has may be deleted.
+RECHECK_S: Final = 5.0
+# When the stream looks again after the log took no claim.
+RETRY_S: Final = 0.25
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -84,6 +86,8 @@ class _Worker:
         self._leases: list[tuple[int, int]] = []
         self._claim: Claim | None = None
         self._is_claiming = False
+        # The queue woke the stream during a claim.
+        self._must_look_again = False
         self._is_due = False
         self._is_over = False
         self._heartbeat = Heartbeat(stream, app.loop, HEARTBEAT_S, self._engine.now_ms)
@@ -103,7 +107,12 @@ class _Worker:
 
     def _recheck(self) -> None:
         self._refill_soon()
-        self._timer = self._loop.call_later(RECHECK_S, self._recheck)
+        self._look_later(RECHECK_S)
+
+    def _look_later(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._recheck)
 
     def _refill_soon(self) -> None:
         """Refills in the next turn of the loop: the connection may be in the middle of its work now."""
@@ -113,7 +122,10 @@ class _Worker:
 
     def _refill(self) -> None:
         self._is_due = False
-        if self._is_over or self._is_claiming:
+        if self._is_over:
+            return
+        if self._is_claiming:
+            self._must_look_again = True
             return
         try:
             if self._engine.topics.get(self._name) is not self._topic:
@@ -136,6 +148,9 @@ class _Worker:
         self._claim = None
         if self._is_over:
             return
+        if self._must_look_again:
+            self._must_look_again = False
+            self._refill_soon()
         if isinstance(result, TopicsError):
             self._fail(result)
             return
@@ -148,12 +163,14 @@ class _Worker:
     # The end.
 
     def _fail(self, error: TopicsError) -> None:
-        """Ends the stream if the queue is gone or the server stops. After other errors the next check tries again."""
+        """Ends the stream if the queue is gone or the server stops. After other errors it tries again soon."""
         if isinstance(error, (TopicNotFound, NotAQueue)):
             self._send_error(409, error.message)
             self._end()
         elif isinstance(error, Closed):
             self.shut_down()
+        else:
+            self._look_later(RETRY_S)
 
     def shut_down(self) -> None:
         """The server stops."""

@@ -77,6 +77,7 @@ class WsSession:
 
     def handle(self, message: Message) -> None:
         started = perf_counter()
+        self._app.note_activity()
         if not message.is_text:
             self._connection.send(_end_frame("unsupported_message", "messages are text, one object each"))
             return

@@ -165,7 +165,7 @@ class Hub:
         self._feeds: dict[str, dict[Feed, None]] = {}
         self._wakers: dict[str, Callable[[], None]] = {}
         # Topics with new records.
-        self._ready = ReadySet(self._priority_of)
+        self._ready: ReadySet[str] = ReadySet(self._priority_of)
         # Feeds with due topics, first come first served.
         self._serving: dict[Feed, None] = {}
         self._turn_is_due = False
@@ -227,7 +227,7 @@ class Hub:
     def pause_lowest_band(self, *, on: bool) -> None:
         """While this is on, topics of the lowest band are not pushed. Their records stay, and can be read."""
         self._ready.is_b0_paused = on
-        # The priority of a topic grows while it waits, so it may have left the lowest band.
+        # A topic that has left the lowest band only by waiting returns to it.
         self._ready.review(self._now_ms())
         if on:
             self._advise()

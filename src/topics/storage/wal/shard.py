@@ -14,7 +14,7 @@ Rules of this file:
    failure
    of the disk: the group is refused, its bytes are cut back durably, and the next group may try.
 5. The first group after each sync begins with a sync mark, so that a start can tell a torn tail from
-   damage. If no group follows within a second the mark is written alone.
+   damage. If no group follows for a second the mark is written alone, by the next tick.
 6. A long write goes over several groups. Until its last part is queued, other frames of its topic wait: for a reader,
    the first of them would end the long write.
 
@@ -143,6 +143,8 @@ class WalShard:
         self._synced_at_ms = clock.monotonic_ms()
         self._sync_began_ms = 0
         self._unsynced_since_ms: int | None = None
+        # Called when there are bytes to sync, and there were none before: `tick` must be called soon.
+        self.on_unsynced: Callable[[], None] = _nothing
         self._next_file: File | None = None
         self._preparing = False
         self._rotation_bytes = file_bytes
@@ -302,6 +304,7 @@ class WalShard:
         self._next_frame = frame + 1
         if self._unsynced_since_ms is None:
             self._unsynced_since_ms = self._clock.monotonic_ms()
+            self.on_unsynced()
         if self._offset > self._grow_offset:
             self._make_room()
         self.write_ms, self.sync_ms = write_ms, 0.0
@@ -454,10 +457,13 @@ class WalShard:
         if on_synced:
             self._background.defer(self.sync)
 
-    def tick(self) -> None:
-        """Bounds the loss window, and marks the last sync. Called a few times per `BACKGROUND_SYNC_MS`."""
-        if self._failed is not None or self._rotating or self._syncing:
-            return
+    def tick(self) -> bool:
+        """Bounds the loss window, and marks the last sync. Returns whether bytes are to be synced: until then it is
+        called every `TICK_MS`."""
+        if self._failed is not None:
+            return False
+        if self._rotating or self._syncing:
+            return True
         now_ms = self._clock.monotonic_ms()
         since_ms = self._unsynced_since_ms
         if since_ms is not None and now_ms - since_ms >= BACKGROUND_SYNC_MS:
@@ -472,6 +478,7 @@ class WalShard:
             and self._synced_frame > 0
         ):
             self._write_mark()
+        return self._unsynced_since_ms is not None
 
     def _write_mark(self) -> None:
         """Writes the mark without a group. It needs no sync: if it is lost, a later start only takes more for a torn
@@ -670,6 +677,10 @@ class WalShard:
         if self._next_file is not None:
             self._next_file.close()
         self._file.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def create_shard_files(fs: Fs, directory: str, first_frame: int, file_bytes: int) -> File:

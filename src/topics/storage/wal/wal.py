@@ -25,9 +25,17 @@ class Wal:
         for shard in self.shards:
             shard.flush()
 
-    def tick(self) -> None:
+    def tick(self) -> bool:
+        """Returns whether it must be called again soon."""
+        has_more = False
         for shard in self.shards:
-            shard.tick()
+            has_more |= shard.tick()
+        return has_more
+
+    def tell_unsynced(self, tell: Callable[[], None]) -> None:
+        """Tells when a shard has bytes to sync: `tick` must be called soon."""
+        for shard in self.shards:
+            shard.on_unsynced = tell
 
     def throttle(self, refusal: TopicsError | None) -> None:
         for shard in self.shards:
