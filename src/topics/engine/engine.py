@@ -131,6 +131,7 @@ class Engine:
     def stop_writes(self) -> None:
         """From here on every call that changes something is refused. Calls that have begun are answered."""
         self.core.close()
+        self.queues.end_waits()
         for topic in self.core.topics.values():
             self.write_path.note_config(topic)
 
