@@ -72,6 +72,7 @@ class LockRuntime:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self._timers: set[threading.Timer] = set()
         self._flush: Callable[[], None] | None = None
         self._run_turn: Turn = _run
 
@@ -92,9 +93,21 @@ class LockRuntime:
         self._flush = flush
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        timer = threading.Timer(delay_ms / 1000, self._post, (callback,))
+        def fire() -> None:
+            self._timers.discard(timer)
+            self._post(callback)
+
+        timer = threading.Timer(delay_ms / 1000, fire)
         timer.daemon = True
+        self._timers.add(timer)
         timer.start()
+
+    def end_timers(self) -> None:
+        """The log is closed: nothing is called any more. Not by the thread that holds the lock: a timer may need it."""
+        for timer in list(self._timers):
+            timer.cancel()
+            timer.join()
+        self._timers.clear()
 
 
 class LoopRuntime:
