@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import topics
+from tests.embedded.gated_cold_tier import RECORDS, gated_log
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.page import Tombstone
@@ -284,3 +285,35 @@ def test_sealed_records_stay_readable(log: Log) -> None:
     assert [record.seq for record in log.records("t", loss="raise")] == [1, 2]
     with pytest.raises(TopicNotFound):
         log.seal("absent")
+
+
+# Files.
+
+
+def test_a_page_from_the_cold_tier_keeps_no_other_thread_waiting(tmp_path: Path) -> None:
+    path, settings, fs = gated_log(tmp_path)
+    with open_log(path, settings=settings, fs=fs) as log, ThreadPoolExecutor() as pool:
+        fs.gate.clear()
+        reading = pool.submit(log.read, "t", limit=5)
+        assert fs.is_waiting.wait(60)
+        log.append("hot", [1])
+        assert [record.seq for record in log.read("hot").records] == [1]
+        assert not reading.done()
+        fs.gate.set()
+        assert [record.seq for record in reading.result().records] == [1, 2, 3, 4, 5]
+        assert [record.seq for record in log.records("t", loss="raise")] == list(range(1, RECORDS + 1))
+
+
+def test_closing_the_log_waits_for_a_file_that_is_being_read(tmp_path: Path) -> None:
+    path, settings, fs = gated_log(tmp_path)
+    log = open_log(path, settings=settings, fs=fs)
+    with ThreadPoolExecutor() as pool:
+        fs.gate.clear()
+        reading = pool.submit(log.read, "t", limit=5)
+        assert fs.is_waiting.wait(60)
+        closing = pool.submit(log.close)
+        wait_until(lambda: log._engine.is_closed)
+        assert not closing.done()
+        fs.gate.set()
+        closing.result()
+        assert isinstance(reading.exception(), Closed)

@@ -556,7 +556,7 @@ class AsyncLog:
 
     def leave_to_parent(self) -> None:
         """Called in a child process after a fork: the log belongs to the parent, and is closed here."""
-        self._engine.core.close()
+        self._engine.refuse_all()
         self._engine.directory.release()
 
     def _check_open(self) -> None:

@@ -646,7 +646,7 @@ class Log:
         """Called in a child process after a fork: the log belongs to the parent, and is closed here."""
         # Another thread of the parent may have held the lock. That thread does not exist here.
         self._lock = threading.RLock()
-        self._engine.core.close()
+        self._engine.refuse_all()
         self._engine.directory.release()
 
     def _check_open(self) -> None:

@@ -15,8 +15,6 @@ from topics.storage.fs import Fs, Lock
 logger = logging.getLogger(__name__)
 
 LENGTH: Final = Struct("<Q")
-# The message after which the worker ends.
-END: Final = b""
 WORKER_MODULE: Final = "topics.storage.checkpoints.worker"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -63,8 +61,7 @@ class WorkerRunner:
     """Runs jobs in a worker process, so on another core. The process starts with the first job.
 
     The worker inherits the directory's lock, so that no other server can open the directory while the worker still
-    writes. It ends when it is told to, and with its parent: at the end of its input, and by a signal if
-    the system has one for that.
+    writes. It ends with its parent: at the end of its input, and by a signal if the system has one for that.
     """
 
     def __init__(self, lock: Lock) -> None:
@@ -107,13 +104,6 @@ class WorkerRunner:
     def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            try:
-                # The end of its input is not enough: a process that was forked from this one may have the pipe, too.
-                assert process.stdin is not None
-                send(process.stdin, END)
-            except BrokenPipeError:
-                # The worker is dead.
-                pass
             process.communicate()
 
 

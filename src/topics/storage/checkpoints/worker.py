@@ -10,7 +10,7 @@ import msgspec
 
 from topics.errors import TopicsError
 from topics.storage.checkpoints.job import Job, run_job
-from topics.storage.checkpoints.runner import END, JobRefusal, receive, send
+from topics.storage.checkpoints.runner import JobRefusal, receive, send
 from topics.storage.fs import RealFs
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -35,8 +35,6 @@ def main() -> None:
         try:
             message = receive(sys.stdin.buffer)
         except EOFError:
-            return
-        if message == END:
             return
         try:
             reply = b"=" + encode(run_job(fs, decode(message)))
