@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from topics.embedded.async_log import AsyncLog, open_async
-    from topics.embedded.log import Log, TopicState
+    from topics.embedded.log import Log
     from topics.embedded.log import open_log as open  # noqa: A004 - `topics.open`, like the `open` of other modules
+    from topics.embedded.states import RouterState, TopicState
     from topics.engine.config import TopicConfig
+    from topics.engine.groups import Changed as GroupChanged
+    from topics.engine.groups import Cursor as GroupCursor
+    from topics.engine.queues.jobs import Counters as QueueCounters
+    from topics.engine.queues.jobs import Extended, Job, Settled
     from topics.engine.settings import EngineSettings
     from topics.engine.topic.page import Page, Tombstone
     from topics.engine.topic.write import Appended
@@ -29,10 +34,17 @@ __all__ = [
     "Appended",
     "AsyncLog",
     "EngineSettings",
+    "Extended",
+    "GroupChanged",
+    "GroupCursor",
+    "Job",
     "Log",
     "NewRecord",
     "Page",
+    "QueueCounters",
     "Record",
+    "RouterState",
+    "Settled",
     "Tombstone",
     "TopicConfig",
     "TopicState",
@@ -46,13 +58,20 @@ _ORIGINS = {
     "Appended": "topics.engine.topic.write",
     "AsyncLog": "topics.embedded.async_log",
     "EngineSettings": "topics.engine.settings",
+    "Extended": "topics.engine.queues.jobs",
+    "GroupChanged": "topics.engine.groups:Changed",
+    "GroupCursor": "topics.engine.groups:Cursor",
+    "Job": "topics.engine.queues.jobs",
     "Log": "topics.embedded.log",
     "NewRecord": "topics.engine.writing.intake",
     "Page": "topics.engine.topic.page",
+    "QueueCounters": "topics.engine.queues.jobs:Counters",
     "Record": "topics.formats.records",
+    "RouterState": "topics.embedded.states",
+    "Settled": "topics.engine.queues.jobs",
     "Tombstone": "topics.engine.topic.page",
     "TopicConfig": "topics.engine.config",
-    "TopicState": "topics.embedded.log",
+    "TopicState": "topics.embedded.states",
     "TopicsError": "topics.errors",
     "open": "topics.embedded.log:open_log",
     "open_async": "topics.embedded.async_log",

@@ -33,6 +33,7 @@ TopicsError
 ├── ColdUnavailable           503 cold_unavailable        worth a retry
 ├── NotReady                  503 not_ready               worth a retry
 ├── Closed                    503 shutting_down
+├── RecordsLost               a reader asked for records that are gone (embedded log, `loss="raise"`)
 ├── StartRefused              the data directory cannot be served as it is
 │   ├── SettingsError         settings that cannot be used: which ones, and the allowed values
 │   ├── DirectoryLocked       another process holds it
@@ -347,6 +348,21 @@ class Closed(TopicsError):
 
     def __init__(self) -> None:
         super().__init__("the log is closed")
+
+
+class RecordsLost(TopicsError):
+    """Records that a reader asked for are gone: seqs `gap_from` to `gap_to`. Read on with `from_seq=next_from_seq`."""
+
+    def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str, next_from_seq: int) -> None:
+        super().__init__(
+            f'records {gap_from} to {gap_to} of topic "{topic}" are lost ({reason}); '
+            f"read on with from_seq={next_from_seq}",
+            {"topic": topic, "gap_from": gap_from, "gap_to": gap_to, "reason": reason, "next_from_seq": next_from_seq},
+        )
+        self.gap_from = gap_from
+        self.gap_to = gap_to
+        self.reason = reason
+        self.next_from_seq = next_from_seq
 
 
 class StartRefused(TopicsError):

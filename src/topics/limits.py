@@ -33,6 +33,7 @@ READ_PIECE_BYTES_MIN: Final = 64 * KIB
 FETCH_SEGMENTS_MAX: Final = 16
 
 # Queues.
+CLAIM_JOBS_MAX: Final = 1000
 DELAY_MS_MAX: Final = 86_400_000
 # Lease ids that one start reserves: more than it can give out.
 RESERVE_LEASE_IDS: Final = 2**32

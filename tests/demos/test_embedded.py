@@ -11,6 +11,8 @@ def test_the_demo_tells_of_the_loss_and_loses_nothing(capsys: pytest.CaptureFixt
     main()
     shown = capsys.readouterr().out
     assert "Tombstone(gap_from=1, gap_to=3, reason='cap'" in shown
+    assert "nack 2 " in shown
+    assert "no job is left: Counters(ready=0, in_flight=0, dead_lettered=0)" in shown
     # A few more than it waited for: the child writes on until the signal reaches it.
     assert re.search(r"\b5\d\d answered, 5\d\d found, none missing", shown)
     assert "none missing" in shown

@@ -99,7 +99,7 @@ def _raw_loop(path: str, writes: int, *, joined: bool) -> float:
 async def _durable_writes(path: str, writers: int, writes: int, *, encoded: bool) -> tuple[float, float]:
     payload = payloads(1)
     batch = make_batch(payload)
-    async with await topics.open_async(path, settings=HELD_OFF) as log:
+    async with topics.open_async(path, settings=HELD_OFF) as log:
         await log.create("a", durability="fsync")
         left = writes
         before = log.syncs_total

@@ -25,6 +25,7 @@ def main() -> None:
     root = tempfile.mkdtemp(prefix="topics-demo-")
     try:
         _walk_through(f"{root}/data")
+        _work(f"{root}/work")
         _kill_and_count(f"{root}/killed")
     finally:
         shutil.rmtree(root)
@@ -46,8 +47,21 @@ def _walk_through(path: str) -> None:
         again = [log.append("orders", ["retry me"], key="k-1").deduped for _ in range(2)]
         _say(f"the same write sent twice with one key: appended, then recognised: deduped={again}")
     with topics.open(path) as log:
-        left = [record.seq for record in log.records("orders")]
+        left = [item.seq for item in log.records("orders") if isinstance(item, topics.Record)]
         _say(f"closed and opened again: seqs {left}")
+
+
+def _work(path: str) -> None:
+    _say("a queue with three jobs; the second one fails once:")
+    with topics.open(path) as log:
+        log.create("jobs", type="queue")
+        log.append("jobs", [{"resize": number} for number in (1, 2, 3)])
+        while jobs := log.claim("jobs", "worker-1", max_jobs=2, wait_ms=10):
+            for job in jobs:
+                is_done = job.seq != 2 or job.deliveries > 1
+                print("  ", "ack " if is_done else "nack", job.seq, job.data.decode(), f"delivery {job.deliveries}")
+                (log.ack if is_done else log.nack)("jobs", "worker-1", [job])
+        _say(f"no job is left: {log.state('jobs').queue}")
 
 
 def _kill_and_count(path: str) -> None:
@@ -60,7 +74,7 @@ def _kill_and_count(path: str) -> None:
             if answered == 500:
                 os.kill(child.pid, signal.SIGKILL)
     with topics.open(path) as log:
-        found = [record.seq for record in log.records("payments")]
+        found = [record.seq for record in log.records("payments", loss="raise")]
     assert found[:answered] == list(range(1, answered + 1))
     _say(f"{answered} answered, {len(found)} found, none missing: what was answered is there")
 

@@ -1,6 +1,7 @@
 """The log inside a Python program, without a server: `topics.open(path)`.
 
-Safe to use from several threads. One lock guards the engine. No thread holds the lock while it waits for a disk sync.
+Safe to use from several threads. One lock guards the engine. No thread holds the lock while it waits: for a disk sync,
+for records, for jobs, or for bytes of a file that are not in memory.
 """
 
 from __future__ import annotations
@@ -9,45 +10,41 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import msgspec
+from typing import Any, Literal, Self, TypeVar, overload
 
 from topics.clock import Clock, SystemClock
-from topics.engine.config import TopicConfig, checked_config
+from topics.embedded.arguments import (
+    checked_max_jobs,
+    checked_ms,
+    checked_node,
+    checked_router,
+    named_jobs,
+    skipped_nodes,
+    wait_s,
+)
+from topics.embedded.forks import note_open
+from topics.embedded.pages import Loss, PageBounds, check_loss, has_nothing, items_of, records_of
+from topics.embedded.states import RouterState, TopicState, router_state, topic_state
+from topics.engine.config import checked_config
 from topics.engine.engine import Engine
+from topics.engine.groups import Changed, Cursor, Start
+from topics.engine.queues.jobs import Claim, Claimed, Extended, Job, Settled
 from topics.engine.runtime import LockRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
-from topics.engine.topic.page import Page
+from topics.engine.topic.page import Page, Tombstone
+from topics.engine.topic.router import Guarantee
 from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
 from topics.errors import Closed, Overloaded, TopicsError
 from topics.formats.records import Record, RecordBatch
-from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, TICK_MS
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, READ_LIMIT_MAX, TICK_MS
 from topics.storage.fs import Fs, RealFs
 
 T = TypeVar("T")
-
-
-class TopicState(msgspec.Struct, frozen=True):
-    """The numbers of a topic at one moment."""
-
-    topic: str
-    head_seq: int
-    earliest_seq: int
-    count: int
-    size_bytes: int
-    config: TopicConfig
-    last_write_ts: int | None
-    last_read_ts: int | None
-
-    @property
-    def next_seq(self) -> int:
-        return self.head_seq + 1
 
 
 class _Call:
@@ -66,16 +63,26 @@ class _Call:
 
 
 class Log:
-    """An open data directory. `topics.open` returns one. Close it, or use it as a context manager."""
+    """An open data directory. `topics.open` returns one. Close it, or use it as a context manager.
+
+    Any number of threads may use it. A call that waits blocks its own thread only, and raises `topics.errors.Closed`
+    when another thread closes the log. Errors are the classes of `topics.errors`.
+    """
 
     def __init__(self, opened: OpenEngine, runtime: LockRuntime) -> None:
         self._engine: Engine = opened.engine
         self._opened = opened
         self._runtime = runtime
         self._lock = runtime.lock
+        # Events of threads that wait for a record.
+        self._waiting: set[threading.Event] = set()
+        # Threads that read files outside the lock. The files stay open until there are none.
+        self._fetch_count = 0
+        self._fetch_ended = threading.Condition(self._lock)
         self._stop = threading.Event()
         with self._lock:
             opened.start()
+        note_open(self)
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -90,7 +97,7 @@ class Log:
     ) -> None:
         self.close()
 
-    def _call(self, start: Callable[[_Call], None]) -> Any:
+    def _call(self, start: Callable[[_Call], object]) -> Any:
         """Runs one engine call and waits for its answer outside the lock."""
         call = _Call()
         with self._lock:
@@ -100,42 +107,56 @@ class Log:
                 call.event = threading.Event()
         if call.event is not None:
             call.event.wait()
-        result = call.result
-        if isinstance(result, TopicsError):
-            raise result
-        return result
+        return _result(call)
 
     # Topics.
 
     def create(self, topic: str, **config: Any) -> bool:
         """Creates the topic, or replaces its config. True when the topic is new. Durable on return.
 
-        Config members as in the HTTP contract: `durability` ("ephemeral", "memory", "disk", "fsync"), `ttl_ms`,
-        `cap_records`, `cap_bytes`, `discard` ("old", "reject"), `idempotency_window_ms`, …
+        Config members as in the HTTP contract: `type` ("log", "queue"), `durability` ("ephemeral", "memory", "disk",
+        "fsync"), `ttl_ms`, `cap_records`, `cap_bytes`, `discard` ("old", "reject"), `idempotency_window_ms`,
+        `lease_ms`, `max_deliveries`, `dead_letter`, …
+
+        >>> log.create("jobs", type="queue", max_deliveries=5, dead_letter="jobs.dead")
+        True
         """
         wanted = checked_config(config)
         created: bool = self._call(lambda call: self._engine.put_topic(topic, wanted, lambda r: call(_boxed(r))))[0]
         return created
 
     def drop(self, topic: str, *, if_empty: bool = False) -> bool:
-        """Removes the topic and all its records. False when there was no such topic. Durable on return."""
+        """Removes the topic and all its records. False when there was no such topic. Durable on return.
+
+        >>> log.drop("orders.old")
+        True
+        """
         deleted: bool = self._call(
             lambda call: self._engine.delete_topic(topic, if_empty=if_empty, done=lambda r: call(_boxed(r)))
         )[0]
         return deleted
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """The names of all topics, sorted.
+
+        >>> log.topics()
+        ['jobs', 'orders']
+        """
         with self._lock:
             self._check_open()
             return sorted(self._engine.topics)
 
     def state(self, topic: str) -> TopicState:
+        """The numbers of a topic, its config, and the counters of a queue.
+
+        >>> log.state("jobs").queue
+        Counters(ready=3, in_flight=1, dead_lettered=0)
+        """
         with self._lock:
             self._check_open()
             return topic_state(self._engine, topic)
 
-    # Records.
+    # Writing.
 
     def append(
         self,
@@ -151,6 +172,9 @@ class Log:
         `NewRecord` adds a tag, node or meta. Returns when the write is as durable as the topic's config asks for. `key`
         makes a retry safe: within the topic's window a second write with the same key appends nothing and gets the
         answer of the first write.
+
+        >>> log.append("orders", [{"id": 1}, topics.NewRecord({"id": 2}, tag="customer-7")], key="request-42").last_seq
+        2
         """
         return self.append_batch(topic, make_batch(payloads), key=key, create=create)
 
@@ -165,39 +189,6 @@ class Log:
             except Overloaded:
                 self._stop.wait(TICK_MS / 1000)
 
-    def read(
-        self,
-        topic: str,
-        from_seq: int = 0,
-        *,
-        limit: int = READ_LIMIT_DEFAULT,
-        bytes_max: int = READ_BYTES_DEFAULT,
-        skip_nodes: Iterable[str] = (),
-    ) -> Page:
-        """Records with a seq above `from_seq`, oldest first. Go on with `page.next_from_seq` until `page.caught_up`.
-
-        Records that retention or a power loss took are not skipped silently: `page.tombstone` names their range.
-        """
-        nodes = frozenset(node.encode() for node in skip_nodes) or None
-        for is_last in (False, False, True):
-            with self._lock:
-                self._check_open()
-                fetch = None if is_last else self._engine.fetch_needed(topic, from_seq, limit, bytes_max)
-                if fetch is None or not fetch.is_cold:
-                    return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
-            # The caller waits for the cold tier, without the lock.
-            fetch()
-        raise AssertionError("the last try reads")
-
-    def records(self, topic: str, from_seq: int = 0) -> Iterator[Record]:
-        """Every live record with a seq above `from_seq`, up to the head at the time of the last page."""
-        while True:
-            page = self.read(topic, from_seq, limit=1000)
-            yield from page.records
-            if page.caught_up:
-                return
-            from_seq = page.next_from_seq
-
     def delete(
         self,
         topic: str,
@@ -207,14 +198,396 @@ class Log:
         tag_prefix: str | None = None,
     ) -> Deleted:
         """Removes live records for good: below `before_seq`, with the tag, or with the tag prefix. A record must fulfil
-        all given conditions."""
+        all given conditions.
+
+        >>> log.delete("orders", tag="customer-7").deleted
+        1
+        """
         deleted: Deleted = self._call(
             lambda call: self._engine.delete_records(topic, call, before_seq=before_seq, tag=tag, tag_prefix=tag_prefix)
         )
         return deleted
 
+    # Reading.
+
+    def read(
+        self,
+        topic: str,
+        from_seq: int = 0,
+        *,
+        limit: int = READ_LIMIT_DEFAULT,
+        bytes_max: int = READ_BYTES_DEFAULT,
+        skip_nodes: Iterable[str] = (),
+        group: str | None = None,
+        wait_ms: int | None = 0,
+    ) -> Page:
+        """Records with a seq above `from_seq`, oldest first. Go on with `page.next_from_seq` until `page.caught_up`.
+
+        Records that retention or a power loss took are not skipped silently: `page.tombstone` names their range. With
+        `group`, and without `from_seq`, the page begins after the cursor of the group. With `wait_ms` a read that finds
+        nothing waits that long for the next write to the topic (None: without end).
+
+        >>> page = log.read("orders", from_seq=41, wait_ms=30_000)
+        >>> [record.seq for record in page.records], page.tombstone
+        ([42, 43], None)
+        """
+        bounds = PageBounds(limit, bytes_max, skipped_nodes(skip_nodes))
+        if group is not None:
+            from_seq = from_seq or self.group(topic, group).seq
+        return self._page(topic, from_seq, bounds, wait_ms)
+
+    def _page(self, topic: str, from_seq: int, bounds: PageBounds, wait_ms: int | None) -> Page:
+        timeout_s = wait_s(wait_ms)
+        if wait_ms == 0:
+            return self._read(topic, from_seq, bounds)
+        written = threading.Event()
+        page = self._read(topic, from_seq, bounds, written)
+        if not has_nothing(page):
+            return page
+        try:
+            was_written = written.wait(timeout_s)
+        finally:
+            self._stop_waiting(topic, written)
+        return self._read(topic, from_seq, bounds) if was_written else page
+
+    def _read(self, topic: str, from_seq: int, bounds: PageBounds, written: threading.Event | None = None) -> Page:
+        """One page. If it has nothing, `written` is set when the topic has more, or the log is closed."""
+        engine = self._engine
+        limit, bytes_max, nodes = bounds
+        self._wait_for_copies(topic)
+        is_fetched = False
+        while True:
+            with self._lock:
+                self._check_open()
+                fetch = None if is_fetched else engine.fetch_needed(topic, from_seq, limit, bytes_max)
+                if fetch is None:
+                    page = engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
+                    if written is not None and has_nothing(page):
+                        engine.wait_append(topic, written.set)
+                        self._waiting.add(written)
+                    return page
+                self._fetch_count += 1
+            try:
+                fetch()
+                is_fetched = True
+            finally:
+                with self._lock:
+                    self._fetch_count -= 1
+                    self._fetch_ended.notify_all()
+
+    def _wait_for_copies(self, topic: str) -> None:
+        """Returns when routers have copied into the topic everything that was written to its sources before."""
+        engine = self._engine
+        while True:
+            with self._lock:
+                self._check_open()
+                if not engine.routers:
+                    return
+                is_copied = engine.bring_up_to_date(topic)
+                engine.flush()
+                if is_copied:
+                    return
+                copied = threading.Event()
+                engine.wait_copies(copied.set)
+                self._waiting.add(copied)
+            copied.wait()
+            with self._lock:
+                self._waiting.discard(copied)
+
+    def _stop_waiting(self, topic: str, written: threading.Event) -> None:
+        with self._lock:
+            self._waiting.discard(written)
+            self._engine.cancel_wait(topic, written.set)
+
+    @overload
+    def records(self, topic: str, from_seq: int = 0, *, loss: Literal["raise"]) -> Iterator[Record]: ...
+
+    @overload
+    def records(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> Iterator[Record | Tombstone]: ...
+
+    def records(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> Iterator[Record | Tombstone]:
+        """Every live record with a seq above `from_seq`, up to the head at the time of the last page.
+
+        Where records are lost (retention, a power loss) it yields a `Tombstone` with their range in their place. With
+        `loss="raise"` it raises `topics.errors.RecordsLost` instead, and yields records only. Deleted records are not
+        lost: they are passed over.
+
+        >>> for item in log.records("orders"):
+        ...     if isinstance(item, topics.Tombstone):
+        ...         print("lost:", item.gap_from, "to", item.gap_to, item.reason)
+        ...     else:
+        ...         print(item.seq, item.data)
+        """
+        check_loss(loss)
+        return self._pages_items(topic, from_seq, loss)
+
+    def _pages_items(self, topic: str, from_seq: int, loss: Loss) -> Iterator[Record | Tombstone]:
+        while True:
+            page = self.read(topic, from_seq, limit=READ_LIMIT_MAX)
+            yield from records_of(page) if loss == "raise" else items_of(page)
+            if page.caught_up:
+                return
+            from_seq = page.next_from_seq
+
+    def tail(
+        self,
+        topic: str,
+        from_seq: int = 0,
+        *,
+        group: str | None = None,
+        skip_nodes: Iterable[str] = (),
+        wait_ms: int | None = None,
+    ) -> Iterator[Record | Tombstone]:
+        """Every record with a seq above `from_seq`, and then the records that are written from now on.
+
+        A `Tombstone` stands where records are lost. With `group`, and without `from_seq`, it begins after the cursor of
+        the group; commit what is done with `commit`. The iteration ends when no record came for `wait_ms` (None:
+        never), and when the log is closed. It blocks the thread that iterates, and no other.
+
+        >>> for item in log.tail("orders", log.state("orders").head_seq):
+        ...     print(item)
+        """
+        bounds = PageBounds(READ_LIMIT_MAX, READ_BYTES_DEFAULT, skipped_nodes(skip_nodes))
+        wait_s(wait_ms)
+        if group is not None:
+            from_seq = from_seq or self.group(topic, group).seq
+        return self._follow(topic, from_seq, bounds, wait_ms)
+
+    def _follow(
+        self, topic: str, from_seq: int, bounds: PageBounds, wait_ms: int | None
+    ) -> Iterator[Record | Tombstone]:
+        while True:
+            try:
+                page = self._page(topic, from_seq, bounds, wait_ms)
+            except Closed:
+                return
+            yield from items_of(page)
+            if wait_ms is not None and has_nothing(page) and page.next_from_seq == from_seq:
+                return
+            from_seq = page.next_from_seq
+
+    # Queues.
+
+    def claim(
+        self,
+        topic: str,
+        node: str,
+        *,
+        max_jobs: int = 1,
+        lease_ms: int | None = None,
+        wait_ms: int | None = 0,
+    ) -> list[Job]:
+        """Leases up to `max_jobs` jobs of a queue to the node; an empty list when there are none.
+
+        No other claim gets these jobs until `ack`, `nack`, or the end of the lease (`lease_ms`, or what the queue's
+        config says). With `wait_ms` the claim waits that long for a job (None: without end). Claims that wait are
+        served in the order in which they came. A claim that is interrupted takes no job.
+
+        >>> for job in log.claim("jobs", "worker-1", max_jobs=10, wait_ms=30_000):
+        ...     print(job.seq, job.data, job.deliveries)
+        ...     log.ack("jobs", "worker-1", [job])
+        """
+        queues = self._engine.queues
+        checked_node(node)
+        wanted = checked_max_jobs(max_jobs)
+        checked_ms("lease_ms", lease_ms)
+        timeout_s = wait_s(wait_ms)
+        call = _Call()
+        with self._lock:
+            claim = queues.claim(topic, node, wanted, lease_ms, call, waits=wait_ms != 0)
+            self._engine.flush()
+            if call.result is None:
+                call.event = threading.Event()
+        if call.event is not None:
+            try:
+                if not call.event.wait(timeout_s if wait_ms else None):
+                    with self._lock:
+                        queues.end_wait(claim)
+                        self._engine.flush()
+                    # The claim may be in the middle of a pass. The pass answers it.
+                    call.event.wait()
+            except BaseException:
+                self._abandon(claim, call)
+                raise
+        claimed: Claimed = _result(call)
+        return claimed.jobs
+
+    def _abandon(self, claim: Claim, call: _Call) -> None:
+        """The thread was interrupted while it waited: jobs that it was not told of are ready for others."""
+        with self._lock:
+            self._engine.queues.cancel(claim)
+            if isinstance(call.result, Claimed):
+                self._engine.queues.give_back(claim, call.result.jobs)
+            self._engine.flush()
+
+    def ack(self, topic: str, node: str, jobs: Iterable[Job | int]) -> Settled:
+        """The jobs are done: removes them from the queue for good. As durable as a write to the queue on return.
+
+        A job counts only while its lease runs: an expired one is in `skipped` of the answer. A seq instead of a job
+        means whichever lease the node has on it.
+
+        >>> log.ack("jobs", "worker-1", [job])
+        Settled(settled=1, skipped=[], ready=2, in_flight=0, sync_ms=0.0)
+        """
+        checked_node(node)
+        seqs, lease_ids = named_jobs(jobs)
+        settled: Settled = self._call(lambda call: self._engine.queues.ack(topic, node, seqs, lease_ids, call))
+        return settled
+
+    def nack(self, topic: str, node: str, jobs: Iterable[Job | int], *, delay_ms: int = 0) -> Settled:
+        """Gives the jobs back: another claim gets them at once, or after the delay.
+
+        >>> log.nack("jobs", "worker-1", [job], delay_ms=5000).settled
+        1
+        """
+        checked_node(node)
+        checked_ms("delay_ms", delay_ms)
+        seqs, lease_ids = named_jobs(jobs)
+        settled: Settled = self._call(
+            lambda call: self._engine.queues.nack(topic, node, seqs, lease_ids, delay_ms, call)
+        )
+        return settled
+
+    def extend(self, topic: str, node: str, jobs: Iterable[Job | int], *, lease_ms: int) -> Extended:
+        """Leases the jobs for longer: for `lease_ms` from now on.
+
+        >>> log.extend("jobs", "worker-1", [job], lease_ms=60_000).deadlines
+        {1: 1790000060000}
+        """
+        checked_node(node)
+        checked_ms("lease_ms", lease_ms)
+        seqs, lease_ids = named_jobs(jobs)
+        extended: Extended = self._call(
+            lambda call: self._engine.queues.extend(topic, node, seqs, lease_ids, lease_ms, call)
+        )
+        return extended
+
+    # Consumer groups.
+
+    def create_group(self, topic: str, group: str, *, at: int | Start | None = None) -> Changed:
+        """Creates a group: a named cursor that the log keeps. With `at` an existing group moves there.
+
+        `at` is the last seq that is done, "start" or "head". A new group begins at the start. Durable on return.
+
+        >>> log.create_group("orders", "billing", at="head").created
+        True
+        """
+        changed: Changed = self._call(lambda call: self._engine.groups.put(topic, group, at, call))
+        return changed
+
+    def group(self, topic: str, group: str) -> Cursor:
+        """Where a group is, and how many seqs it is from the head.
+
+        >>> log.group("orders", "billing").lag
+        3
+        """
+        with self._lock:
+            self._check_open()
+            return self._engine.groups.cursor(topic, group)
+
+    def groups(self, topic: str) -> list[Cursor]:
+        """All groups of a topic, by name.
+
+        >>> [cursor.group for cursor in log.groups("orders")]
+        ['billing', 'search']
+        """
+        with self._lock:
+            self._check_open()
+            return self._engine.groups.cursors(topic)
+
+    def commit(self, topic: str, group: str, seq: int, *, rewind: bool = False) -> Changed:
+        """The group is done with everything up to `seq`. As durable as a write to the topic on return.
+
+        A lower seq than before changes nothing, unless `rewind` is set.
+
+        >>> log.commit("orders", "billing", record.seq).moved
+        True
+        """
+        changed: Changed = self._call(lambda call: self._engine.groups.commit(topic, group, seq, call, rewind=rewind))
+        return changed
+
+    def drop_group(self, topic: str, group: str) -> bool:
+        """Removes a group. False when there was none. Durable on return.
+
+        >>> log.drop_group("orders", "billing")
+        True
+        """
+        deleted: bool = self._call(lambda call: self._engine.groups.delete(topic, group, lambda r: call(_boxed(r))))[0]
+        return deleted
+
+    # Routers.
+
+    def create_router(
+        self,
+        router: str,
+        source: str,
+        dest: str,
+        *,
+        tag: str | None = None,
+        tag_prefix: str | None = None,
+        preserve_node: bool = True,
+        preserve_tag: bool = True,
+        allow_cycle: bool = False,
+        guarantee: Guarantee = "at_least_once",
+        create_dest: bool = True,
+    ) -> bool:
+        """Copies every record of `source` to `dest` from now on, or only records with the tag or tag prefix. Replaces a
+        router of the same name. True when the router is new. Durable on return.
+
+        >>> log.create_router("acme-orders", "orders", "acme", tag_prefix="acme:")
+        True
+        """
+        spec = checked_router(
+            router,
+            source,
+            dest,
+            tag=tag,
+            tag_prefix=tag_prefix,
+            preserve_node=preserve_node,
+            preserve_tag=preserve_tag,
+            allow_cycle=allow_cycle,
+            guarantee=guarantee,
+            create_dest=create_dest,
+        )
+        created: bool = self._call(lambda call: self._engine.put_router(router, spec, lambda r: call(_boxed(r))))[0]
+        return created
+
+    def router(self, router: str) -> RouterState:
+        """What a router copies, and how many copies it has made.
+
+        >>> log.router("acme-orders").forwarded_total
+        17
+        """
+        with self._lock:
+            self._check_open()
+            return router_state(self._engine, router)
+
+    def routers(self) -> list[RouterState]:
+        """All routers, by name.
+
+        >>> [state.router for state in log.routers()]
+        ['acme-orders']
+        """
+        with self._lock:
+            self._check_open()
+            return [router_state(self._engine, name) for name in sorted(self._engine.routers)]
+
+    def drop_router(self, router: str) -> bool:
+        """Stops a router; its copies stay. False when there was none. Durable on return.
+
+        >>> log.drop_router("acme-orders")
+        True
+        """
+        deleted: bool = self._call(lambda call: self._engine.delete_router(router, lambda r: call(_boxed(r))))[0]
+        return deleted
+
+    # Files.
+
     def checkpoint(self) -> None:
-        """Puts all records into segments now. Raises the error when that fails."""
+        """Puts all records into segments now. Raises the error when that fails.
+
+        >>> log.checkpoint()
+        """
 
         def start(call: _Call) -> None:
             self._check_open()
@@ -224,12 +597,36 @@ class Log:
         if error is not None:
             raise error
 
+    def seal(self, topic: str) -> None:
+        """Puts all records of the topic into sealed segments: files that do not change any more, for programs that read
+        files.
+
+        >>> log.seal("orders")
+        """
+
+        def start(call: _Call) -> None:
+            self._check_open()
+            self._opened.checkpointer.seal(self._engine.topic(topic), lambda result: call(_boxed(result)))
+
+        error = self._call(start)[0]
+        if error is not None:
+            raise error
+
     def close(self) -> None:
-        """Takes a checkpoint and releases the directory. A second call does nothing."""
+        """Takes a checkpoint and releases the directory. Calls that wait in other threads end. A second call does
+        nothing.
+
+        >>> log.close()
+        """
         with self._lock:
             if self._engine.is_closed:
                 return
             self._engine.stop_writes()
+            self._engine.flush()
+            for event in self._waiting:
+                event.set()
+            while self._fetch_count:
+                self._fetch_ended.wait()
         self._stop.set()
         try:
             self._call(lambda call: self._opened.close(lambda r: call(_boxed(r))))
@@ -238,30 +635,27 @@ class Log:
             self._opened.release()
             self._runtime.close()
 
+    def leave_to_parent(self) -> None:
+        """Called in a child process after a fork: the log belongs to the parent, and is closed here."""
+        # Another thread of the parent may have held the lock. That thread does not exist here.
+        self._lock = threading.RLock()
+        self._engine.refuse_all()
+        self._engine.directory.release()
+
     def _check_open(self) -> None:
         if self._engine.is_closed:
             raise Closed
 
 
+def _result(call: _Call) -> Any:
+    if isinstance(call.result, TopicsError):
+        raise call.result
+    return call.result
+
+
 def _boxed(result: T) -> tuple[T] | TopicsError:
     """The result in a tuple, because `_call` takes None for "no result yet"."""
     return result if isinstance(result, TopicsError) else (result,)
-
-
-def topic_state(engine: Engine, name: str) -> TopicState:
-    found = engine.topic(name)
-    engine.bring_up_to_date(name)
-    found.refresh(engine.now_ms())
-    return TopicState(
-        found.name,
-        found.head_seq,
-        found.earliest_seq,
-        found.count,
-        found.size_bytes,
-        found.config,
-        found.writes.last_write_ts,
-        found.last_read_ts,
-    )
 
 
 def make_batch(payloads: Sequence[Any]) -> RecordBatch:
@@ -287,6 +681,9 @@ def open_log(
 
     Raises `StartRefused` with the reason when the directory is locked, damaged, unreadable, or from a newer
     version. The directory is not changed then.
+
+    >>> with topics.open("./topics-data") as log:
+    ...     log.append("orders", [{"id": 1}])
     """
     runtime = LockRuntime()
     opened = open_engine(

@@ -134,6 +134,11 @@ class Engine:
 
     def stop_writes(self) -> None:
         """From here on every call that changes something is refused. Calls that have begun are answered."""
+        self.refuse_all()
+        self.queues.end_waits()
+
+    def refuse_all(self) -> None:
+        """Refuses every call that changes something, and answers none: a forked child leaves the log like this."""
         self.core.close()
         for topic in self.core.topics.values():
             self.write_path.note_config(topic)

@@ -130,7 +130,7 @@ class LockRuntime:
         self._timer.call_later(delay_ms, callback)
 
     def close(self) -> None:
-        """Delayed calls that are not due yet are dropped."""
+        """Delayed calls that are not due yet are dropped. The caller does not hold the lock: a call may need it."""
         self._timer.close()
 
 

@@ -147,6 +147,9 @@ class ClaimBody(Struct, kw_only=True, omit_defaults=True):
             description="How long the jobs are leased, raised to 100 or lowered to 86400000; null = as the queue says."
         ),
     ] = None
+    wait_ms: Annotated[
+        U32, Meta(description=f"How long to wait for a job when none is ready; lowered to {LONG_POLL_MS_MAX}.")
+    ] = 0
 
 
 class AckBody(Struct, kw_only=True, omit_defaults=True):

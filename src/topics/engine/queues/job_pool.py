@@ -25,7 +25,7 @@ Slot = bytes | FormatError | None
 class Taken:
     """Jobs that are taken and not leased yet: the caller hands them out, or moves them, in the same call."""
 
-    __slots__ = ("dying", "fetch", "records")
+    __slots__ = ("dying", "fetch", "is_cut", "records")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -33,6 +33,8 @@ class Taken:
         self.dying: list[tuple[Lease, Record]] = []
         # What has to be brought into memory before more jobs can be taken.
         self.fetch: Fetch | None = None
+        # Whether the taking ended before it had looked at every ready job.
+        self.is_cut = True
 
 
 def take_jobs(
@@ -90,6 +92,7 @@ class _Pool:
         while len(records) < wanted and self._budget > 0:
             seq = max(table.cursor, topic.live.first_live)
             if seq > topic.head_seq:
+                self.taken.is_cut = False
                 return
             found = self._read(seq, min(topic.head_seq, seq + wanted - len(records) - 1))
             if found is None:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from topics.engine.completions import Done
+from topics.engine.topic.topic import Topic
 from topics.errors import TopicsError
 from topics.formats.records import Record
 
@@ -52,15 +53,34 @@ class Counters(NamedTuple):
 
 
 class Claim:
-    """One call of `claim`, until it is answered. `cancel` it when its jobs are not wanted any more."""
+    """One call of `claim`, until it is answered. `Queues.cancel` it when its jobs are not wanted any more."""
 
-    __slots__ = ("_missing", "done", "error", "is_cancelled", "jobs", "lease_ms", "max_jobs", "node", "records")
+    __slots__ = (
+        "_cut_at",
+        "_missing",
+        "_wake_count",
+        "done",
+        "error",
+        "is_cancelled",
+        "jobs",
+        "lease_ms",
+        "max_jobs",
+        "node",
+        "records",
+        "topic",
+        "waits",
+    )
 
-    def __init__(self, node: str, max_jobs: int, lease_ms: int, done: Done[Claimed]) -> None:
+    def __init__(
+        self, topic: Topic, node: str, max_jobs: int, lease_ms: int, done: Done[Claimed], *, waits: bool
+    ) -> None:
+        self.topic = topic
         self.node = node
         self.max_jobs = max_jobs
         self.lease_ms = lease_ms
         self.done = done
+        # Whether the claim waits for a job when a pass has none for it.
+        self.waits = waits
         # The records that the pass dealt out to this claim, then the same records with leases.
         self.records: list[Record] = []
         self.jobs: list[Job] = []
@@ -68,9 +88,25 @@ class Claim:
         self.is_cancelled = False
         # How many things the answer still waits for.
         self._missing = 0
+        # The wakes of the line at the start of the newest pass.
+        self._wake_count = 0
+        # How much the queue had given out when a pass ended before it had seen every ready job.
+        self._cut_at: tuple[int, int] | None = None
 
     def cancel(self) -> None:
         self.is_cancelled = True
+
+    def stop_waiting(self) -> None:
+        self.waits = False
+
+    def begin_pass(self, wake_count: int, cut_at: tuple[int, int] | None) -> None:
+        self._wake_count = wake_count
+        self._cut_at = cut_at
+
+    def may_have_missed_jobs(self, wake_count: int, given_out: tuple[int, int]) -> bool:
+        """Whether another pass could find a job that the newest pass did not see: jobs came after it, or it ended
+        early and gave out something. A pass that gave out nothing is not repeated at once."""
+        return self._wake_count != wake_count or (self._cut_at is not None and self._cut_at != given_out)
 
     def wait_for_one_more(self) -> None:
         self._missing += 1

@@ -7,7 +7,9 @@ needs the log or a file is answered through `done`, once; what can be told at on
 The life of a claim: it waits for other claims if the queue has a window (`claim_jitter_ms`), then one *pass* serves all
 of them. A pass takes jobs (returned jobs first, then jobs that were never delivered, by seq), deals them out one at a
 time in turn, and logs the leases if they are durable. Jobs that were delivered too often go to the dead-letter topic on
-the way, and the claims of the pass wait until they are there: the next caller finds them.
+the way, and the claims of the pass wait until they are there: the next caller finds them. A claim that got no job and
+waits goes into the line of its queue (`claim_line`). When jobs come or come back, the oldest claims of the line enter
+the next pass.
 
 The order of things that survive a crash:
 
@@ -30,6 +32,7 @@ from typing import Literal
 from topics.engine.completions import Done
 from topics.engine.config import LEASE_MS_MAX, LEASE_MS_MIN
 from topics.engine.core import Applied, Core
+from topics.engine.queues.claim_line import ClaimLine
 from topics.engine.queues.dead_letters import DeadLetters
 from topics.engine.queues.job_pool import take_jobs
 from topics.engine.queues.job_waiters import JobWaiters
@@ -63,6 +66,8 @@ class Queues:
         self._windows: dict[Topic, list[Claim]] = {}
         self._reserving: dict[Topic, list[Claim]] = {}
         self._fetching: dict[Topic, list[Claim]] = {}
+        # Queues with claims that wait for jobs.
+        self._lines: dict[Topic, ClaimLine] = {}
         self._background: Background | None = None
         # How far the time of leases is ahead of the monotonic clock.
         self._ahead_ms = 0
@@ -131,28 +136,128 @@ class Queues:
 
     # Claiming.
 
-    def claim(self, name: str, node: str, max_jobs: int, lease_ms: int | None, done: Done[Claimed]) -> Claim:
+    def claim(
+        self,
+        name: str,
+        node: str,
+        max_jobs: int,
+        lease_ms: int | None,
+        done: Done[Claimed],
+        *,
+        waits: bool = False,
+    ) -> Claim:
         """Leases up to `max_jobs` jobs to the node. `done(Claimed)`, at once or when the window closes.
 
-        Without `lease_ms` the lease is as long as the queue's config says.
+        Without `lease_ms` the lease is as long as the queue's config says. A claim that `waits` is answered when it has
+        a job, or by `end_wait`.
         """
         if self._core.is_closed:
             raise Closed
-        topic, _ = self._queue(name)
+        topic, table = self._queue(name)
         # Copies of routers into the queue come first.
         self._forwarder.bring_up_to_date(topic)
-        config = topic.config
-        wanted_ms = config.lease_ms if lease_ms is None else lease_ms
-        claim = Claim(node, max_jobs, _lease_ms(wanted_ms), done)
+        wanted_ms = topic.config.lease_ms if lease_ms is None else lease_ms
+        claim = Claim(topic, node, max_jobs, _lease_ms(wanted_ms), done, waits=waits)
+        claims = [claim]
+        line = self._lines.get(topic)
+        if line is not None:
+            # Claims that came before this one get the jobs that are ready first.
+            self._waiters.refresh(topic)
+            claims = [*line.take(_ready(topic, table)), claim]
+        if waits:
+            self._line(topic).join(claim)
+        self._enter(topic, claims)
+        return claim
+
+    def cancel(self, claim: Claim) -> None:
+        """The jobs of the claim are not wanted any more. It takes none, or gives back the ones that it has taken and
+        not told its caller."""
+        claim.cancel()
+        line = self._lines.get(claim.topic)
+        if line is not None and claim in line:
+            was_in_pass = not line.is_idle(claim)
+            self._leave(claim)
+            if was_in_pass:
+                # The wake that got the claim into the pass is for the next claim of the line now.
+                self._look_soon(claim.topic)
+
+    def give_back(self, claim: Claim, jobs: Sequence[Job]) -> None:
+        """The caller of an answered claim does not want its jobs: they are ready at once."""
+        if jobs and self._core.is_current(claim.topic):
+            self._waiters.refresh(claim.topic)
+            self._release(claim.topic, _table(claim.topic), [(job.seq, job.lease_id) for job in jobs])
+
+    def end_wait(self, claim: Claim) -> None:
+        """The claim waits no longer: it is answered, without jobs, or by the pass that it is in."""
+        claim.stop_waiting()
+        line = self._lines.get(claim.topic)
+        if line is not None and line.is_idle(claim):
+            self._answer(claim, Claimed([], _ready(claim.topic, _table(claim.topic))))
+
+    def end_waits(self) -> None:
+        """The engine stops: claims that wait are refused."""
+        for topic in list(self._lines):
+            self._look(topic)
+
+    # The line of claims that wait.
+
+    def _line(self, topic: Topic) -> ClaimLine:
+        line = self._lines.get(topic)
+        if line is None:
+            line = self._lines[topic] = ClaimLine(partial(self._look, topic))
+            self._waiters.add(topic, line.wake)
+        return line
+
+    def _leave(self, claim: Claim) -> None:
+        topic = claim.topic
+        line = self._lines.get(topic)
+        if line is not None:
+            line.leave(claim)
+            if not line:
+                del self._lines[topic]
+                self._waiters.remove(topic, line.wake)
+
+    def _look(self, topic: Topic) -> None:
+        """Jobs may have come: as many of the waiting claims as jobs are ready get the next pass, the oldest first."""
+        line = self._lines.get(topic)
+        if line is None:
+            return
+        line.note_wake()
+        refusal = self._refusal(topic)
+        if refusal is not None:
+            self._fail(line.take(len(line)), refusal)
+            return
+        self._waiters.refresh(topic)
+        self._waiters.add(topic, line.wake)
+        claims = line.take(_ready(topic, _table(topic)))
+        if claims:
+            self._enter(topic, claims)
+
+    def _rest(self, topic: Topic, claim: Claim) -> None:
+        """A pass had no job for a claim that waits."""
+        line = self._lines[topic]
+        line.rest(claim)
+        if claim.may_have_missed_jobs(line.wake_count, _given_out(_table(topic))):
+            self._look_soon(topic)
+
+    def _look_soon(self, topic: Topic) -> None:
+        line = self._lines.get(topic)
+        if line is not None and not line.is_due:
+            line.note_due()
+            self._core.call_after_group(line.wake)
+
+    # Passes.
+
+    def _enter(self, topic: Topic, claims: list[Claim]) -> None:
+        """The claims join the window of the queue, open one, or get a pass at once."""
         window = self._windows.get(topic)
         if window is not None:
-            window.append(claim)
-        elif config.claim_jitter_ms:
-            self._windows[topic] = [claim]
-            self._core.runtime.call_later(config.claim_jitter_ms, partial(self._close_window, topic))
+            window += claims
+        elif topic.config.claim_jitter_ms:
+            self._windows[topic] = claims
+            self._core.runtime.call_later(topic.config.claim_jitter_ms, partial(self._close_window, topic))
         else:
-            self._serve_copied(topic, [claim])
-        return claim
+            self._serve_copied(topic, claims)
 
     def _close_window(self, topic: Topic) -> None:
         self._serve_copied(topic, self._windows.pop(topic))
@@ -189,7 +294,11 @@ class Queues:
         if taken.fetch is not None and not taken.records and not taken.dying:
             self._fetch(topic, claims, taken.fetch)
             return
+        line = self._lines.get(topic)
+        wake_count = 0 if line is None else line.wake_count
+        cut_at = _given_out(table) if taken.is_cut else None
         for claim in claims:
+            claim.begin_pass(wake_count, cut_at)
             claim.wait_for_one_more()
         _deal(taken.records, claims)
         for claim in claims:
@@ -214,11 +323,21 @@ class Queues:
                 continue
             if claim.is_cancelled:
                 self._release(topic, table, [(job.seq, job.lease_id) for job in claim.take_jobs()])
-            self._core.answer(claim.done, claim.error or Claimed(claim.jobs, _ready(topic, table)))
+            elif claim.waits and not claim.jobs and claim.error is None:
+                self._rest(topic, claim)
+                continue
+            self._answer(claim, claim.error or Claimed(claim.jobs, _ready(topic, table)))
 
     def _fail(self, claims: list[Claim], error: TopicsError) -> None:
         for claim in claims:
-            self._core.answer(claim.done, error)
+            self._answer(claim, error)
+
+    def _answer(self, claim: Claim, result: Claimed | TopicsError) -> None:
+        self._leave(claim)
+        if isinstance(result, TopicsError):
+            # The job that the claim did not get is for the next claim of the line.
+            self._look_soon(claim.topic)
+        self._core.answer(claim.done, result)
 
     # Files and log.
 
@@ -532,6 +651,11 @@ def _deal(records: list[Record], claims: list[Claim]) -> None:
 
 def _ready(topic: Topic, table: LeaseTable) -> int:
     return topic.live.count - table.in_flight - table.delayed
+
+
+def _given_out(table: LeaseTable) -> tuple[int, int]:
+    """Grows with every job that is handed out or becomes a dead letter."""
+    return table.next_id, table.dead_lettered
 
 
 def _lease_ms(lease_ms: int) -> int:

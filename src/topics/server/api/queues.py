@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from msgspec import UNSET
@@ -13,7 +14,7 @@ from topics.protocol import response_body
 from topics.protocol.body_decoder import ACK_DECODER, CLAIM_DECODER, EXTEND_DECODER, NACK_DECODER
 from topics.protocol.job_text import job_text, lease_id_of
 from topics.protocol.record_text import json_string
-from topics.protocol.request_body import AckBody, ClaimBody, ExtendBody, NackBody
+from topics.protocol.request_body import LONG_POLL_MS_MAX, AckBody, ClaimBody, ExtendBody, NackBody
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE
 from topics.server.http.exchange import Exchange, Response
@@ -44,22 +45,7 @@ class QueuesApi:
         queues = self._queues
         queues.check(exchange.name)
         check_node(body.node, self._node_bytes_max)
-        max_jobs = min(max(body.max, 1), self._claim_max)
-        claim = queues.claim(exchange.name, body.node, max_jobs, body.lease_ms, partial(self._claimed, exchange))
-        if not exchange.answered:
-            exchange.on_gone = partial(_cancel, claim)
-
-    def _claimed(self, exchange: Exchange, result: Claimed | TopicsError) -> None:
-        if exchange.answered:
-            return
-        try:
-            if isinstance(result, TopicsError):
-                exchange.fail(result)
-            else:
-                text = claimed_text(exchange.name, result, exchange.elapsed_ms())
-                exchange.reply(Response(200, text))
-        except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
-            self._app.fail_internally(exchange)
+        _PendingClaim(self._app, exchange, body, min(max(body.max, 1), self._claim_max)).start()
 
     # Calls of the node that holds the leases.
 
@@ -143,6 +129,70 @@ class QueuesApi:
         return lease_ids
 
 
+class _PendingClaim:
+    """One claim, from its call to its answer."""
+
+    __slots__ = ("_app", "_body", "_claim", "_engine", "_exchange", "_max_jobs", "_queues", "_timer")
+
+    def __init__(self, app: Application, exchange: Exchange, body: ClaimBody, max_jobs: int) -> None:
+        self._app = app
+        self._engine = app.open_engine().engine
+        self._queues = self._engine.queues
+        self._exchange = exchange
+        self._body = body
+        self._max_jobs = max_jobs
+        self._claim: Claim | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        body, exchange = self._body, self._exchange
+        wait_ms = min(body.wait_ms, LONG_POLL_MS_MAX)
+        self._claim = self._queues.claim(
+            exchange.name, body.node, self._max_jobs, body.lease_ms, self._claimed, waits=wait_ms > 0
+        )
+        if exchange.answered:
+            return
+        exchange.on_gone = self._gone
+        if wait_ms:
+            self._timer = self._app.loop.call_later(wait_ms / 1000, self._end_wait)
+            self._app.waiting[exchange] = self._end_wait
+
+    def _end_wait(self) -> None:
+        assert self._claim is not None
+        self._queues.end_wait(self._claim)
+        # The answer is sent in this call: a server that stops says goodbye on the connection right after it.
+        self._engine.flush()
+
+    def _gone(self) -> None:
+        """The client went away: its claim takes no job."""
+        self._forget_wait()
+        assert self._claim is not None
+        self._queues.cancel(self._claim)
+
+    def _forget_wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._app.waiting.pop(self._exchange, None)
+
+    def _claimed(self, result: Claimed | TopicsError) -> None:
+        exchange = self._exchange
+        self._forget_wait()
+        if exchange.answered:
+            if not isinstance(result, TopicsError):
+                # The client went away after the jobs were leased to it, and before it was told.
+                assert self._claim is not None
+                self._queues.give_back(self._claim, result.jobs)
+            return
+        try:
+            if isinstance(result, TopicsError):
+                exchange.fail(result)
+            else:
+                text = claimed_text(exchange.name, result, exchange.elapsed_ms())
+                exchange.reply(Response(200, text))
+        except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
+            self._app.fail_internally(exchange)
+
+
 def check_node(node: str, bytes_max: int) -> None:
     if not node or len(node.encode()) > bytes_max:
         raise InvalidRequest(f"node names the node that claims: 1 to {bytes_max} bytes")
@@ -164,7 +214,3 @@ def _performance(exchange: Exchange, result: Settled) -> response_body.Performan
         server_total_ms=round(exchange.elapsed_ms(), 3),
         fsync_ms=round(result.sync_ms, 3) if result.sync_ms > 0 else UNSET,
     )
-
-
-def _cancel(claim: Claim) -> None:
-    claim.cancel()

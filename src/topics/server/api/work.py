@@ -199,7 +199,7 @@ class _Worker:
     def _stop(self) -> None:
         self._is_over = True
         if self._claim is not None:
-            self._claim.cancel()
+            self._queues.cancel(self._claim)
         if self._timer is not None:
             self._timer.cancel()
         self._heartbeat.stop()

@@ -257,7 +257,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
         {200: Reply("Up to `max` jobs, perhaps none.", response_body.Claimed)},
         "Only one worker has a job while its lease runs. A worker that neither acks nor extends in time loses the job "
         "to the next claim. Jobs that came back are given out first. A job that was delivered `max_deliveries` times "
-        "goes to the dead-letter topic instead.",
+        "goes to the dead-letter topic instead. With `wait_ms` the answer comes as soon as there is a job; claims that "
+        "wait are served in the order in which they came.",
         body=request_body.ClaimBody,
         errors=(TopicNotFound, NotAQueue, ColdUnavailable, *COMMIT_ERRORS),
     ),

@@ -1,0 +1,266 @@
+"""Queue workers in one process: threads claim, ack and give back jobs through `topics.open`."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topics
+from topics.embedded.log import Log, open_log
+from topics.engine.settings import EngineSettings
+from topics.errors import Closed, InvalidRequest, NotAQueue, TopicNotFound
+
+SETTINGS = EngineSettings(wal_shards=2, wal_file_bytes=1 << 20)
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with open_log(tmp_path / "log", settings=SETTINGS) as log:
+        log.create("q", type="queue")
+        yield log
+
+
+def queue_state(log: Log, topic: str = "q") -> tuple[int, int, int]:
+    queue = log.state(topic).queue
+    assert queue is not None
+    return tuple(queue)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Nothing tells when another thread begins to wait."""
+    pause = threading.Event()
+    while not is_so():
+        pause.wait(0.001)
+
+
+def waiting_claims(log: Log) -> int:
+    queues: Any = log._engine.queues
+    with log._lock:
+        return sum(sum(line._is_idle.values()) for line in queues._lines.values())
+
+
+def test_a_worker_claims_extends_gives_back_and_acks(log: Log) -> None:
+    log.append("q", [{"n": 1}, topics.NewRecord({"n": 2}, tag="a", meta={"k": 1})])
+    first, second = log.claim("q", "w", max_jobs=5)
+    assert (first.seq, first.data, first.deliveries, second.tag, second.meta) == (1, b'{"n":1}', 1, "a", b'{"k":1}')
+    assert log.claim("q", "v") == []
+    assert log.extend("q", "w", [first], lease_ms=60_000).deadlines[1] > first.deadline
+    assert log.nack("q", "w", [second]).settled == 1
+    (again,) = log.claim("q", "v")
+    assert (again.seq, again.deliveries) == (2, 2)
+    assert log.ack("q", "w", [second]).skipped == [2], "the lease that came with the job has ended"
+    assert log.ack("q", "v", [2]).settled == 1, "a seq means any lease of the node"
+    assert log.ack("q", "w", [first]).in_flight == 0
+    assert queue_state(log) == (0, 0, 0)
+    assert log.state("q").count == 0
+
+
+def test_a_delayed_job_is_ready_when_its_delay_is_over(log: Log) -> None:
+    log.append("q", [1])
+    (job,) = log.claim("q", "w")
+    log.nack("q", "w", [job], delay_ms=50)
+    (again,) = log.claim("q", "w", wait_ms=None)
+    assert again.deliveries == 2
+
+
+def test_a_job_that_fails_too_often_becomes_a_dead_letter(log: Log) -> None:
+    log.create("q", type="queue", max_deliveries=2, dead_letter="dead")
+    log.append("q", ["poison", "good"])
+    done = []
+    while jobs := log.claim("q", "w", wait_ms=1):
+        for job in jobs:
+            if job.data == b'"good"':
+                done.append(job.seq)
+                log.ack("q", "w", [job])
+            else:
+                log.nack("q", "w", [job])
+    assert done == [2]
+    assert [record.data for record in log.read("dead").records] == [b'"poison"']
+    assert queue_state(log) == (0, 0, 1)
+
+
+def test_a_claim_waits_for_a_job_and_blocks_no_other_thread(log: Log) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(log.claim, "q", "w", wait_ms=None)
+        wait_until(lambda: waiting_claims(log) == 1)
+        assert not waiting.done()
+        log.append("q", ["a"])
+        assert [job.data for job in waiting.result()] == [b'"a"']
+
+
+def test_a_wait_that_ends_gives_an_empty_list(log: Log) -> None:
+    assert log.claim("q", "w", wait_ms=1) == []
+    log.append("q", [1])
+    assert len(log.claim("q", "w")) == 1
+
+
+def test_workers_that_wait_are_served_in_the_order_in_which_they_came(log: Log) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = []
+        for number in range(4):
+            waiting.append(pool.submit(log.claim, "q", f"w{number}", wait_ms=None))
+            wait_until(lambda count=number + 1: waiting_claims(log) == count)
+        for number in range(4):
+            log.append("q", [number])
+            assert [job.seq for job in waiting[number].result()] == [number + 1]
+
+
+def test_many_threads_work_a_queue_and_every_job_is_done_once(log: Log) -> None:
+    log.create("done")
+    count = 200
+
+    def work(number: int) -> int:
+        worked = 0
+        while jobs := log.claim("q", f"w{number}", max_jobs=3, wait_ms=200):
+            for job in jobs:
+                log.append("done", [job.data])
+                assert log.ack("q", f"w{number}", [job]).settled == 1
+                worked += 1
+        return worked
+
+    with ThreadPoolExecutor() as pool:
+        workers = [pool.submit(work, number) for number in range(4)]
+        for number in range(count):
+            log.append("q", [number])
+        assert sum(worker.result() for worker in workers) == count
+    assert sorted(int(record.data) for record in log.records("done", loss="raise")) == list(range(count))
+    assert queue_state(log) == (0, 0, 0)
+
+
+def test_closing_the_log_ends_claims_that_wait(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log", settings=SETTINGS)
+    log.create("q", type="queue")
+    before = set(threading.enumerate())
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(log.claim, "q", "w", wait_ms=None)
+        wait_until(lambda: waiting_claims(log) == 1)
+        log.close()
+        assert isinstance(waiting.exception(), Closed)
+    assert [thread for thread in threading.enumerate() if thread not in before] == []
+
+
+def test_no_timer_thread_is_left_when_the_log_is_closed(tmp_path: Path) -> None:
+    """The lease of the job would end in 30 seconds, and a claim waits for that."""
+    before = set(threading.enumerate())
+    with open_log(tmp_path / "log", settings=SETTINGS) as log:
+        log.create("q", type="queue")
+        log.append("q", [1])
+        log.claim("q", "v")
+        assert log.claim("q", "w", wait_ms=1) == []
+    assert [thread for thread in threading.enumerate() if thread not in before] == []
+
+
+def test_a_claim_that_is_interrupted_takes_no_job(tmp_path: Path) -> None:
+    code = """
+import signal, sys, threading, time, topics
+def interrupt():
+    while not any(any(line._is_idle.values()) for line in list(log._engine.queues._lines.values())):
+        time.sleep(0.01)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+with topics.open(sys.argv[1]) as log:
+    log.create("q", type="queue")
+    threading.Thread(target=interrupt).start()
+    try:
+        log.claim("q", "gone", wait_ms=None)
+    except KeyboardInterrupt:
+        print("interrupted")
+    log.append("q", ["a"])
+    print([job.seq for job in log.claim("q", "w")], log.state("q").queue)
+"""
+    done = run_code(code, tmp_path / "log")
+    assert done.stdout == "interrupted\n[1] Counters(ready=0, in_flight=1, dead_lettered=0)\n"
+
+
+def run_code(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+    )
+
+
+def test_arguments_are_checked(log: Log) -> None:
+    log.append("log", [1])
+    calls: list[Callable[[], Any]] = [
+        lambda: log.claim("q", ""),
+        lambda: log.claim("q", "x" * 129),
+        lambda: log.claim("q", "w", max_jobs=0),
+        lambda: log.claim("q", "w", lease_ms=-1),
+        lambda: log.claim("q", "w", wait_ms=-1),
+        lambda: log.ack("q", "", [1]),
+        lambda: log.nack("q", "w", [1], delay_ms=-1),
+        lambda: log.extend("q", "w", [1], lease_ms=-1),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidRequest):
+            call()
+    with pytest.raises(NotAQueue):
+        log.claim("log", "w", wait_ms=None)
+    with pytest.raises(TopicNotFound):
+        log.ack("absent", "w", [1])
+
+
+WORKER = """
+import os, sys, topics
+log = topics.open(sys.argv[1], settings=topics.EngineSettings(wal_shards=1, wal_file_bytes=1 << 18,
+    checkpoint_wal_bytes=1 << 14, checkpoint_interval_ms=100))
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+say("ready")
+while True:
+    for job in log.claim("q", "w", max_jobs=7, wait_ms=None):
+        say("claimed", job.seq)
+        if job.seq % 5:
+            log.ack("q", "w", [job])
+            say("acked", job.seq)
+"""
+
+
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_no_acked_job_comes_back_after_kill_nine_and_unacked_jobs_do(tmp_path: Path, durability: str) -> None:
+    path = tmp_path / "log"
+    total = 600
+    with open_log(path) as log:
+        log.create("q", type="queue", durability=durability, lease_ms=86_400_000)
+        log.append("q", list(range(1, total + 1)))
+    claimed: set[int] = set()
+    acked: set[int] = set()
+    for kill_after in (40, 90, 150):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+        )
+        assert process.stdout is not None
+        told = 0
+        with process:
+            for line in process.stdout:
+                words = line.decode().split()
+                if not line.endswith(b"\n"):
+                    break
+                if words[0] == "claimed":
+                    assert int(words[1]) not in acked, "an acked job came back"
+                    claimed.add(int(words[1]))
+                elif words[0] == "acked":
+                    acked.add(int(words[1]))
+                    told += 1
+                    if told == kill_after:
+                        os.kill(process.pid, signal.SIGKILL)
+    with open_log(path) as log:
+        left = {job.seq for job in log.claim("q", "w", max_jobs=1000)}
+    assert acked & left == set(), "acked jobs are gone"
+    # At most the last ack of each run was logged and not told.
+    gone = set(range(1, total + 1)) - left
+    assert len(gone - acked) <= 3
+    assert gone - acked <= claimed
