@@ -82,7 +82,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("live", "openapi"),
         ("http",),
         ("logs", "pressure", "settings"),
-        ("auth", "limits", "metrics", "settings_schema", "work_pool"),
+        ("auth", "limits", "metrics", "settings_schema", "steps", "work_pool"),
     ),
     "topics.spark": (
         ("data_sources", "jobs"),
