@@ -200,6 +200,7 @@ class _Records:
             tail = yield from self._known_members(end + 1)
         # One record stands for all of them.
         self.rest = text[self._begin : start] + (b'{"data":0}' if self._count else b"") + tail
+        self._text = b""
 
     def _known_members(self, at: int) -> Steps[bytes]:
         """The end of the body from `]` on, with the known members only. The text there begins after `]`."""
