@@ -90,7 +90,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("live", "openapi"),
         ("http",),
         ("hidden_names", "hidden_paths", "logs", "pressure", "settings"),
-        ("auth", "limits", "metrics", "origins", "settings_schema", "work_pool"),
+        ("auth", "limits", "metrics", "origins", "settings_schema", "steps", "work_pool"),
     ),
     "topics.spark": (
         ("data_sources", "jobs"),

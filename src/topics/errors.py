@@ -232,7 +232,7 @@ class SegmentBusy(TopicsError):
 
 
 class PayloadTooLarge(TopicsError):
-    """The body is too large."""
+    """The body is too large: 64 MiB for writes and staged records, 1 MiB elsewhere."""
 
     code = "payload_too_large"
     status = 413

@@ -42,6 +42,7 @@ from topics.engine.writing.append import Appends
 from topics.engine.writing.commits import Commits
 from topics.engine.writing.deletion import Deletion
 from topics.engine.writing.derived_copies import DerivedCopies
+from topics.engine.writing.long_appends import LongAppends
 from topics.engine.writing.staging import Staging
 from topics.engine.writing.topic_life import TopicLife
 from topics.engine.writing.write_path import WritePath
@@ -71,10 +72,11 @@ class Engine:
         self.forwarder = Forwarder(core, self.write_path, derived)
         self.topic_life = TopicLife(core, self.write_path, derived, self.forwarder.bring_up_to_date)
         self.routing = Routing(core, self.write_path, derived, self.forwarder, self.topic_life)
-        appends = Appends(core, self.write_path, self.topic_life)
         deletion = Deletion(core, self.write_path, derived, self.forwarder.bring_up_to_date)
         self.staging = Staging(core)
         self.commits = Commits(core, self.write_path, derived, self.topic_life, self.staging)
+        long_appends = LongAppends(core, self.write_path, derived, self.topic_life, self.commits)
+        appends = Appends(core, self.write_path, self.topic_life, long_appends)
         self.queues = Queues(core, self.forwarder, appends, deletion)
         self.groups = Groups(core)
         self.cold_columns = ColdColumns(core)

@@ -11,6 +11,8 @@ from topics.limits import (
     COLD_CALL_MS_MAX,
     COMMIT_TURN_BYTES,
     HOT_RETAIN_SEGMENTS,
+    LONG_WRITE_BYTES,
+    LONG_WRITE_TURN_BYTES,
     MIB,
     ROUTERS_MAX,
     SEGMENT_AGE_MS_MAX,
@@ -53,6 +55,9 @@ class EngineSettings:
     tail_cache_bytes: int = MIB
     # Bytes that a commit of staged records puts into the log in one turn.
     commit_turn_bytes: int = COMMIT_TURN_BYTES
+    # A batch with more bytes is logged over several turns, so many bytes in one turn.
+    long_write_bytes: int = LONG_WRITE_BYTES
+    long_write_turn_bytes: int = LONG_WRITE_TURN_BYTES
 
     def __post_init__(self) -> None:
         """Refuses a value that cannot work, by its name, before it breaks anything."""
@@ -79,4 +84,6 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "total_bytes_max": (0, U64_MAX),
     "tail_cache_bytes": (0, U64_MAX),
     "commit_turn_bytes": (1, U64_MAX),
+    "long_write_bytes": (1, U64_MAX),
+    "long_write_turn_bytes": (1, U64_MAX),
 }

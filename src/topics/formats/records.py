@@ -47,3 +47,12 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.envelopes)
+
+    def part(self, start: int, end: int) -> "RecordBatch":
+        """The records from `start` up to `end`, which is exclusive."""
+        return RecordBatch(
+            self.envelopes[start:end],
+            self.sizes[start:end],
+            None if self.tags is None else self.tags[start:end],
+            None if self.nodes is None else self.nodes[start:end],
+        )

@@ -11,7 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from topics.protocol.body_decoder import BodyDecoder, check_repeats, check_text, decoded, pairs_of
+from topics.protocol.body_decoder import (
+    BodyDecoder,
+    check_repeats,
+    check_text,
+    check_values,
+    decoded,
+    pairs_of,
+)
 from topics.protocol.member_types import U32, U64
 from topics.protocol.request_body import WriteBody
 
@@ -86,11 +93,18 @@ _NAMES_BY_SHAPE: Final = {
 }
 
 
+def decode_long_command(text: bytes) -> Command:
+    """A command that is no `publish`, and longer than most. Its values are counted before it is parsed."""
+    check_values(text)
+    return decode_command(text)
+
+
 def decode_command(text: bytes) -> Command:
     """The command in the text. Raises `InvalidRequest`. `checked_publish` checks the records of a `Publish`."""
     command: Any = decoded(_decode, text)
     if isinstance(command, Publish):
         return command
+    check_values(text)
     check_text(text)
     pairs = pairs_of(text)
     check_repeats(pairs, _NAMES_BY_SHAPE[type(command)])

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from topics.clock import Clock
 from topics.engine.starting.opened import OpenEngine
@@ -38,7 +38,12 @@ from topics.server.http.exchange import JSON, Exchange, Response, error_response
 from topics.server.http.peers import FailureBackoff, HostGuard
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint, Match, RouteTable, allowed_methods
-from topics.server.limits import GZIP_BYTES_MIN, GZIP_ON_LOOP_BYTES_MAX, INFLATE_ON_LOOP_BYTES_MAX
+from topics.server.limits import (
+    GZIP_BYTES_MIN,
+    GZIP_ON_LOOP_BYTES_MAX,
+    INFLATE_ON_LOOP_BYTES_MAX,
+    SMALL_BODY_BYTES_MAX,
+)
 from topics.server.live.delivery import Hub
 from topics.server.live.open_streams import OpenStreams
 from topics.server.logs import RateLimited
@@ -46,6 +51,7 @@ from topics.server.metrics import Counters
 from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings_schema import ServerSettings
+from topics.server.steps import StepRunner, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +60,8 @@ FetchNeeded = Callable[[], Fetch | None]
 
 # How often one request fetches the same page of the cold tier.
 FETCHES_MAX: Final = 3
+
+T = TypeVar("T")
 
 _GZIP_HEADERS: Final = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
 
@@ -89,6 +97,7 @@ class Application:
         self.counters = Counters(clock)
         self.open_streams = OpenStreams(settings, self.counters)
         self.body_bytes_max = settings.max_body_bytes
+        self.steps = StepRunner(loop)
         self.opened: OpenEngine | None = None
         # Delivers records to open streams. None until recovery is done.
         self.hub: Hub | None = None
@@ -150,11 +159,15 @@ class Application:
         try:
             endpoint = self._admit(exchange)
             exchange.ignores_body = endpoint.body is Body.IGNORED
+            exchange.body_bytes_max = self._body_bytes_max(endpoint)
         except TopicsError as error:
             return error
         finally:
             self._release(exchange)
         return None
+
+    def _body_bytes_max(self, endpoint: Endpoint) -> int:
+        return self.body_bytes_max if endpoint.takes_large_body else min(self.body_bytes_max, SMALL_BODY_BYTES_MAX)
 
     def _admit(self, exchange: Exchange) -> Endpoint:
         """The first checks: host, key, scope, origin, route, name in the path."""
@@ -244,10 +257,12 @@ class Application:
         return False
 
     def _inflate(self, exchange: Exchange, endpoint: Endpoint) -> None:
-        if len(exchange.body) <= INFLATE_ON_LOOP_BYTES_MAX and self.body_bytes_max <= INFLATE_ON_LOOP_BYTES_MAX * 1024:
-            self._handle_inflated(exchange, endpoint, _inflated(exchange.body, self.body_bytes_max))
+        bytes_max = self._body_bytes_max(endpoint)
+        if len(exchange.body) <= INFLATE_ON_LOOP_BYTES_MAX:
+            # Small enough whatever it holds: the content is at most a thousand times as large.
+            self._handle_inflated(exchange, endpoint, _inflated(exchange.body, bytes_max))
             return
-        future = self.loop.run_in_executor(self.pool, _inflated, exchange.body, self.body_bytes_max)
+        future = self.loop.run_in_executor(self.pool, _inflated, exchange.body, bytes_max)
         future.add_done_callback(lambda done: self._handle_inflated(exchange, endpoint, done.result()))
 
     def _handle_inflated(self, exchange: Exchange, endpoint: Endpoint, result: bytes | TopicsError) -> None:
@@ -324,6 +339,20 @@ class Application:
 
         self.guarded(exchange, go_on)
 
+    def run_in_steps(self, exchange: Exchange, steps: Steps[T], then: Callable[[T], None]) -> None:
+        """Runs long work in later turns of the loop, then `then` with its result. An error becomes the answer.
+
+        Meanwhile the connection starts no other request, so its requests keep their order.
+        """
+        connection = exchange.connection
+        connection.park()
+
+        def end(result: Callable[[], T]) -> None:
+            self.guarded(exchange, lambda: then(result()))
+            connection.unpark()
+
+        self.steps.run(_while_wanted(exchange, steps), end)
+
     def hurry(self, exchange: Exchange) -> None:
         answer = self.waiting.get(exchange)
         if answer is not None:
@@ -396,6 +425,19 @@ class Application:
         """The engine, for endpoints that answer only after recovery."""
         assert self.opened is not None
         return self.opened
+
+
+def _while_wanted(exchange: Exchange, steps: Steps[T]) -> Steps[T]:
+    """The same steps, up to the end or until the client is gone."""
+    while not exchange.answered:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield
+    steps.close()
+    raise Closed
 
 
 def has_bearer(exchange: Exchange) -> bool:

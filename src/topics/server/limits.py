@@ -12,6 +12,11 @@ HEADER_BYTES_MAX: Final = 128 * KIB
 # Bytes that are read of the body of a refused request, so that the connection can stay open.
 DRAINED_BODY_BYTES_MAX: Final = 64 * KIB
 
+# Bodies of all requests but writes and staged records. The setting `max_body_bytes` limits all bodies.
+SMALL_BODY_BYTES_MAX: Final = MIB
+# A larger body of a write is checked in steps.
+WHOLE_BODY_BYTES_MAX: Final = 64 * KIB
+
 # Requests of one connection that may wait for their answers before nothing more is read from it.
 PIPELINED_EXCHANGES_MAX: Final = 32
 # HTTP/1.1: bytes that are parsed before the number of waiting requests is checked. The smallest request has 18.
@@ -62,7 +67,7 @@ WS_SILENT_PINGS_MAX: Final = 2
 # Answers are compressed from this size on: small ones on the loop, large ones in the pool.
 GZIP_BYTES_MIN: Final = KIB
 GZIP_ON_LOOP_BYTES_MAX: Final = 64 * KIB
-INFLATE_ON_LOOP_BYTES_MAX: Final = 4 * KIB
+INFLATE_ON_LOOP_BYTES_MAX: Final = KIB
 
 # Threads for large bodies, in both directions.
 POOL_THREADS: Final = 4

@@ -149,11 +149,12 @@ class Write:
         assert self.key is not None
         self.repeats = (*self.repeats, done)
 
-    def move_to(self, first_seq: int, writer: WriterEpoch) -> None:
+    def move_to(self, first_seq: int) -> None:
         """An older write failed before this one logged anything: its seqs are free, and this write begins there."""
         self.first_seq = first_seq
         self.last_seq = first_seq - 1
-        self.writer = writer
+        if self.writer is not None:
+            self.writer = WriterEpoch(self.writer.writer, self.writer.epoch, first_seq)
 
     def announce(self, batch: RecordBatch) -> None:
         """The sizes and tags of the next records of a commit that is logged in parts."""

@@ -9,6 +9,7 @@ from topics.engine.config import TopicConfig
 from topics.engine.core import Core
 from topics.engine.topic.topic import Topic
 from topics.engine.topic.write import AppendDone
+from topics.engine.writing.long_appends import LongAppends
 from topics.engine.writing.topic_life import TopicLife
 from topics.engine.writing.write_path import OnEnd, WritePath, check_fits, deduped_answer
 from topics.errors import InvalidRequest, TopicNotFound
@@ -18,10 +19,12 @@ from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX
 
 
 class Appends:
-    def __init__(self, core: Core, write_path: WritePath, topic_life: TopicLife) -> None:
+    def __init__(self, core: Core, write_path: WritePath, topic_life: TopicLife, long_appends: LongAppends) -> None:
         self._core = core
         self._write_path = write_path
         self._topic_life = topic_life
+        self._long_appends = long_appends
+        self._long_bytes = core.settings.long_write_bytes
 
     def append(
         self,
@@ -40,7 +43,10 @@ class Appends:
         topic = self._core.topics.get(name)
         if key is not None:
             _check_key(key)
-        elif topic is not None and topic.writes.can_batch:
+        if batch.size_bytes > self._long_bytes:
+            self._append_long(name, batch, done, key=key, create=create, config=config)
+            return
+        if key is None and topic is not None and topic.writes.can_batch:
             # The common case: only noted now, and submitted with all others of this turn.
             self._write_path.note(topic, batch, done)
             return
@@ -55,6 +61,36 @@ class Appends:
             return
         self._write_path.check(topic, len(batch), batch.size_bytes)
         self._write_path.submit(topic, batch, done, key=key)
+
+    def _append_long(
+        self,
+        name: str,
+        batch: RecordBatch,
+        done: AppendDone,
+        *,
+        key: str | None,
+        create: bool | None,
+        config: TopicConfig | None,
+        created: bool = False,
+    ) -> None:
+        """Appends a batch that is too large for one turn."""
+        again = partial(self._append_long, name, batch, done, key=key, create=create, config=config)
+        topic = self._core.find(name)
+        if topic is None:
+            created = True
+        if topic is None or topic.writes.is_changing or self._core.is_closed:
+            topic = self._topic_to_append(name, batch, done, again, create=create, config=config)
+            if topic is None:
+                return
+        if not topic.writes.is_created:
+            self._topic_life.wait_change(topic, partial(again, created=created), done)
+            return
+        if topic.writes.noted:
+            self._write_path.submit_noted(topic)
+        if key is not None and self._answer_repeat(topic, key, done):
+            return
+        self._write_path.check(topic, len(batch), batch.size_bytes)
+        self._long_appends.append(topic, batch, done, key=key, created=created)
 
     def append_dead_letter(
         self, name: str, batch: RecordBatch, letter: control.DeadLetter, done: AppendDone, on_end: OnEnd

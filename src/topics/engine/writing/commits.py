@@ -26,7 +26,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -67,6 +67,12 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     sync_ms: float = 0.0
 
 
+class LongWrite(Protocol):
+    """A write that takes several turns: a commit, or an append of a large batch. It ends with `commit_ended`."""
+
+    def start(self) -> None: ...
+
+
 class Commits:
     """The commits and the ledgers of all topics of an engine."""
 
@@ -82,7 +88,7 @@ class Commits:
         self._topics_of: dict[str, set[Topic]] = {}
         self._open_count = 0
         self._when_none: list[Callable[[], None]] = []
-        self._held_back: list[_Commit] = []
+        self._held_back: list[LongWrite] = []
         self._background: Background | None = None
         write_path.tell_commit_published(self._note_published)
 
@@ -120,20 +126,27 @@ class Commits:
         chunks, count, size_bytes = self.staging.chunks_of(topic, writer, epoch, list(parts))
         self.write_path.submit_noted(topic)
         self.write_path.check(topic, count, size_bytes)
-        if self._background is None:
-            self._background = core.runtime.background("commit")
         reader = _ChunkReader(core.directory.fs, core.directory.root, chunks, core.settings.commit_turn_bytes)
-        commit = _Commit(self, topic, writer, epoch, size_bytes, reader, self._background, done)
+        commit = _Commit(self, topic, writer, epoch, size_bytes, reader, self.background(), done)
         self.topic_life.begin_change(topic)
         self.staging.hold(topic, writer, epoch)
-        if self._when_none:
-            self._held_back.append(commit)
-        else:
-            self._start(commit)
+        self.open(commit)
 
-    def _start(self, commit: _Commit) -> None:
+    def background(self) -> Background:
+        if self._background is None:
+            self._background = self.core.runtime.background("commit")
+        return self._background
+
+    def open(self, write: LongWrite) -> None:
+        """Starts a write that takes several turns, now or after the checkpoint that waits."""
+        if self._when_none:
+            self._held_back.append(write)
+        else:
+            self._start(write)
+
+    def _start(self, write: LongWrite) -> None:
         self._open_count += 1
-        commit.start()
+        write.start()
 
     def commit_ended(self) -> None:
         """While a group completes, or outside of one: others go on after it."""
@@ -380,16 +393,7 @@ def _cut(batch: RecordBatch, room: int) -> tuple[RecordBatch, RecordBatch | None
             break
     if end == len(batch):
         return batch, None
-    return _slice(batch, 0, end), _slice(batch, end, len(batch))
-
-
-def _slice(batch: RecordBatch, start: int, end: int) -> RecordBatch:
-    return RecordBatch(
-        batch.envelopes[start:end],
-        batch.sizes[start:end],
-        None if batch.tags is None else batch.tags[start:end],
-        None if batch.nodes is None else batch.nodes[start:end],
-    )
+    return batch.part(0, end), batch.part(end, len(batch))
 
 
 def _joined(batches: list[RecordBatch]) -> RecordBatch:

@@ -242,18 +242,44 @@ class WritePath:
         writes.add(write)
         return write
 
+    def begin_long_append(
+        self, topic: Topic, batch: RecordBatch, done: AppendDone, on_end: OnEnd, *, key: str | None, created: bool
+    ) -> Write:
+        """The write of a large batch, without records yet. It has its room, counted in bytes, from now on."""
+        writes = topic.writes
+        durability = topic.config.durability
+        write = Write(
+            topic,
+            writes.next_seq,
+            [],
+            [],
+            batch.size_bytes,
+            max(writes.last_ts, self._core.now_ms()),
+            answers=[(len(batch), done)],
+            key=key,
+            created=created,
+            cap_floor=writes.cap_floor,
+            on_end=on_end,
+            is_unlogged=durability == "ephemeral",
+            is_reserved=durability == "disk",
+        )
+        writes.add(write)
+        return write
+
     def extend_commit(
         self, write: Write, batch: RecordBatch | None, *, is_first: bool, is_last: bool, done: OnEnd
     ) -> None:
-        """Logs the next records of the commit. `done` is called once they are written; after the last ones the write
-        is published or fails, and `done` is not called."""
+        """Logs the next records of the commit or the large batch. `done` is called once they are written; after the
+        last ones the write is published or fails, and `done` is not called."""
         topic, config = write.topic, write.topic.config
         writes = topic.writes
         first_seq = writes.next_seq
-        assert write.writer is not None
+        note: control.Note | None = None
         if is_first:
             # An older write may have failed since and given its seqs back. From here on this write fails with it.
-            write.move_to(first_seq, control.WriterEpoch(write.writer.writer, write.writer.epoch, first_seq))
+            write.move_to(first_seq)
+            if write.writer is not None or write.key is not None:
+                note = control.Note(write.key, writer=write.writer)
         count = 0
         if batch is not None:
             count = len(batch)
@@ -265,9 +291,9 @@ class WritePath:
             floor, evicted = topic.byte_cap_floor(config, first_seq + count, (), 0)
         logs_floor = floor > writes.cap_floor and not write.is_unlogged
         frames: list[bytes] = []
-        if is_first:
+        if note is not None:
             is_only_frame = batch is None and not logs_floor
-            frames.append(_note_frame(topic, write.ts, control.Note(writer=write.writer), is_only_frame=is_only_frame))
+            frames.append(_note_frame(topic, write.ts, note, is_only_frame=is_only_frame))
         frame_count = len(frames) + count
         if batch is not None:
             buffer, bodies = wal_frame.encode_appends(
@@ -276,7 +302,7 @@ class WritePath:
                 write.ts,
                 batch,
                 durable=config.durability == "fsync",
-                opens=False,
+                opens=is_first and note is None,
                 closes=is_last and not logs_floor,
             )
             frames.append(buffer)
@@ -295,7 +321,9 @@ class WritePath:
             return
         # A disk-class write is answered under a reservation of its seqs. A commit is synced instead: a reservation of
         # so many seqs would be as large a hole, if the machine went down half way.
-        durable = is_last and config.durability in ("fsync", "disk")
+        durable = is_last and (config.durability == "fsync" or (config.durability == "disk" and not write.is_reserved))
+        if is_last and write.is_reserved:
+            self._ask_ceiling(topic, write.last_seq + 1, write.ts)
         committed = partial(self.committed, write) if is_last else done
         topic.shard.submit_part(b"".join(frames), frame_count, durable=durable, done=committed)
         self._core.flush_in_turn()

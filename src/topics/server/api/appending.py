@@ -50,7 +50,7 @@ class Appender:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._limits = write_limits(app.settings)
+        self.limits = write_limits(app.settings)
 
     @property
     def _engine(self) -> Engine:
@@ -62,7 +62,7 @@ class Appender:
         While a write waits for room, its connection is parked and starts no other request.
         """
         self._check_caller(caller, name, request)
-        batch = request.batch(self._limits)
+        batch = request.batch(self.limits)
         if request.config is not None:
             check_dead_letter(caller, request.config)
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -11,7 +13,15 @@ from topics.engine.queues.jobs import Claim, Claimed, Extended, Settled
 from topics.engine.queues.queues import Queues
 from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.protocol import response_body
-from topics.protocol.body_decoder import ACK_DECODER, CLAIM_DECODER, EXTEND_DECODER, NACK_DECODER
+from topics.protocol.body_decoder import (
+    ACK_DECODER,
+    CLAIM_DECODER,
+    EXTEND_DECODER,
+    NACK_DECODER,
+    VALUES_MAX,
+    BodyDecoder,
+    TooManyValues,
+)
 from topics.protocol.job_text import job_text, lease_id_of
 from topics.protocol.record_text import json_string
 from topics.protocol.request_body import LONG_POLL_MS_MAX, AckBody, ClaimBody, ExtendBody, NackBody
@@ -19,6 +29,8 @@ from topics.server.app import Application
 from topics.server.auth import READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Body, Endpoint
+
+_SEQS: Final = re.compile(rb'"seqs"\s*:\s*\[([0-9,\s]*)\]')
 
 
 class QueuesApi:
@@ -50,7 +62,7 @@ class QueuesApi:
     # Calls of the node that holds the leases.
 
     def ack(self, exchange: Exchange) -> None:
-        body: AckBody = ACK_DECODER.decode(exchange.body)
+        body: AckBody = self._decoded(ACK_DECODER, exchange)
         lease_ids = self._checked_lease_ids(body)
         self._queues.ack(exchange.name, body.node, body.seqs, lease_ids, partial(self._acked, exchange))
 
@@ -70,7 +82,7 @@ class QueuesApi:
             )
 
     def nack(self, exchange: Exchange) -> None:
-        body: NackBody = NACK_DECODER.decode(exchange.body)
+        body: NackBody = self._decoded(NACK_DECODER, exchange)
         lease_ids = self._checked_lease_ids(body)
         self._queues.nack(
             exchange.name, body.node, body.seqs, lease_ids, body.delay_ms, partial(self._nacked, exchange)
@@ -92,7 +104,7 @@ class QueuesApi:
             )
 
     def extend(self, exchange: Exchange) -> None:
-        body: ExtendBody = EXTEND_DECODER.decode(exchange.body)
+        body: ExtendBody = self._decoded(EXTEND_DECODER, exchange)
         lease_ids = self._checked_lease_ids(body)
         self._queues.extend(
             exchange.name, body.node, body.seqs, lease_ids, body.lease_ms, partial(self._extended, exchange)
@@ -112,6 +124,18 @@ class QueuesApi:
                 )
             )
 
+    def _decoded(self, decoder: BodyDecoder, exchange: Exchange) -> Any:
+        try:
+            return decoder.decode(exchange.body, max(VALUES_MAX, 4 * self._claim_max))
+        except TooManyValues:
+            seqs = _SEQS.search(exchange.body)
+            if seqs is None:
+                raise
+            raise self._too_many_seqs(seqs[1].count(b",") + 1) from None
+
+    def _too_many_seqs(self, count: int) -> BatchTooLarge:
+        return BatchTooLarge(f"a call names at most {self._claim_max} seqs", {"seqs": count, "max": self._claim_max})
+
     def _checked_lease_ids(self, body: AckBody | NackBody | ExtendBody) -> list[int | None]:
         """The ids of the leases; None where any lease of the node will do.
 
@@ -121,9 +145,7 @@ class QueuesApi:
         if not body.node:
             raise InvalidRequest("node is empty: it names the holder of the jobs")
         if len(body.seqs) > self._claim_max:
-            raise BatchTooLarge(
-                f"a call names at most {self._claim_max} seqs", {"seqs": len(body.seqs), "max": self._claim_max}
-            )
+            raise self._too_many_seqs(len(body.seqs))
         if lease_ids and len(lease_ids) != len(body.seqs):
             raise InvalidRequest("lease_ids are as many as seqs, or none; an empty one means any lease of the node")
         return lease_ids

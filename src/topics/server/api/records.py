@@ -19,10 +19,11 @@ from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import DELETE_DECODER, DIFF_DECODER
+from topics.protocol.large_write import decode_write_in_steps
 from topics.protocol.record_text import json_string, record_texts
 from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
-from topics.protocol.write_body import decode_write
+from topics.protocol.write_body import WriteRequest, decode_write
 from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
@@ -30,6 +31,7 @@ from topics.server.auth import DELETE, READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
+from topics.server.limits import WHOLE_BODY_BYTES_MAX
 
 _encode: Final = msgspec.json.Encoder().encode
 _BOOLEANS: Final = (b"false", b"true")
@@ -41,7 +43,11 @@ class RecordsApi:
         self._appender = Appender(app)
         self._limit_max = app.settings.max_limit
         add = app.routes.add
-        add("POST", "/v0/topics/{topic}", Endpoint("append", self.append, WRITE, Body.REQUIRED))
+        add(
+            "POST",
+            "/v0/topics/{topic}",
+            Endpoint("append", self.append, WRITE, Body.REQUIRED, takes_large_body=True),
+        )
         add("POST", "/v0/topics/{topic}/diff", Endpoint("diff", self.diff, READ, Body.OPTIONAL))
         add("POST", "/v0/topics/{topic}/delete", Endpoint("delete", self.delete, DELETE, Body.REQUIRED))
 
@@ -52,7 +58,14 @@ class RecordsApi:
     # Append.
 
     def append(self, exchange: Exchange) -> None:
-        write = decode_write(exchange.body)
+        if len(exchange.body) > WHOLE_BODY_BYTES_MAX:
+            steps = decode_write_in_steps(exchange.body, self._appender.limits)
+            exchange.body = b""
+            self._app.run_in_steps(exchange, steps, partial(self._append, exchange))
+        else:
+            self._append(exchange, decode_write(exchange.body))
+
+    def _append(self, exchange: Exchange, write: WriteRequest) -> None:
         if write.key is None:
             write.key = _key_header(exchange)
         return_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)

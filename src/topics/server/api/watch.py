@@ -11,7 +11,7 @@ from msgspec import UNSET
 from topics.engine.topic.topic import Topic
 from topics.errors import Forbidden, InvalidRequest, NotAcceptable, NotFound, TopicNotFound
 from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
-from topics.protocol.body_decoder import WATCH_DECODER
+from topics.protocol.body_decoder import VALUES_MAX, WATCH_DECODER
 from topics.protocol.request_body import WatchBody, WatchTopic
 from topics.protocol.response_body import WatchCreated, WatchedTopic
 from topics.protocol.sse import CONTENT_TYPE, decode_cursor
@@ -50,7 +50,7 @@ class WatchApi:
     # Sessions.
 
     def create(self, exchange: Exchange) -> None:
-        body: WatchBody = WATCH_DECODER.decode(exchange.body)
+        body: WatchBody = WATCH_DECODER.decode(exchange.body, max(VALUES_MAX, 16 * self._topics_max))
         if not 1 <= len(body.topics) <= self._topics_max:
             raise InvalidRequest(f"a watch has 1 to {self._topics_max} topics")
         key = exchange.key

@@ -15,14 +15,16 @@ from topics.engine.writing.staging import StagedChunk, StagedPart
 from topics.errors import TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import ABORT_DECODER, EPOCH_DECODER
+from topics.protocol.large_write import decode_stage_in_steps
 from topics.protocol.request_body import AbortBody, EpochBody, StageBody
-from topics.protocol.write_body import decode_stage
+from topics.protocol.write_body import WriteRequest, decode_stage
 from topics.server.api.appending import write_limits
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE, Key
 from topics.server.hidden_names import check_topics
 from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Body, Endpoint
+from topics.server.limits import WHOLE_BODY_BYTES_MAX
 
 _WRITER: Final = "/v0/writers/{writer}"
 
@@ -32,7 +34,8 @@ class WritersApi:
         self._app = app
         self._limits = write_limits(app.settings)
         add = app.routes.add
-        add("POST", "/v0/topics/{topic}/stage", Endpoint("stage", self.stage, WRITE, Body.REQUIRED))
+        endpoint = Endpoint("stage", self.stage, WRITE, Body.REQUIRED, takes_large_body=True)
+        add("POST", "/v0/topics/{topic}/stage", endpoint)
         add("GET", _WRITER, Endpoint("get_writer", self.state, READ))
         add("POST", f"{_WRITER}/commit", Endpoint("commit_epoch", self.commit, WRITE, Body.REQUIRED))
         add("POST", f"{_WRITER}/abort", Endpoint("abort_epoch", self.abort, WRITE, Body.REQUIRED))
@@ -44,7 +47,14 @@ class WritersApi:
     # Staging.
 
     def stage(self, exchange: Exchange) -> None:
-        body, request = decode_stage(exchange.body)
+        if len(exchange.body) > WHOLE_BODY_BYTES_MAX:
+            steps = decode_stage_in_steps(exchange.body, self._limits)
+            exchange.body = b""
+            self._app.run_in_steps(exchange, steps, lambda decoded: self._stage(exchange, *decoded))
+        else:
+            self._stage(exchange, *decode_stage(exchange.body))
+
+    def _stage(self, exchange: Exchange, body: StageBody, request: WriteRequest) -> None:
         batch = request.batch(self._limits)
         place = (body.epoch, body.part, body.attempt, body.chunk)
         self._engine.staging.stage(exchange.name, body.writer, place, batch, partial(self._staged, exchange, body))

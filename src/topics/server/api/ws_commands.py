@@ -6,30 +6,52 @@ Every command gets one reply. A wrong command does not end the connection. Loop 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Final, assert_never
+from typing import Final, TypeVar, assert_never
 
 import msgspec
 from msgspec import Raw, Struct
 
 from topics.engine.topic.write import Appended
-from topics.errors import Forbidden, InvalidRequest, Throttled, TopicNotFound, TopicsError
+from topics.errors import (
+    Closed,
+    Forbidden,
+    InvalidRequest,
+    PayloadTooLarge,
+    Throttled,
+    TopicNotFound,
+    TopicsError,
+)
 from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
+from topics.protocol.large_write import decode_publish_in_steps, may_have_records
 from topics.protocol.response_body import WatchedTopic
 from topics.protocol.write_body import WriteRequest, checked_publish
-from topics.protocol.ws_command import NO_REQUEST_ID, Ping, Publish, Subscribe, Unsubscribe, decode_command
+from topics.protocol.ws_command import (
+    NO_REQUEST_ID,
+    Command,
+    Ping,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    decode_command,
+    decode_long_command,
+)
 from topics.protocol.ws_message import EndMessage, ErrorReply, PongReply, SubscribedReply, UnsubscribedReply
 from topics.server.api.appending import Appender, appended_members, seqs_member
 from topics.server.app import Application
 from topics.server.auth import ADMIN, READ, WRITE, Key
 from topics.server.hidden_names import check_topics
 from topics.server.http.websocket import Message, WebSocketConnection, text_frame
-from topics.server.limits import WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
+from topics.server.limits import SMALL_BODY_BYTES_MAX, WHOLE_BODY_BYTES_MAX, WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
 from topics.server.live.ws_feed import WsFeed
+from topics.server.steps import Steps
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -82,12 +104,54 @@ class WsSession:
             self._connection.send(_end_frame("unsupported_message", "messages are text, one object each"))
             return
         text = message.content
+        if len(text) > WHOLE_BODY_BYTES_MAX and may_have_records(text):
+            self._check_in_steps(text, started)
+            return
         try:
-            command = decode_command(text)
+            if len(text) > SMALL_BODY_BYTES_MAX:
+                raise PayloadTooLarge(f"a command has at most {SMALL_BODY_BYTES_MAX} bytes, except publish")
+            command = decode_command(text) if len(text) <= WHOLE_BODY_BYTES_MAX else decode_long_command(text)
             write = checked_publish(text, command) if isinstance(command, Publish) else None
         except InvalidRequest as error:
             self._refuse(NO_REQUEST_ID, "invalid_json", error.message)
             return
+        except TopicsError as error:
+            self._refuse(NO_REQUEST_ID, error.code, error.message)
+            return
+        self._handle(command, write, started)
+
+    def _check_in_steps(self, text: bytes, started: float) -> None:
+        """Checks a large `publish` in later turns of the loop. Commands after it wait, so the order stays."""
+        connection = self._connection
+        connection.park()
+        self._writes += 1
+
+        def end(result: Callable[[], tuple[Publish, WriteRequest]]) -> None:
+            self._writes -= 1
+            try:
+                self._handle(*result(), started)
+            except InvalidRequest as error:
+                self._refuse(NO_REQUEST_ID, "invalid_json", error.message)
+            except TopicsError as error:
+                self._refuse(NO_REQUEST_ID, error.code, error.message)
+            except Exception:  # noqa: BLE001 - the outer edge of a command.
+                self._fail_internally(NO_REQUEST_ID)
+            connection.unpark()
+
+        self._app.steps.run(self._while_open(decode_publish_in_steps(text, self._appender.limits)), end)
+
+    def _while_open(self, steps: Steps[T]) -> Steps[T]:
+        while not self._connection.is_closed:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            yield
+        steps.close()
+        raise Closed
+
+    def _handle(self, command: Command, write: WriteRequest | None, started: float) -> None:
         request_id = command.request_id
         try:
             match command:

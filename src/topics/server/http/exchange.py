@@ -130,6 +130,7 @@ class Exchange:
         "answered",
         "app",
         "body",
+        "body_bytes_max",
         "connection",
         "delay_s",
         "headers",
@@ -160,8 +161,9 @@ class Exchange:
         # Names in lower case. The last value of a repeated header counts.
         self.headers = headers
         self.body = b""
-        # Set by `App.refusal`: the endpoint ignores the body.
+        # Set by `App.refusal`: the endpoint ignores the body, or takes a smaller one than others.
         self.ignores_body = False
+        self.body_bytes_max = app.body_bytes_max
         self.started = perf_counter()
         # How long a refusal waits, to slow down guesses of keys.
         self.delay_s = 0.0

@@ -311,7 +311,7 @@ class Http1Connection(Wire):
         """The error for a body that is too large. A body that is ignored may be as large as the drained body of a
         refused request.
         """
-        bytes_max = self.app.body_bytes_max
+        bytes_max = exchange.body_bytes_max
         if size > bytes_max and not (exchange.ignores_body and size <= DRAINED_BODY_BYTES_MAX):
             return PayloadTooLarge(f"a body has at most {bytes_max} bytes")
         return None
@@ -322,7 +322,7 @@ class Http1Connection(Wire):
         self._hidden_bytes = 0
         self._body_bytes += len(part)
         self.note_body_bytes(len(part))
-        if self._body_bytes > self.app.body_bytes_max and self._early is None:
+        if self._body_bytes > exchange.body_bytes_max and self._early is None:
             self._early = self._excess(exchange, self._body_bytes)
         if self._early is not None:
             if self._body_bytes > DRAINED_BODY_BYTES_MAX:

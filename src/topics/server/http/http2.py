@@ -381,7 +381,7 @@ class Http2Connection(Wire):
                 self._refuse(stream, refused)
                 return False
             stream.is_admitted = True
-        bytes_max = self.app.body_bytes_max
+        bytes_max = exchange.body_bytes_max
         if size > bytes_max and not (exchange.ignores_body and size <= DRAINED_BODY_BYTES_MAX):
             self._refuse(stream, PayloadTooLarge(f"a body has at most {bytes_max} bytes"))
             return False

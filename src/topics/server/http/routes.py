@@ -66,6 +66,8 @@ class Endpoint(NamedTuple):
     access: Access = Access.KEY
     # Whether the endpoint answers while the log is being recovered.
     before_ready: bool = False
+    # Whether a body may be as large as the settings allow. Other bodies have at most 1 MiB.
+    takes_large_body: bool = False
     # Whether the key may be in the query (`token`), for a browser's EventSource, which cannot send headers.
     takes_query_token: bool = False
 

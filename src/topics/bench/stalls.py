@@ -1,0 +1,229 @@
+"""How long one client can keep the server from answering others: the longest health answer beside each hostile request.
+
+A probe asks for health every 10 ms on a connection of its own while one large request runs. The figures depend on the
+machine, so the idle server is measured first.
+"""
+
+import gzip
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter, sleep
+from typing import Final
+
+from topics.bench.http import running_server
+from topics.limits import KIB, MIB
+
+_HEALTH: Final = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_EVERY_S: Final = 0.01
+_IDLE_S: Final = 1.0
+_ANSWER_S_MAX: Final = 120.0
+_JSON: Final = b"Content-Type: application/json\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """One request, its status, how long it took, and the longest health answer meanwhile."""
+
+    what: str
+    status: int
+    took_s: float
+    longest_gap_ms: float
+    resident_mib: float
+
+
+class HealthProbe:
+    """Asks for health on a connection of its own, every 10 ms, on a thread."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self._socket = socket.create_connection((host, port), timeout=_ANSWER_S_MAX)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_over = threading.Event()
+        self._began_s: float | None = None
+        self._longest_s = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_EVERY_S):
+            self._began_s = began_s = perf_counter()
+            self._socket.sendall(_HEALTH)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += self._socket.recv(64 * KIB)
+            self._longest_s = max(self._longest_s, perf_counter() - began_s)
+            self._began_s = None
+
+    def take_longest_ms(self) -> float:
+        """The longest answer since the last call, in ms. An answer that is still awaited counts, too."""
+        began_s = self._began_s
+        waiting_s = 0.0 if began_s is None else perf_counter() - began_s
+        longest_s, self._longest_s = max(self._longest_s, waiting_s), 0.0
+        return longest_s * 1000
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._socket.close()
+
+
+@contextmanager
+def health_probe(port: int) -> Iterator[HealthProbe]:
+    probe = HealthProbe(port)
+    try:
+        yield probe
+    finally:
+        probe.close()
+
+
+def records(count: int, record: bytes, rest: bytes = b"") -> bytes:
+    """A write of equal records. `rest` are more members, with their first comma."""
+    return b'{"records":[%b]%b}' % (b",".join([record] * count), rest)
+
+
+def members(bytes_count: int) -> bytes:
+    """About so many bytes of tiny members, each with a comma before it."""
+    return b"".join([b',"%07x":0' % number for number in range(bytes_count // 12)])
+
+
+def hostile_requests(scale: float) -> Iterator[tuple[str, bytes]]:
+    """Requests of the largest legal size, by what is special about each."""
+    size = round(60 * MIB * scale)
+    count = max(1, round(60 * scale))
+    write, json = b"POST /v0/topics/t", _JSON
+
+    def request(line: bytes, body: bytes, headers: bytes = json) -> bytes:
+        return b"%b HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n%b" % (line, headers, len(body), body)
+
+    largest = b'{"data":"%b"}' % (b"x" * (MIB - 2))
+    yield "write: records of 1 MiB", request(write, records(count, largest))
+    yield (
+        "write: 10 000 records of 6 KB",
+        request(write, records(round(10_000 * scale) or 1, b'{"data":"%b"}' % (b"x" * 6200))),
+    )
+    yield "write: 10 000 tiny records", request(write, records(10_000, b'{"data":1}'))
+    yield (
+        "write: 10 000 tiny records with tag, node, meta",
+        request(write, records(10_000, b'{"data":1,"tag":"t","node":"n","meta":{"a":1}}')),
+    )
+    yield (
+        "write: with a key, records of 1 MiB",
+        request(write, records(count, largest, b',"idempotency_key":"k%d"' % size)),
+    )
+    yield "write: unknown members of the body", request(write, records(1, b'{"data":1}', members(size)))
+    tiny = members(6000)
+    yield (
+        "write: unknown members of each record",
+        request(write, records(round(10_000 * scale) or 1, b'{"data":1%b}' % tiny)),
+    )
+    yield (
+        "write: one huge unknown array",
+        request(write, records(1, b'{"data":1}', b',"x":[%b0]' % (b"0," * (size // 2)))),
+    )
+    yield "write: millions of tiny records", request(write, records(size // 11, b'{"data":1}'))
+    yield "write: brackets", request(write, records(count, b'{"data":[%b0]}' % (b"[]," * 340_000)))
+    yield (
+        "write: repeated names",
+        request(write, records(max(1, count // 10), b'{"x":1,"x":1,"data":[%b0]}' % (b'{"data":1},' * 90_000))),
+    )
+    yield "write: numbers", request(write, records(max(1, count // 4), b'{"data":[%b0]}' % (b"1e200," * 170_000)))
+    yield "write: escapes", request(write, records(count, b'{"data":"%b"}' % (b'\\"' * 500_000)))
+    zipped = gzip.compress(records(round(10_000 * scale) or 1, b'{"data":"%b"}' % (b"xy" * 3100)), 1)
+    yield "write: gzip", request(write, zipped, json + b"Content-Encoding: gzip\r\n")
+    chunked = b"%b HTTP/1.1\r\nHost: localhost\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (write, json)
+    yield (
+        "write: chunked",
+        chunked
+        + b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in _parts(records(count, largest))])
+        + b"0\r\n\r\n",
+    )
+    stage = b',"writer":"w","epoch":1,"part":1,"attempt":1,"chunk":%d'
+    yield "stage: records of 1 MiB", request(b"POST /v0/topics/t/stage", records(count, largest, stage % 1))
+    yield (
+        "stage: 10 000 tiny records",
+        request(b"POST /v0/topics/t/stage", records(10_000, b'{"data":1,"tag":"t"}', stage % 2)),
+    )
+    small = MIB - KIB
+    yield "watch: unknown members", request(b"POST /v0/watch", b'{"topics":{"t":{}}%b}' % members(small))
+    yield (
+        "watch: many topics",
+        request(
+            b"POST /v0/watch", b'{"topics":{"t":{}%b}}' % b"".join([b',"%x":{}' % number for number in range(90_000)])
+        ),
+    )
+    yield "watch: 16 MiB", request(b"POST /v0/watch", b'{"topics":{"t":{}}%b}' % members(16 * MIB))
+    yield "diff: nodes", request(b"POST /v0/topics/t/diff", b'{"node":[%b""]}' % (b'"",' * (small // 3)))
+    yield "diff: a page of 8 MiB", request(b"POST /v0/topics/t/diff", b'{"limit":1000,"max_batch_bytes":8388608}')
+    yield (
+        "diff: a page of 8 MiB, gzip",
+        request(
+            b"POST /v0/topics/t/diff", b'{"limit":1000,"max_batch_bytes":8388608}', json + b"Accept-Encoding: gzip\r\n"
+        ),
+    )
+    yield "frames: the largest page", request(b"GET /v0/topics/t/frames?max_bytes=67108864", b"")
+    yield "ack: seqs", request(b"POST /v0/topics/q/ack", b'{"node":"n","seqs":[%b0]}' % (b"0," * (small // 2)))
+    yield "delete: a pattern", request(b"POST /v0/topics/t/delete", b'{"match":"%b*"}' % (b"x" * small))
+    yield "config: unknown members", request(b"PUT /v0/topics/t", b'{"ttl_ms":0%b}' % members(small))
+
+
+def _parts(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), 64 * KIB):
+        yield body[start : start + 64 * KIB]
+
+
+def send(port: int, request: bytes) -> int:
+    """Sends one request on a connection of its own, and takes the whole answer; its status, or 0 if there was none."""
+    with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S_MAX) as client:
+        try:
+            client.sendall(request)
+        except ConnectionError:
+            # Refused by its head, perhaps with an answer.
+            pass
+        answer = b""
+        try:
+            while b"\r\n\r\n" not in answer:
+                if not (received := client.recv(MIB)):
+                    return 0
+                answer += received
+            head, _, body = answer.partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            left = length - len(body)
+            while left > 0 and (received := client.recv(MIB)):
+                left -= len(received)
+        except ConnectionError:
+            pass
+        return int(answer[9:12] or 0)
+
+
+def measure(directory: str, *, scale: float) -> list[Stall]:
+    """One line for each hostile request, after one for the idle server."""
+    with running_server(directory) as (port, pid), health_probe(port) as probe:
+        send(
+            port,
+            b'PUT /v0/topics/q HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: 16\r\n\r\n{"type":"queue"}' % _JSON,
+        )
+        sleep(_IDLE_S * scale)
+        stalls = [Stall("idle", 200, _IDLE_S * scale, probe.take_longest_ms(), _peak_mib(pid))]
+        for what, request in hostile_requests(scale):
+            _forget_peak(pid)
+            probe.take_longest_ms()
+            began_s = perf_counter()
+            status = send(port, request)
+            took_s = perf_counter() - began_s
+            sleep(5 * _EVERY_S)
+            stalls.append(Stall(what, status, took_s, probe.take_longest_ms(), _peak_mib(pid)))
+        return stalls
+
+
+def _peak_mib(pid: int) -> float:
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        (line,) = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) / KIB
+
+
+def _forget_peak(pid: int) -> None:
+    """The peak of the resident memory begins at its current size again."""
+    with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as control:
+        control.write("5")
