@@ -36,6 +36,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
+from topics.engine.topic.fetch import FETCHES_MAX
 from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.router import Guarantee
 from topics.engine.topic.write import Appended
@@ -218,8 +219,10 @@ class AsyncLog:
         self._check_open()
         await self._wait_for_copies(topic)
         limit, bytes_max, nodes = bounds
-        fetch = self._engine.fetch_needed(topic, from_seq, limit, bytes_max)
-        if fetch is not None:
+        for _ in range(FETCHES_MAX):
+            fetch = self._engine.fetch_needed(topic, from_seq, limit, bytes_max)
+            if fetch is None:
+                break
             await self._run_on_thread(fetch)
             self._check_open()
         return self._engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)

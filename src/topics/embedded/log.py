@@ -34,6 +34,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
+from topics.engine.topic.fetch import FETCHES_MAX
 from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.router import Guarantee
 from topics.engine.topic.write import Appended
@@ -255,11 +256,11 @@ class Log:
         engine = self._engine
         limit, bytes_max, nodes = bounds
         self._wait_for_copies(topic)
-        is_fetched = False
+        fetches_left = FETCHES_MAX
         while True:
             with self._lock:
                 self._check_open()
-                fetch = None if is_fetched else engine.fetch_needed(topic, from_seq, limit, bytes_max)
+                fetch = engine.fetch_needed(topic, from_seq, limit, bytes_max) if fetches_left else None
                 if fetch is None:
                     page = engine.read(topic, from_seq, limit=limit, bytes_max=bytes_max, nodes=nodes)
                     if written is not None and has_nothing(page):
@@ -269,7 +270,7 @@ class Log:
                 self._fetch_count += 1
             try:
                 fetch()
-                is_fetched = True
+                fetches_left -= 1
             finally:
                 with self._lock:
                     self._fetch_count -= 1

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from topics.clock import Clock
 from topics.engine.starting.opened import OpenEngine
-from topics.engine.topic.fetch import Fetch
+from topics.engine.topic.fetch import FETCHES_MAX, Fetch
 from topics.errors import (
     Closed,
     Forbidden,
@@ -57,9 +57,6 @@ logger = logging.getLogger(__name__)
 
 FetchNeeded = Callable[[], Fetch | None]
 """Tells what a read must wait for: see `Engine.fetch_needed`."""
-
-# How often one request fetches the same page of the cold tier.
-FETCHES_MAX: Final = 3
 
 T = TypeVar("T")
 

@@ -1,11 +1,15 @@
 """Brings the bytes that a read needs into memory, so that the read does not wait: see `Engine.fetch_needed`."""
 
 from collections.abc import Callable
+from typing import Final
 
 from topics.engine.topic.replayed import Replayed, Span
 from topics.engine.topic.segment_set import SegmentPart, SegmentSet
 from topics.errors import ColdUnavailable, NotFetched
 from topics.limits import READ_PIECE_BYTES_MIN
+
+# How often one read fetches the same page of the cold tier. What came may leave the memory again before it is read.
+FETCHES_MAX: Final = 3
 
 
 class Fetch:
