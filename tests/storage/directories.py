@@ -69,6 +69,9 @@ class Store:
         found: list[Record] = []
         cursor = 0
         while True:
+            fetch = self.engine.fetch_needed(topic, cursor, limit=1000)
+            if fetch is not None:
+                fetch()
             page = self.engine.read(topic, cursor, limit=1000)
             found += page.records
             if page.caught_up:
