@@ -55,6 +55,12 @@ def test_names_are_listed_beyond_one_page(client: Client) -> None:
     assert client.topic_names("t") == wanted
 
 
+def test_warnings_about_a_config_are_returned_and_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    warning = '"durabilty" is not known, and was ignored: did you mean durability?'
+    assert client.put_topic("warned", {"durabilty": "fsync"}).warnings == [warning]
+    assert caplog.messages[-1] == f'config of topic "warned": {warning}'
+
+
 def test_records_are_appended_read_and_deleted(client: Client) -> None:
     client.put_topic("t")
     assert client.append("t", records("1", '"two"')).last_seq == 2

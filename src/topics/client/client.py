@@ -3,6 +3,7 @@
 Bodies with records are bytes in both directions: programs that move millions of records build and read them by columns.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
@@ -37,6 +38,8 @@ from topics.protocol.response_body import (
     TopicState,
     WriterEpochs,
 )
+
+logger = logging.getLogger(__name__)
 
 FRAMES_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 
@@ -129,8 +132,12 @@ class Client:
         return self._read("GET", _path(topic), None, TopicState)
 
     def put_topic(self, topic: str, config: Mapping[str, object] | None = None) -> PutTopic:
-        """Creates the topic, or replaces its config."""
-        return self._read("PUT", _path(topic), _encode(config or {}), PutTopic)
+        """Creates the topic, or replaces its config. The server's warnings about the config are logged."""
+        answer = self._read("PUT", _path(topic), _encode(config or {}), PutTopic)
+        if answer.warnings is not msgspec.UNSET:
+            for warning in answer.warnings:
+                logger.warning('config of topic "%s": %s', topic, warning)
+        return answer
 
     def delete_topic(self, topic: str) -> bool:
         """Returns whether the topic existed. After a lost answer the repeated call returns False."""

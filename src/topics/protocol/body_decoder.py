@@ -176,6 +176,11 @@ class EpochDecoder(BodyDecoder):
             self._part.check_ranges(part)
 
 
+def member_names(text: bytes) -> list[str]:
+    """The names of all members of a decoded body, known or not."""
+    return list(_decode_members(text))
+
+
 def check_text(text: bytes) -> None:
     """Refuses valid JSON that no body may have: bytes that are not UTF-8, deep nesting, numbers out of range."""
     try:

@@ -68,6 +68,15 @@ NamesHidden = Annotated[
 ]
 
 
+ConfigWarnings = Annotated[
+    list[str] | UnsetType,
+    Meta(
+        description="A sentence for each member of the config that is not known, or cannot do what it says; absent if "
+        "there are none."
+    ),
+]
+
+
 class ResolvedConfig(Struct, kw_only=True):
     """All settings of a topic, with their defaults filled in."""
 
@@ -105,6 +114,7 @@ class PutTopic(Struct, kw_only=True):
     topic: TopicName
     created: Annotated[bool, Meta(description="Whether this call created the topic.")]
     config: Annotated[ResolvedConfig, Meta(description="The topic's config.")]
+    warnings: ConfigWarnings = UNSET
     performance: TimeSpent
 
 
@@ -185,6 +195,7 @@ class Appended(Struct, kw_only=True):
     count: Annotated[U64, Meta(description="Records of this write.")]
     created: Annotated[bool, Meta(description="Whether this call created the topic.")]
     deduped: Annotated[bool, Meta(description="Whether these records had been appended before, under the same key.")]
+    warnings: ConfigWarnings = UNSET
     performance: TimeSpent
 
 
@@ -592,6 +603,7 @@ class PutRouter(RouterMembers, kw_only=True):
     """A router that was created or changed."""
 
     created: Annotated[bool, Meta(description="Whether this call created the router.")]
+    warnings: ConfigWarnings = UNSET
     performance: TimeSpent
 
 

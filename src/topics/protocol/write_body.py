@@ -36,6 +36,7 @@ from topics.protocol.body_decoder import (
     decoded,
     pairs_of,
 )
+from topics.protocol.config_warnings import config_warnings
 from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
 from topics.protocol.request_body import ConfigBody, RecordBody, RecordsBody, StageBody, WriteBody
 from topics.protocol.ws_command import NO_REQUEST_ID, Publish
@@ -72,6 +73,15 @@ class WriteLimits(Struct, frozen=True, kw_only=True):
     node_bytes_max: int = NODE_BYTES_MAX
 
 
+class _SentConfig(Struct):
+    """The config of a write as it was sent, unknown members included."""
+
+    config: dict[str, msgspec.Raw] | None = None
+
+
+_decode_config: Final = msgspec.json.Decoder(_SentConfig).decode
+
+
 class WriteRequest:
     """A decoded write. `batch` makes its records, and raises an error for what is over a limit."""
 
@@ -85,6 +95,7 @@ class WriteRequest:
         "key",
         "node",
         "waits_for_room",
+        "warnings",
     )
 
     def __init__(
@@ -102,6 +113,8 @@ class WriteRequest:
         self.create: bool | None = None
         self.config: ConfigBody | None = None
         self.waits_for_room = False
+        # About the config, for the answer.
+        self.warnings: Sequence[str] = ()
         if isinstance(body, WriteBody):
             self.key = None if body.idempotency_key is UNSET else body.idempotency_key
             self.create = None if body.create is UNSET else body.create
@@ -266,7 +279,10 @@ def _checked(text: bytes, body: RecordsBody, other_bytes: int) -> WriteRequest:
         raise
     except InvalidRequest as error:
         raise MalformedBody(error.message) from None
-    return WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
+    request = WriteRequest(body, (datas, sizes) if is_plain else None, has_breaks=has_breaks)
+    if request.config is not None:
+        request.warnings = config_warnings(request.config, _decode_config(text).config or ())
+    return request
 
 
 def _is_minimal(text: bytes, body: RecordsBody, other_bytes: int) -> bool:

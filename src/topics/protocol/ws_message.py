@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from topics.protocol.member_types import U64
 from topics.protocol.response_body import DiffRecord, Performance, TombstoneReason, WatchedTopic
@@ -87,6 +87,7 @@ class AckReply(Struct, kw_only=True, tag_field="op", tag="ack"):
     count: U64
     created: bool
     deduped: bool
+    warnings: list[str] | UnsetType = UNSET
     performance: Performance
 
 

@@ -84,10 +84,11 @@ def test_a_diff(tombstone: Tombstone | None, cold_records: int) -> None:
 
 @pytest.mark.parametrize("parked_ms", [0.0, 12.5])
 @pytest.mark.parametrize("with_seqs", [True, False])
-def test_an_append(parked_ms: float, with_seqs: bool) -> None:
+@pytest.mark.parametrize("warnings", [[], ['"durabilty"', "two"]])
+def test_an_append(parked_ms: float, with_seqs: bool, warnings: list[str]) -> None:
     result = appended(created=True)
     seqs = seqs_member(result) if with_seqs else b""
-    text = b"{%b}" % appended_members(result, elapsed_ms=0.25, parked_ms=parked_ms, seqs=seqs)
+    text = b"{%b}" % appended_members(result, elapsed_ms=0.25, parked_ms=parked_ms, seqs=seqs, warnings=warnings)
     assert read(response_body.Appended, text) == response_body.Appended(
         topic="a-topic",
         first_seq=5,
@@ -97,6 +98,7 @@ def test_an_append(parked_ms: float, with_seqs: bool) -> None:
         count=3,
         created=True,
         deduped=False,
+        warnings=warnings or UNSET,
         performance=response_body.Performance(
             server_total_ms=0.25, wal_append_ms=0.125, fsync_ms=1.5, throttle_wait_ms=parked_ms or UNSET
         ),
@@ -114,9 +116,10 @@ def test_a_repeated_append() -> None:
 def test_an_ack_of_a_publish(with_seqs: bool) -> None:
     result = appended()
     seqs = seqs_member(result) if with_seqs else b'"seqs":null,'
-    members = appended_members(result, elapsed_ms=0.25, parked_ms=0.0, seqs=seqs)
+    members = appended_members(result, elapsed_ms=0.25, parked_ms=0.0, seqs=seqs, warnings=["one"])
     reply = read(ws_message.AckReply, ack_text(Raw(b'{"any":1}'), members))
     assert (bytes(reply.request_id), reply.seqs) == (b'{"any":1}', [5, 6, 7] if with_seqs else None)
+    assert reply.warnings == ["one"]
     assert (reply.topic, reply.first_seq, reply.last_seq, reply.head_seq, reply.count) == ("a-topic", 5, 7, 9, 3)
 
 

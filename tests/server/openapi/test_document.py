@@ -308,7 +308,8 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     write = {"records": [{"data": {"n": 1}, "tag": "a", "node": "x", "meta": {}}, {"data": None}, {"data": 3}]}
     assert expect(Appended, 200, "POST", topic, write | {"idempotency_key": "k"}).last_seq == 3
     assert expect(Appended, 200, "POST", topic, write | {"idempotency_key": "k"}).deduped
-    expect(Appended, 200, "POST", f"{topic}?return_seqs=false", {"records": [write["records"][0]] * 2})
+    config = {"config": {"durabilty": "fsync"}}
+    expect(Appended, 200, "POST", f"{topic}?return_seqs=false", {"records": [write["records"][0]] * 2} | config)
     page = expect(Diff, 200, "POST", f"{topic}/diff", {"include_tags": True})
     assert (page.tombstone.reason, [record.seq for record in page.records]) == ("cap", [4, 5])
     assert bytes(page.records[0].data) == b'{"n": 1}'
@@ -335,7 +336,7 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     assert expect(WriterEpochs, 200, "GET", "/v0/writers/w").topics[0].epoch == 1
     assert expect(EpochAborted, 200, "POST", "/v0/writers/w/abort", {"epoch": 2}).dropped == 0
     for dest, status in (("answers-b", 201), ("answers-c", 201), ("answers-c", 200)):
-        body = {"source": "answers", "dest": dest, "filter": "a"}
+        body = {"source": "answers", "dest": dest, "filter": "a", "fliter": "b"}
         expect(PutRouter, status, "PUT", f"/v0/routers/{dest}", body)
     expect(Router, 200, "GET", "/v0/routers/answers-b")
     expect(RouterList, 200, "GET", "/v0/routers?page_size=1&prefix=answers")

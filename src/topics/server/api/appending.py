@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -137,10 +137,13 @@ class Appender:
             self._app.counters.note_append(topic.config.durability, result.count, size_bytes)
 
 
-def appended_members(result: Appended, *, elapsed_ms: float, parked_ms: float, seqs: bytes) -> bytes:
+def appended_members(
+    result: Appended, *, elapsed_ms: float, parked_ms: float, seqs: bytes, warnings: Sequence[str] = ()
+) -> bytes:
     """The members of `response_body.Appended`, rendered.
 
-    `seqs` is the text of that member with its comma, or empty to leave the member out.
+    `seqs` is the text of that member with its comma, or empty to leave the member out. `warnings` are about the config
+    of the write.
     """
     if result.deduped:
         performance = b'"server_total_ms":%.3f' % elapsed_ms
@@ -154,7 +157,7 @@ def appended_members(result: Appended, *, elapsed_ms: float, parked_ms: float, s
             performance += b',"throttle_wait_ms":%.3f' % parked_ms
     return (
         b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
-        b'"deduped":%b,"performance":{%b}'
+        b'"deduped":%b,%b"performance":{%b}'
         % (
             result.topic.encode(),
             result.first_seq,
@@ -164,6 +167,7 @@ def appended_members(result: Appended, *, elapsed_ms: float, parked_ms: float, s
             result.count,
             _BOOLEANS[result.created],
             _BOOLEANS[result.deduped],
+            b'"warnings":%b,' % _encode(warnings) if warnings else b"",
             performance,
         )
     )

@@ -7,6 +7,7 @@ fetch in the pool if its bytes may not be in memory, or later if it waits for an
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -70,7 +71,7 @@ class RecordsApi:
             write.key = _key_header(exchange)
         return_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)
         assert exchange.key is not None
-        done = partial(self._appended, exchange, return_seqs=return_seqs)
+        done = partial(self._appended, exchange, return_seqs=return_seqs, warnings=write.warnings)
         self._appender.append(exchange.key, exchange.name, write, done, exchange.connection)
 
     def _appended(
@@ -81,6 +82,7 @@ class RecordsApi:
         result: Appended | TopicsError,
         *,
         return_seqs: bool,
+        warnings: Sequence[str],
     ) -> None:
         if exchange.answered:
             return
@@ -90,7 +92,9 @@ class RecordsApi:
                 return
             self._appender.count(result, size_bytes)
             seqs = seqs_member(result) if return_seqs else b""
-            members = appended_members(result, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs)
+            members = appended_members(
+                result, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs, warnings=warnings
+            )
             exchange.reply(Response(201 if result.created else 200, b"{%b}" % members))
         except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
             self._app.fail_internally(exchange)

@@ -13,7 +13,8 @@ from topics.engine.routers.definition import check_endpoints, check_router_name
 from topics.engine.topic.router import Router, RouterSpec
 from topics.errors import Forbidden, TopicsError
 from topics.protocol import response_body
-from topics.protocol.body_decoder import ROUTER_DECODER
+from topics.protocol.body_decoder import ROUTER_DECODER, member_names
+from topics.protocol.config_warnings import router_warnings
 from topics.protocol.request_body import RouterBody
 from topics.protocol.tag_match import TagMatch
 from topics.server.api.list_cursor import after_of, cursor_after
@@ -49,14 +50,18 @@ class RoutersApi:
         check_endpoints(spec)
         assert exchange.key is not None
         check_topics(exchange.key, (spec.source, spec.dest))
-        self._engine.put_router(exchange.name, spec, partial(self._put_done, exchange, spec))
+        warnings = router_warnings(member_names(exchange.body))
+        self._engine.put_router(exchange.name, spec, partial(self._put_done, exchange, spec, warnings))
 
-    def _put_done(self, exchange: Exchange, spec: RouterSpec, result: Any) -> None:
+    def _put_done(self, exchange: Exchange, spec: RouterSpec, warnings: list[str], result: Any) -> None:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
         body = response_body.PutRouter(
-            **_members(exchange.name, spec), created=result, performance=exchange.performance()
+            **_members(exchange.name, spec),
+            created=result,
+            warnings=warnings or UNSET,
+            performance=exchange.performance(),
         )
         exchange.answer(body, 201 if result else 200)
 

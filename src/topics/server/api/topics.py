@@ -15,7 +15,8 @@ from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.errors import TopicsError
 from topics.protocol import response_body
-from topics.protocol.body_decoder import CONFIG_DECODER
+from topics.protocol.body_decoder import CONFIG_DECODER, member_names
+from topics.protocol.config_warnings import config_warnings
 from topics.protocol.request_body import ConfigBody
 from topics.server.api.list_cursor import after_of, cursor_after
 from topics.server.api.routers import may_see
@@ -45,18 +46,23 @@ class TopicsApi:
     def put(self, exchange: Exchange) -> None:
         engine = self._engine
         body = CONFIG_DECODER.decode(exchange.body) if exchange.body else ConfigBody()
+        warnings = config_warnings(body, member_names(exchange.body)) if exchange.body else []
         check_topic_name(exchange.name)
         config = config_of(body)
         assert exchange.key is not None
         check_dead_letter(exchange.key, body)
-        engine.put_topic(exchange.name, config, partial(self._put_done, exchange, config))
+        engine.put_topic(exchange.name, config, partial(self._put_done, exchange, config, warnings))
 
-    def _put_done(self, exchange: Exchange, config: TopicConfig, result: Any) -> None:
+    def _put_done(self, exchange: Exchange, config: TopicConfig, warnings: list[str], result: Any) -> None:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
         body = response_body.PutTopic(
-            topic=exchange.name, created=result, config=shown_config(config), performance=exchange.performance()
+            topic=exchange.name,
+            created=result,
+            config=shown_config(config),
+            warnings=warnings or UNSET,
+            performance=exchange.performance(),
         )
         exchange.answer(body, 201 if result else 200)
 

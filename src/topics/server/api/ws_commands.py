@@ -6,7 +6,7 @@ Every command gets one reply. A wrong command does not end the connection. Loop 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Final, TypeVar, assert_never
@@ -223,7 +223,7 @@ class WsSession:
     def _publish(self, request_id: Raw, command: Publish, write: WriteRequest, started: float) -> None:
         self._check_scopes(WRITE if write.config is None else WRITE | ADMIN)
         check_topics(self._key, (command.topic,))
-        done = partial(self._published, request_id, started, return_seqs=command.return_seqs)
+        done = partial(self._published, request_id, started, return_seqs=command.return_seqs, warnings=write.warnings)
         self._writes += 1
         try:
             self._appender.append(self._key, command.topic, write, done, self._connection)
@@ -240,6 +240,7 @@ class WsSession:
         result: Appended | TopicsError,
         *,
         return_seqs: bool,
+        warnings: Sequence[str],
     ) -> None:
         self._writes -= 1
         try:
@@ -249,7 +250,9 @@ class WsSession:
                 self._appender.count(result, size_bytes)
                 seqs = seqs_member(result) if return_seqs else b'"seqs":null,'
                 elapsed_ms = (perf_counter() - started) * 1000
-                members = appended_members(result, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs)
+                members = appended_members(
+                    result, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs, warnings=warnings
+                )
                 self._connection.send(text_frame(ack_text(request_id, members)))
         except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
             self._fail_internally(request_id)

@@ -125,7 +125,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
             201: Reply("The topic was created.", response_body.PutTopic),
         },
         "Replaces the whole config: members left out return to their defaults. Before the answer the change is "
-        "durable, and lower caps have taken effect. An empty body is the same as `{}`.",
+        "durable, and lower caps have taken effect. An empty body is the same as `{}`. `warnings` name members that "
+        "are not known, which were ignored, and members that cannot do what they say.",
         body=request_body.ConfigBody,
         errors=(TopicExistsIncompatible, *COMMIT_ERRORS),
     ),
