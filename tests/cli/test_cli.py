@@ -153,6 +153,21 @@ def test_verify_names_file_offset_and_seq_of_a_flipped_byte_and_exits_2(director
             log.read("orders", 13, limit=1)
 
 
+@pytest.mark.parametrize("command", ["verify", "doctor"])
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+def test_a_log_file_that_current_names_and_that_is_lost_is_damage(directory: Path, command: str, how: str) -> None:
+    path = directory / "wal" / (directory / "wal" / "CURRENT").read_text()
+    if how == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    result = run(command, directory)
+    assert result.exit_code == 2
+    assert f"wal/{path.name}" in result.stdout
+    with pytest.raises(topics.TopicsError, match=path.name):
+        topics.open(directory, settings=SETTINGS)
+
+
 def test_verify_prints_json_lines_when_asked(directory: Path, segment: Path) -> None:
     offset = hurt_record(segment, 14)
     result = run("verify", directory, "--json")

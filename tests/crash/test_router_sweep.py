@@ -96,8 +96,8 @@ def survive(scene: Scene, world: RouterWorld, seed: int, blow: Blow, next_blow: 
 
 
 def survive_rot(scene: Scene, world: RouterWorld, seed: int, blow: Blow) -> int:
-    """The same when no snapshot can be read after the crash, and again after the next checkpoint. How many starts
-    agreed with the notes."""
+    """The same when no snapshot can be read after the crash, and after the next checkpoints. How many starts agreed
+    with the notes."""
     world.crash(blow, seed)
     world.rot_snapshots()
     world.open()

@@ -145,3 +145,14 @@ def test_a_cold_tier_that_does_not_answer_refuses_the_start(disk: FakeDisk) -> N
     with pytest.raises(StartRefused, match="the cold tier does not say which segments it has") as caught:
         rebuild_topics(disk, ROOT, pytest.fail, cold=MissingStore(COLD))
     assert isinstance(caught.value.__cause__, ColdUnavailable)
+
+
+def test_a_file_that_an_unfinished_checkpoint_left_does_not_hide_the_one_that_was_written_later(disk: FakeDisk) -> None:
+    write(disk, [1, 2, 3, 4])
+    data, index = disk.read(f"{stem(1)}.data"), disk.read(f"{stem(1)}.idx")
+    write(disk, [3, 4, 5, 6])
+    disk.replace(f"{stem(1)}.data", data)
+    disk.replace(f"{stem(1)}.idx", index)
+    state = rebuilt(disk).state
+    assert [(segment.first_seq, segment.entry_count) for segment in state.segments] == [(1, 2), (3, 4)]
+    assert seqs_of(disk, state) == [1, 2, 3, 4, 5, 6]

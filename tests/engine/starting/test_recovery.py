@@ -285,9 +285,9 @@ def test_a_crash_at_any_call_of_a_layout_change_loses_nothing_and_leaves_one_lay
     assert point > 30
 
 
-@pytest.mark.parametrize("content", [None, b"", b"wal-0000000000000099.log", b"\xff\xfe", b"rubbish"])
+@pytest.mark.parametrize("content", [None, b"", b"wal-000000000000", b"\xff\xfe", b"rubbish"])
 def test_current_is_derived_from_the_files(disk: FakeDisk, content: bytes | None) -> None:
-    """CURRENT is missing, empty or wrong. The start derives it from the files and warns."""
+    """CURRENT is missing, empty or torn. The start derives it from the files and warns."""
     synced_log(disk)
     killed(disk)
     path = f"{ROOT}/wal/CURRENT"
@@ -301,7 +301,7 @@ def test_current_is_derived_from_the_files(disk: FakeDisk, content: bytes | None
     assert disk.read(path) == b"wal-0000000000000001.log"
 
 
-@pytest.mark.parametrize("how", ["file cut", "file gone", "file of zeros"])
+@pytest.mark.parametrize("how", ["file cut", "zeros at the end"])
 @pytest.mark.parametrize("power", ["kill", "power loss"])
 def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk, how: str, power: str) -> None:
     """The snapshot's position is beyond the end of a shard. All records up to it are in segments, so nothing is lost.
@@ -314,10 +314,7 @@ def test_a_position_beyond_the_end_goes_on_in_a_new_file(disk: FakeDisk, how: st
         killed(disk)
     else:
         disk.crash(Damage.KEEP)
-    if how == "file gone":
-        disk.unlink(WAL)
-    else:
-        disk.replace(WAL, disk.read(WAL)[:200].ljust(0 if how == "file cut" else WAL_FILE_BYTES, b"\0"))
+    disk.replace(WAL, disk.read(WAL)[:200].ljust(0 if how == "file cut" else WAL_FILE_BYTES, b"\0"))
     log = SmallLog(disk)
     assert "going on in a new file" in log.warnings
     assert log.seqs() == [1, 2, 3, 4]
@@ -902,6 +899,70 @@ def test_a_directory_that_cannot_be_read_or_written_is_refused_with_the_reason_o
             SmallLog(fs)
     assert disk.files().keys() == before.keys()
     assert SmallLog(disk).seqs() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("how", ["gone", "empty"])
+@pytest.mark.parametrize("checkpoints", [0, 1, 4])
+def test_a_missing_or_empty_file_that_current_names_is_damage(
+    disk: FakeDisk, how: str, shards: int, checkpoints: int
+) -> None:
+    """CURRENT proves that the file existed. The start is refused and names the file."""
+    log = SmallLog(disk, wal_shards=shards)
+    log.create(durability="fsync")
+    for _ in range(checkpoints):
+        log.append(count=40)
+        log.checkpoint()
+    log.append(count=3)
+    killed(disk)
+    for name in [path for path in disk.files() if path.endswith(layout.TEMPORARY)]:
+        disk.unlink(name)
+    directory = layout.shard_directory(ROOT, log.topic().id % shards, shards)
+    path = f"{directory}/{disk.read(f'{directory}/CURRENT').decode()}"
+    if how == "gone":
+        disk.unlink(path)
+    else:
+        disk.replace(path, b"")
+    error = refused(disk, wal_shards=shards)
+    assert isinstance(error, Damaged)
+    assert error.path == path
+
+
+@pytest.mark.parametrize("current", ["CURRENT kept", "CURRENT gone"])
+@pytest.mark.parametrize("how", ["gone", "empty", "zeros"])
+def test_a_missing_or_empty_file_that_the_snapshot_goes_on_from_is_damage(
+    disk: FakeDisk, how: str, current: str
+) -> None:
+    """The position in the snapshot proves that the file had frames. The start is refused and names the file."""
+    log = SmallLog(disk)
+    log.append(count=4)
+    log.checkpoint()
+    log.append()
+    killed(disk)
+    if how == "gone":
+        disk.unlink(WAL)
+    else:
+        disk.replace(WAL, b"" if how == "empty" else bytes(WAL_FILE_BYTES))
+    if current == "CURRENT gone":
+        disk.unlink(f"{ROOT}/wal/CURRENT")
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert error.path == WAL
+
+
+def test_a_log_of_zeros_beside_topics_is_not_a_fresh_directory(disk: FakeDisk) -> None:
+    """No snapshot is there, and the log has no frame. A new topic must not get the id, and so the files, of a topic."""
+    log = SmallLog(disk)
+    log.append(count=12)
+    log.close()
+    for number in snapshot_names(disk):
+        disk.unlink(layout.snapshot_path(ROOT, number))
+    disk.replace(WAL, bytes(WAL_FILE_BYTES))
+    log = SmallLog(disk)
+    assert "no snapshot is readable" in log.warnings
+    assert log.seqs() == list(range(1, 13))
+    log.append("b")
+    assert log.topic("b").id > 1
 
 
 # --- more about starts --------------------------------------------------------------------------------------

@@ -93,6 +93,68 @@ def test_diagnosing_changes_nothing_and_says_what_a_repair_would_do_b04() -> Non
     assert texts[3] == "let wal/CURRENT name wal-0000000000000001.log"
 
 
+@pytest.mark.parametrize("how", ["gone", "empty", "zeros"])
+def test_a_lost_log_file_is_damage_until_a_repair_goes_on_without_it(how: str) -> None:
+    """What the file held cannot be known. Every topic of its shard that the snapshot knows gets a tombstone."""
+    disk = filled_disk()
+    if how == "gone":
+        disk.unlink(WAL)
+    else:
+        disk.replace(WAL, b"" if how == "empty" else bytes(SMALL.wal_file_bytes))
+    (line,) = lines(verified(disk), "damage")
+    found = {"gone": "no file", "empty": "a file without frames", "zeros": "a file without frames"}[how]
+    assert line.startswith(
+        f"damage: wal/wal-0000000000000001.log offset 0: {found}, but the newest snapshot goes on at"
+    )
+    with pytest.raises(StartRefused, match="wal-0000000000000001"):
+        Store(disk)
+    plan = repair(disk, ROOT)
+    assert "how much that is cannot be known" in plan.lost_lines[0]
+    assert plan.lost_lines[1].startswith('lost: seqs 41 to 41 of topic "orders"; readers get a tombstone')
+    assert lines(verified(disk), "damage") == []
+    with store(disk) as opened:
+        assert [record.seq for record in opened.records("orders")] == list(range(4, 41))
+        stone = tombstone(opened, "orders", 40)
+        assert stone is not None
+        assert (stone.gap_from, stone.gap_to) == (41, 41)
+        opened.append("orders", {"number": 42})
+        assert [record.seq for record in opened.records("orders")][-2:] == [40, 42]
+
+
+def test_a_lost_last_log_file_is_named_and_the_files_before_it_are_kept() -> None:
+    disk = rotated_disk()
+    name = disk.read(f"{ROOT}/wal/CURRENT").decode()
+    with store(disk.clone()) as opened:
+        before = [record.seq for record in opened.records("orders")]
+    disk.unlink(f"{ROOT}/wal/{name}")
+    (line,) = lines(verified(disk), "damage")
+    assert line.startswith(f"damage: wal/{name} offset 0: no file, but CURRENT names it")
+    repair(disk, ROOT)
+    assert lines(verified(disk), "damage") == []
+    with store(disk) as opened:
+        kept = [record.seq for record in opened.records("orders")]
+        assert kept == before[: len(kept)]
+        assert 0 < len(kept) < len(before)
+        assert tombstone(opened, "orders", kept[-1]) is not None
+
+
+def test_a_log_without_any_file_and_snapshot_is_damage_while_current_names_a_file() -> None:
+    disk = FakeDisk()
+    opened = Store(disk)
+    opened.create("orders", durability="fsync")
+    opened.append("orders", 1)
+    opened.kill()
+    disk.unlink(WAL)
+    (line,) = lines(verified(disk), "damage")
+    assert line.startswith("damage: wal/wal-0000000000000001.log offset 0: no file, but CURRENT names it")
+    repair(disk, ROOT)
+    assert lines(verified(disk), "damage") == []
+    with store(disk) as again:
+        again.create("orders", durability="fsync")
+        again.append("orders", 1)
+        assert [record.seq for record in again.records("orders")] == [1]
+
+
 def test_a_sound_directory_needs_no_repair() -> None:
     disk = filled_disk()
     doctor = Doctor(disk, ROOT)

@@ -316,7 +316,7 @@ def test_a_hot_segment_that_only_the_cold_tier_has_is_noted() -> None:
         assert [record.seq for record in opened.records("orders")] == list(range(4, 41))
 
 
-@pytest.mark.parametrize("content", [b"", b"wal-0000000000000009.log", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"wal-0000000000000009.lo", b"\xff\xfe"])
 def test_a_wrong_current_is_a_warning_d05(content: bytes) -> None:
     disk = filled_disk()
     disk.replace(f"{ROOT}/wal/CURRENT", content)

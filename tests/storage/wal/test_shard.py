@@ -24,6 +24,8 @@ from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import FrameType
 from topics.limits import BACKGROUND_SYNC_MS, FRAME_BYTES_MAX, SYNC_MARK_DELAY_MS, WAL_QUEUE_SUBMISSIONS_MAX
 from topics.storage.background import InlineBackground
+from topics.storage.wal.missing_files import missing_file
+from topics.storage.wal.reader import list_wal_files
 from topics.storage.wal.shard import FIRST_ROOM_BYTES, ROOM_FACTOR, WalShard, create_shard_files
 from topics.storage.wal.stats import FSYNC_BUCKETS_US, WalStats
 from topics.storage.wal.wal import Wal, shard_index
@@ -363,6 +365,7 @@ def test_no_room_at_any_step_of_a_rotation_leaves_a_log_that_opens(
     assert answers.committed[-1] == str(seq)
     disk.crash(Damage.KEEP)
     assert read_shard(disk)[0] == list(range(1, seq + 1))
+    assert missing_file(disk, DIRECTORY, list_wal_files(disk, DIRECTORY), None) is None
 
 
 def test_a_full_queue_throttles_before_anything_is_kept(disk: FakeDisk, held: HeldBackground, answers: Answers) -> None:

@@ -170,11 +170,11 @@ def sync_file(fs: Fs, path: str) -> None:
         file.close()
 
 
-def extend(segment: SegmentState, data: bytes) -> None:
-    """Adds the whole valid frames after the noted length to the numbers of the segment."""
+def extend(segment: SegmentState, data: bytes, end_seq: int | None = None) -> None:
+    """Adds the whole valid frames after the noted length, and below `end_seq`, to the numbers of the segment."""
     try:
         for frame in codec.walk(data, segment.data_bytes, len(data)):
-            if frame.seq <= segment.last_seq:
+            if frame.seq <= segment.last_seq or (end_seq is not None and frame.seq >= end_seq):
                 return
             if segment.entry_count == 0 and segment.first_ts == 0:
                 segment.first_ts = segment.created_ts = frame.ts

@@ -1,54 +1,118 @@
 """Which topics have records that the log has no frames of, although the log has its first frame.
 
-Two kinds of records are only in segments: copies that a router made without frames, and records that were written while
-their topic was `ephemeral`. The log tells in which topics there may be such records. It is read for a start that has no
-readable snapshot only.
+Two kinds of records may be only in segments: copies that a router made without frames, and records that were written
+while their topic was `ephemeral`. A router that logs how far it is names copies without frames if both kept snapshots
+have them; the seqs of these copies are missing in the log. All other copies without frames are made again from their
+source.
+
+Only a start that has no readable snapshot asks for this.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from topics.engine.starting.shard_count import found_shard_count
 from topics.errors import BadFrame, Damaged
 from topics.formats import control
-from topics.formats.wal_frame import Frame, FrameType
+from topics.formats.wal_frame import FLAG_FIRST, Frame, FrameType
 from topics.storage import layout
 from topics.storage.fs import Fs
 from topics.storage.wal.reader import ShardReader
 from topics.storage.wal.settling import finish_rewrites
 
-_KINDS = frozenset({FrameType.ROUTER_CREATE, FrameType.CONFIG, FrameType.CHECKPOINT})
+_APPEND: Final = int(FrameType.APPEND)
+_SYNC: Final = int(FrameType.SYNC)
 
 
 @dataclass(slots=True)
 class LogGaps:
-    # Dests of routers, and topics that were ephemeral.
+    # Topics that have records without frames.
     topic_ids: set[int] = field(default_factory=set)
     # Whether a checkpoint was ever finished.
     has_marks: bool = False
+    frame_count: int = 0
 
-    def take(self, frame: Frame, data: bytes) -> None:
-        if frame.type == FrameType.ROUTER_CREATE:
-            self.topic_ids.add(control.decode(control.RouterState, data).dest)
+
+class _GapScan:
+    """The seqs that the frames of each topic name, in the order of the log."""
+
+    def __init__(self) -> None:
+        self.gaps = LogGaps()
+        self._dest_ids: set[int] = set()
+        # Topic id -> last seq that a frame of the topic accounts for.
+        self._last_seqs: dict[int, int] = {}
+        # Topic id -> last seq of the copies that the open write of the topic holds.
+        self._copied_seqs: dict[int, int] = {}
+
+    def append(self, frame: Frame) -> None:
+        topic_id, seq = frame.topic_id, frame.seq
+        if frame.flags & FLAG_FIRST:
+            self._end_write(topic_id)
+        last_seq = self._last_seqs.get(topic_id, 0)
+        if seq > last_seq + 1:
+            self._gap(topic_id)
+        if seq > last_seq:
+            self._last_seqs[topic_id] = seq
+
+    def control(self, frame: Frame, data: bytes) -> None:
+        topic_id = frame.topic_id
+        if frame.flags & FLAG_FIRST:
+            self._end_write(topic_id)
+        if frame.type == FrameType.CHECKPOINT:
+            self.gaps.has_marks = True
+        elif frame.type == FrameType.ROUTER_CREATE:
+            self._dest_ids.add(control.decode(control.RouterState, data).dest)
+        elif frame.type == FrameType.NOTE:
+            copies = control.decode(control.Note, data).copies
+            if copies is not None:
+                self._copied_seqs[topic_id] = copies.dest_seq
+        elif frame.type == FrameType.EVICT:
+            self._account(topic_id, control.decode(control.Evict, data).trim_floor)
+        elif frame.type == FrameType.HEAD:
+            head = control.decode(control.Head, data)
+            if head.lost_first:
+                self._account(topic_id, head.ceiling - 1)
         elif frame.type == FrameType.CONFIG:
-            if control.decode(control.ConfigUpdate, data).unlogged_last_seq:
-                self.topic_ids.add(frame.topic_id)
-        else:
-            self.has_marks = True
+            unlogged_last_seq = control.decode(control.ConfigUpdate, data).unlogged_last_seq
+            if unlogged_last_seq:
+                self.gaps.topic_ids.add(topic_id)
+                self._account(topic_id, unlogged_last_seq)
+
+    def end(self) -> None:
+        for topic_id in list(self._copied_seqs):
+            self._end_write(topic_id)
+
+    def _end_write(self, topic_id: int) -> None:
+        copied_seq = self._copied_seqs.pop(topic_id, 0)
+        if copied_seq > self._last_seqs.get(topic_id, 0):
+            self._gap(topic_id)
+            self._account(topic_id, copied_seq)
+
+    def _gap(self, topic_id: int) -> None:
+        if topic_id in self._dest_ids:
+            self.gaps.topic_ids.add(topic_id)
+
+    def _account(self, topic_id: int, last_seq: int) -> None:
+        self._last_seqs[topic_id] = max(self._last_seqs.get(topic_id, 0), last_seq)
 
 
 def topics_with_gaps(fs: Fs, root: str) -> LogGaps:
     """Raises `Damaged` as the replay would."""
-    gaps = LogGaps()
+    scan = _GapScan()
     count = found_shard_count(fs, root)
     for shard in range(count):
         directory = layout.shard_directory(root, shard, count)
         finish_rewrites(fs, directory)
         for file, buffer, base, frames in ShardReader(fs, directory, None).windows():
+            scan.gaps.frame_count += len(frames)
             for frame in frames:
-                if frame.type in _KINDS:
+                if frame.type == _APPEND:
+                    scan.append(frame)
+                elif frame.type != _SYNC:
                     try:
-                        gaps.take(frame, frame.data_in(buffer))
+                        scan.control(frame, frame.data_in(buffer))
                     except BadFrame as error:
                         offset = base + frame.offset
                         raise Damaged(file.path, offset, "a control frame that can be read", error.message) from error
-    return gaps
+    scan.end()
+    return scan.gaps

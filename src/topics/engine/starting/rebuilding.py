@@ -90,6 +90,8 @@ class _Rebuilding:
             delete_below=described.delete_below,
             lease_ceiling=described.lease_ceiling,
         )
+        # The bytes of the last segment that was taken in.
+        self._data = b""
         # Whether records between the last segment that was taken in and the next one are lost.
         self._is_damaged = False
 
@@ -98,8 +100,6 @@ class _Rebuilding:
         hot, replaced = segment_files(self._fs, self._directory)
         cold = self._cold_first_seqs() - {first_seq for first_seq, kinds in hot.items() if "data" in kinds}
         for first_seq in sorted(hot.keys() | cold):
-            if first_seq <= state.checkpointed_seq:
-                continue
             if first_seq in cold:
                 self._take_cold(first_seq)
             else:
@@ -139,7 +139,7 @@ class _Rebuilding:
         segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
         if self._take(segment, f"{stem}.data", read_file(self._fs, f"{stem}.data")):
             sync_file(self._fs, f"{stem}.data")
-            rebuild_index(self._fs, stem, segment)
+            self._index(segment)
 
     def _take_cold(self, first_seq: int) -> None:
         assert self._cold is not None
@@ -151,10 +151,16 @@ class _Rebuilding:
             raise StartRefused(f"no snapshot is readable, and {name} of the cold tier: {error.message}") from error
         self._take(segment, name, data)
 
+    def _index(self, segment: SegmentState) -> None:
+        if segment.tier == "hot":
+            rebuild_index(self._fs, f"{self._directory}/{layout.segment_stem(segment.first_seq)}", segment)
+
     def _take(self, segment: SegmentState, path: str, data: bytes) -> bool:
-        """Whether the file has records."""
+        """Whether the file has records that no file before it has."""
         state = self._state
         extend(segment, data)
+        if segment.entry_count and segment.last_seq <= state.checkpointed_seq:
+            return False
         if segment.data_bytes < len(data):
             self._warn(f"{path} is damaged at offset {segment.data_bytes}: records after that offset are lost")
         if segment.entry_count and self._is_damaged:
@@ -166,12 +172,25 @@ class _Rebuilding:
         self._is_damaged = self._is_damaged or segment.data_bytes < len(data) or not data
         if segment.entry_count == 0:
             return False
+        if segment.first_seq <= state.checkpointed_seq:
+            self._shorten_last(segment.first_seq)
         if state.segments:
             state.segments[-1].sealed = True
+        self._data = data
         state.segments.append(segment)
         state.checkpointed_seq = state.head_seq = segment.last_seq
         state.last_ts = max(state.last_ts, segment.last_ts)
         return True
+
+    def _shorten_last(self, end_seq: int) -> None:
+        """The next segment begins at `end_seq`. An unfinished checkpoint left the one before it, and a later checkpoint
+        put its records, and more, into the next one."""
+        last = self._state.segments.pop()
+        shorter = SegmentState(last.first_seq, 0, 0, 0, 0, 0, 0, tier=last.tier)
+        extend(shorter, self._data, end_seq)
+        if shorter.entry_count:
+            self._state.segments.append(shorter)
+            self._index(shorter)
 
 
 def _read_topic_json(fs: Fs, directory: str, warn: Tell) -> TopicDescription | None:

@@ -30,6 +30,7 @@ from topics.engine.starting.cold_tier import claim_cold_tier
 from topics.engine.starting.finishing import finish_topics
 from topics.engine.starting.heads import resume_heads
 from topics.engine.starting.left_overs import remove_left_overs
+from topics.engine.starting.log_files import check_log_files
 from topics.engine.starting.log_replay import Progress, ReplayedLog, replay_log
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.report import RecoveryReport
@@ -83,6 +84,7 @@ def _recover(engine: Engine, runner: JobRunner, progress: Progress) -> OpenEngin
     snapshots = load_snapshots(engine.directory.fs, engine.directory.root)
     for path in snapshots.bad:
         report.warn(f"{path} is unreadable")
+    check_log_files(engine, snapshots.newest)
     loaded = load_topics(engine, report, snapshots)
     claim_cold_tier(engine, report)
     log = replay_log(engine, report, loaded, progress)

@@ -10,6 +10,7 @@ from topics.errors import StartRefused
 from topics.formats.snapshot import WalPosition
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE, Fs, write_all, write_atomic
+from topics.storage.wal.missing_files import read_current
 from topics.storage.wal.reader import ShardEnd, list_wal_files
 from topics.storage.wal.settling import settle, sync_log
 from topics.storage.wal.shard import WalShard, create_shard_files
@@ -140,7 +141,7 @@ def _check_current(fs: Fs, report: RecoveryReport, end: ShardEnd) -> None:
     """CURRENT names the file that is written to."""
     path = f"{end.directory}/{layout.CURRENT}"
     name = (end.path or "").rpartition("/")[2]
-    found = _read_current(fs, path)
+    found = read_current(fs, end.directory)
     if found == name:
         return
     if found is not None or end.position.frame > 1:
@@ -151,13 +152,3 @@ def _check_current(fs: Fs, report: RecoveryReport, end: ShardEnd) -> None:
         # A start finds the file without CURRENT too.
         if error.errno not in NO_SPACE:
             raise
-
-
-def _read_current(fs: Fs, path: str) -> str | None:
-    if not fs.exists(path):
-        return None
-    file = fs.open(path, "read")
-    try:
-        return file.pread(256, 0).decode("ascii", "replace") or None
-    finally:
-        file.close()

@@ -111,8 +111,11 @@ def _load_gaps(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshot
     if not snapshots.numbers and not _topics_with_directory(engine):
         return LoadedTopics(None, [], [], {}, {})
     gaps = topics_with_gaps(fs, root)
+    if gaps.frame_count == 0:
+        # Topics came into being without a frame in this log: it has lost its frames.
+        return _rebuild(engine, report, max(snapshots.numbers, default=0))
     if not snapshots.numbers and not gaps.has_marks:
-        # The first checkpoint was not finished: every record has a frame, or its source has.
+        # The first checkpoint was not finished. That is no reason to warn.
         return LoadedTopics(None, [], [], {}, {})
     report.warn("no snapshot is readable: the whole log is replayed, and records that it has no frames of are kept")
     found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids)

@@ -134,7 +134,7 @@ class _Planner:
                 self._cut_shard(shard, survey, survey.cut)
 
     def _cut_shard(self, shard: int, survey: ShardSurvey, cut: Cut) -> None:
-        frames, lost = self._frames_at(shard, survey)
+        frames, lost = self._frames_at(shard, survey, is_extent_known=cut.is_extent_known)
         directory = self._name(survey.directory)
         place = f"offset {cut.offset} of {self._name(cut.file.path)}" if cut.file is not None else f"a new {directory}"
         behind = f"{survey.frames_behind} valid frames follow" if survey.frames_behind else "no valid frame follows"
@@ -145,12 +145,18 @@ class _Planner:
                 "offset": cut.offset,
                 "first_lost_frame": cut.frame,
                 "reason": cut.reason,
+                "is_extent_known": cut.is_extent_known,
                 "valid_frames_behind": survey.frames_behind,
                 "set_aside": [self._name(file.path) for file in cut.later],
                 "topics": lost,
                 "decisions_written_again": len(survey.decisions),
             }
         )
+        if not cut.is_extent_known:
+            self._plan.lost_lines.append(
+                f"lost: everything that was only in the log from frame {cut.frame} of {directory} on; how much that is "
+                "cannot be known, so every topic of this shard gets a tombstone for one seq at least"
+            )
         for entry in lost:
             self._plan.lost_lines.append(
                 f'lost: seqs {entry["first_seq"]} to {entry["last_seq"]} of topic "{entry["topic"]}"; readers get a '
@@ -165,17 +171,19 @@ class _Planner:
             f"and write there again: {again}, {len(lost)} lost ranges",
             lambda: self._cut(survey.directory, cut, frames),
         )
+        current = f"{survey.directory}/{layout.CURRENT}"
+        name = self._cut_path(survey.directory, cut).rpartition("/")[2]
+        self._add(f"let {self._name(current)} name {name}", _writer(self._fs, current, name.encode()))
         for later in reversed(cut.later):
             aside = self._name(_free_name(self._fs, later.path))
             self._add(
                 f"set {self._name(later.path)} aside as {aside}",
                 lambda later=later: _set_aside(self._fs, later.path),  # type: ignore[misc]
             )
-        current = f"{survey.directory}/{layout.CURRENT}"
-        name = self._cut_path(survey.directory, cut).rpartition("/")[2]
-        self._add(f"let {self._name(current)} name {name}", _writer(self._fs, current, name.encode()))
 
-    def _frames_at(self, shard: int, survey: ShardSurvey) -> tuple[list[bytes], list[dict[str, Any]]]:
+    def _frames_at(
+        self, shard: int, survey: ShardSurvey, *, is_extent_known: bool
+    ) -> tuple[list[bytes], list[dict[str, Any]]]:
         """What is written at the cut, and the seqs that are lost there."""
         seen = self._seen
         frames = [
@@ -195,6 +203,8 @@ class _Planner:
             first_seq = max(checkpointed, before.whole_last_seq) + 1
             ceiling = max(before.ceiling, behind.ceiling, state.ceiling if state is not None else 0)
             last_seq = max(behind.last_seq, ceiling - 1)
+            if not is_extent_known and (state is None or state.config.get("durability") != "ephemeral"):
+                last_seq = max(last_seq, first_seq)
             if last_seq < first_seq:
                 continue
             frames.append(
@@ -236,8 +246,8 @@ class _Planner:
     def _cut(self, directory: str, cut: Cut, frames: list[bytes]) -> None:
         """Replaces the file by one that ends at the cut, with the new frames after it.
 
-        In one step: a cut file without its lost ranges would be a silent loss. Before later files are set aside: while
-        they exist a start is refused, so an interrupted repair is run again.
+        In one step: a cut file without its lost ranges would be a silent loss. CURRENT names it before later files are
+        set aside: while they exist a start is refused, so an interrupted repair is run again.
         """
         path = self._cut_path(directory, cut)
         temporary = path + layout.TEMPORARY
@@ -253,7 +263,8 @@ class _Planner:
                 finally:
                     source.close()
             end = write_all(target, b"".join(frames), cut.offset)
-            target.preallocate(max(cut.file.size if cut.file is not None else WAL_FILE_BYTES, end))
+            size = cut.file.size if cut.file is not None else 0
+            target.preallocate(max(size or WAL_FILE_BYTES, end))
             target.fsync()
         finally:
             target.close()

@@ -27,6 +27,7 @@ from topics.storage.inspect.wal_survey import ShardSurvey, TopicTrace
 from topics.storage.tiers.folder_store import FolderStore
 from topics.storage.tiers.store import SegmentStore
 from topics.storage.tiers.store_id import read_store_id
+from topics.storage.wal.missing_files import read_current
 from topics.storage.wal.reader import list_wal_files
 
 _ROOT_NAMES: Final = frozenset({layout.LOCK, layout.STORE, "meta", "wal", "topics", "staging", "streams"})
@@ -221,20 +222,24 @@ class Verifier:
 
     def shard_directories(self) -> list[str]:
         """The directories of the shards: by the snapshot, else by the files."""
-        wal = layout.wal_directory(self._root)
         if self.snapshot is not None:
             count = len(self.snapshot.wal)
-        elif list_wal_files(self._fs, wal):
-            count = 1
         else:
-            shards = [
-                shard
-                for name in self._place.names_in(wal)
-                if (shard := layout.shard_of(name)) is not None and list_wal_files(self._fs, f"{wal}/{name}")
-            ]
-            # A single shard has no shard directory. So there were at least two, even if only one is left.
-            count = max(2, max(shards) + 1) if shards else 0
+            count = self._shard_count(list_wal_files) or self._shard_count(read_current)
         return [layout.shard_directory(self._root, shard, count) for shard in range(count)]
+
+    def _shard_count(self, look: Callable[[Fs, str], object]) -> int:
+        """How many shards the directories show in which `look` finds something."""
+        wal = layout.wal_directory(self._root)
+        if look(self._fs, wal):
+            return 1
+        shards = [
+            shard
+            for name in self._place.names_in(wal)
+            if (shard := layout.shard_of(name)) is not None and look(self._fs, f"{wal}/{name}")
+        ]
+        # A single shard has no shard directory. So there were at least two, even if only one is left.
+        return max(2, max(shards) + 1) if shards else 0
 
     def _check_wal(self) -> Iterator[Finding]:
         wal = layout.wal_directory(self._root)
@@ -311,11 +316,11 @@ class Verifier:
                 yield self._place.stray(f"{directory}/{name}")
 
     def _check_current(self, survey: ShardSurvey, directory: str) -> Iterator[Finding]:
-        if not survey.files:
+        if not survey.files or survey.missing is not None:
             return
         path = f"{directory}/{layout.CURRENT}"
         expected = survey.files[-1].path.rpartition("/")[2]
-        found = read_file(self._fs, path)[:256].decode("ascii", "replace") if self._fs.exists(path) else ""
+        found = read_current(self._fs, directory) or ""
         if found == expected:
             return
         self.wrong_currents.append((path, expected))

@@ -20,6 +20,7 @@ from topics.storage import layout
 from topics.storage.fs import File, Fs, read_file
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.scan import BadBytes, Read, WalItem, scan_wal
+from topics.storage.wal.missing_files import MissingFile, missing_file
 from topics.storage.wal.reader import WalFile, list_wal_files
 
 # Bad places named one by one in a file; further ones are only counted.
@@ -90,7 +91,16 @@ class TopicTrace:
 class Cut:
     """Where a start is refused: frames from `frame` on cannot be replayed."""
 
-    def __init__(self, file: WalFile | None, offset: int, frame: int, reason: str, later: list[WalFile]) -> None:
+    def __init__(
+        self,
+        file: WalFile | None,
+        offset: int,
+        frame: int,
+        reason: str,
+        later: list[WalFile],
+        *,
+        is_extent_known: bool = True,
+    ) -> None:
         # The file to cut at `offset`; None when the very first one that is needed is missing.
         self.file = file
         self.offset = offset
@@ -98,6 +108,8 @@ class Cut:
         self.reason = reason
         # The files after it.
         self.later = later
+        # False when a file is missing and nothing says how much it held.
+        self.is_extent_known = is_extent_known
 
 
 class ShardSurvey:
@@ -128,6 +140,8 @@ class ShardSurvey:
         self.frames = 0
         self.records = 0
         self.cut: Cut | None = None
+        # A file that was written and is missing or empty.
+        self.missing: MissingFile | None = None
         self.before: dict[int, TopicTrace] = {}
         self.behind: dict[int, TopicTrace] = {}
         # Bodies of `_DECISIONS` after the cut, and the number of valid frames there.
@@ -199,6 +213,7 @@ class ShardSurvey:
             finally:
                 handle.close()
             self._on_bytes(file.size)
+        yield from self._check_missing_file()
         yield from self._lost_records()
 
     def _check_beginning(self) -> Iterator[Finding]:
@@ -233,6 +248,31 @@ class ShardSurvey:
                 message=f"the shard ends before frame {start.frame}, where the newest snapshot goes on",
                 advice="everything before it is in segments; whatever was written since is not in this directory",
             )
+
+    def _check_missing_file(self) -> Iterator[Finding]:
+        # A server that runs may have made a new file meanwhile.
+        files = list_wal_files(self._fs, self.directory) if self._in_use else self.files
+        self.missing = missing_file(self._fs, self.directory, files, self._start)
+        if self.missing is None:
+            return
+        if self.cut is None:
+            self.cut = self._cut_at_end(self.missing)
+        yield Finding(
+            severity="damage",
+            file=self._name(self.missing.path),
+            offset=0,
+            message=f"{self.missing.found}, but {self.missing.proof}",
+            advice=_REFUSED,
+        )
+
+    def _cut_at_end(self, missing: MissingFile) -> Cut:
+        """The log goes on where the frames that are left end."""
+        reason = f"{self._name(missing.path)} is lost: {missing.proof}"
+        last = next((file for file in self.files if file.first_frame == self.end.file_frame), None)
+        if last is not None and not self._is_short:
+            return Cut(last, self.end.offset, self.end.frame, reason, [], is_extent_known=False)
+        first_frame = self._start.frame if self._start is not None else missing.first_frame
+        return Cut(None, 0, first_frame, reason, [], is_extent_known=False)
 
     def lose_all(self) -> Finding:
         """Every shard gets its first file before any shard takes a frame. So a shard without a file has lost its

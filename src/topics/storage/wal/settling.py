@@ -33,7 +33,7 @@ def settle(fs: Fs, end: ShardEnd) -> None:
         if end.torn_end:
             _keep_torn(fs, file, offset, end.torn_end)
             size = file.size()
-            file.truncate(offset)
+            cut_log(file, offset)
             sync_log(file)
             logger.warning("%s: cut a torn tail of %d bytes at offset %d", end.path, end.torn_end - offset, offset)
             end.torn_end = 0
@@ -45,6 +45,18 @@ def settle(fs: Fs, end: ShardEnd) -> None:
         file.close()
     # Sync the name too: the process that made the file may have been killed before it could.
     fs.sync_dir(end.path.rpartition("/")[0])
+
+
+def cut_log(file: File, offset: int) -> None:
+    """Cuts a log file. An empty log file is damage (`missing_files`), so a zero byte stays where all else is cut."""
+    file.truncate(max(offset, 1))
+    if offset == 0:
+        try:
+            write_all(file, b"\0", 0)
+        except OSError as error:
+            # The next frame overwrites the byte. Until then it is a torn tail.
+            if error.errno not in NO_SPACE:
+                raise
 
 
 def sync_log(file: File) -> None:

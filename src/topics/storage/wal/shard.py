@@ -36,6 +36,8 @@ from topics.limits import BACKGROUND_SYNC_MS, KIB, SYNC_MARK_DELAY_MS, WAL_FILE_
 from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.fs import NO_SPACE, File, Fs, write_all, write_atomic
+from topics.storage.wal.missing_files import read_current
+from topics.storage.wal.settling import cut_log
 from topics.storage.wal.stats import WalStats
 
 logger = logging.getLogger(__name__)
@@ -326,7 +328,7 @@ class WalShard:
         queue += self._queue
         self._queue = []
         try:
-            self._file.truncate(self._offset)
+            cut_log(self._file, self._offset)
             self._file.fsync()
             self._zeroed_offset = self._offset
             if error.errno in NO_SPACE:
@@ -599,8 +601,11 @@ class WalShard:
         path = f"{self.directory}/{name}"
         try:
             if self.fs.exists(path):
-                # CURRENT may already name it, which does no harm: CURRENT is only a hint. The directory is synced
-                # before a log file is unlinked.
+                if read_current(self.fs, self.directory) == name:
+                    # A start takes a file that CURRENT names and that is not there for a lost one.
+                    old = layout.wal_name(self._file_frame)
+                    write_atomic(self.fs, f"{self.directory}/{layout.CURRENT}", old.encode())
+                # The directory is synced before a log file is unlinked.
                 self.fs.sync_dir(self.directory)
                 self.fs.unlink(path)
                 self.fs.sync_dir(self.directory)
