@@ -212,6 +212,7 @@ TEST_FOLDERS_FREE: Final = frozenset(
 
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
+    "embedded/test_parity.py": "docs/embedded.md: its programs, and its table against routes and methods",
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
     "engine/routers/test_router_crashes.py": "routers as a whole, with crashes in between",
     "engine/routers/test_router_state_machine.py": "routers as a whole against a model",

@@ -94,6 +94,7 @@ def test_the_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     [
         "README.md",
         "docs/architecture.md",
+        "docs/embedded.md",
         "docs/guarantees.md",
         "docs/spark.md",
         "docs/spark-tutorial.md",

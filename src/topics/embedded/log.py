@@ -279,11 +279,9 @@ class Log:
     def _wait_for_copies(self, topic: str) -> None:
         """Returns when routers have copied into the topic everything that was written to its sources before."""
         engine = self._engine
-        while True:
+        while engine.routers:
             with self._lock:
                 self._check_open()
-                if not engine.routers:
-                    return
                 is_copied = engine.bring_up_to_date(topic)
                 engine.flush()
                 if is_copied:

@@ -1,6 +1,7 @@
 """A queue compared with a small model, with restarts and crashes between the steps.
 
-Checked: a job has one lease at most, an acked job is gone, deliveries are counted, old tokens do nothing.
+Checked: a job has one lease at most, an acked job is gone, deliveries are counted, old tokens do nothing. Claims that
+wait get jobs in the order in which they came, and none waits while a job is ready.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.conftest import FULL
 from tests.engine.driver import SMALL
 from tests.engine.queue_driver import QueueDriver
+from topics.engine.queues.jobs import Claim, Job
+from topics.errors import Closed
 from topics.testing.fake_disk import Damage
 
 NODES = st.sampled_from(["a", "b"])
@@ -38,6 +41,17 @@ class ModelJob:
         return "delayed" if now_ms < self.until_ms else "ready"
 
 
+@dataclass
+class ModelWait:
+    """A claim that waits."""
+
+    node: str
+    max_jobs: int
+    lease_ms: int
+    claim: Claim
+    answers: list[Any]
+
+
 class QueueMachine(RuleBasedStateMachine):
     """All topics are class `fsync`, so every answered change must be there after any crash."""
 
@@ -59,6 +73,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.head_seq = 0
         self.lease_ids: set[int] = set()
         self.stale_ids: dict[int, int] = {}
+        self.line: list[ModelWait] = []
 
     @property
     def now_ms(self) -> int:
@@ -76,19 +91,27 @@ class QueueMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.head_seq += 1
             self.jobs[self.head_seq] = ModelJob()
+        self.serve_line()
 
-    @rule(node=NODES, max_jobs=st.integers(1, 4), lease_ms=LEASES_MS)
-    def claim(self, node: str, max_jobs: int, lease_ms: int) -> None:
-        expected: list[int] = []
+    def take(self, wanted: int) -> list[int]:
+        """What a pass takes, in order; jobs that were delivered too often become dead letters on the way."""
+        taken: list[int] = []
         for seq in sorted(self.in_state("ready"), key=lambda seq: (not self.jobs[seq].was_out, seq)):
-            if len(expected) == max_jobs:
+            if len(taken) == wanted:
                 break
             if 0 < self.max_deliveries <= self.jobs[seq].deliveries:
                 self.letters.append(seq)
                 del self.jobs[seq]
             else:
-                expected.append(seq)
-        claimed = self.driver.claim(node, max_jobs, lease_ms=lease_ms)
+                taken.append(seq)
+        return taken
+
+    @rule(node=NODES, max_jobs=st.integers(1, 4), lease_ms=LEASES_MS)
+    def claim(self, node: str, max_jobs: int, lease_ms: int) -> None:
+        expected = self.take(max_jobs)
+        self.note_claimed(self.driver.claim(node, max_jobs, lease_ms=lease_ms), expected, node, lease_ms)
+
+    def note_claimed(self, claimed: list[Job], expected: list[int], node: str, lease_ms: int) -> None:
         assert [job.seq for job in claimed] == sorted(expected)
         for job in claimed:
             model = self.jobs[job.seq]
@@ -99,6 +122,59 @@ class QueueMachine(RuleBasedStateMachine):
             assert job.deadline == self.now_ms + lease_ms
             assert job.data == b"%d" % job.seq
             self.jobs[job.seq] = ModelJob(job.deliveries, node, job.lease_id, job.deadline, was_out=True)
+
+    @rule(
+        node=NODES,
+        max_jobs=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+        lease_ms=LEASES_MS,
+        event=st.sampled_from(["add", "disconnect", "time", "nothing"]),
+    )
+    def wait(self, node: str, max_jobs: list[int], lease_ms: int, event: str) -> None:
+        """Claims wait, and then jobs come or come back; or the claims wait on. One rule, because a run has only some of
+        the rules."""
+        if not self.jobs:
+            self.add(3)
+        while self.in_state("ready"):
+            self.claim(node, 2, lease_ms)
+        for count in max_jobs:
+            answers: list[Any] = []
+            claim = self.driver.queues.claim("q", node, count, lease_ms, answers.append, waits=True)
+            self.line.append(ModelWait(node, count, lease_ms, claim, answers))
+            self.serve_line()
+        if event == "add":
+            self.add(len(max_jobs) + 1)
+        elif event == "disconnect":
+            self.disconnect(node)
+        elif event == "time":
+            self.pass_time(lease_ms + 1)
+
+    def serve_line(self) -> None:
+        """Jobs may have become ready: the oldest claims of the line get them, one job a turn."""
+        for _ in range(16):
+            self.driver.opened.engine.flush()
+        while self.line and (ready := self.in_state("ready")):
+            claims = self.line[: len(ready)]
+            hands: dict[int, list[int]] = {place: [] for place in range(len(claims))}
+            hungry = list(hands)
+            for seq in self.take(sum(claim.max_jobs for claim in claims)):
+                place = hungry.pop(0)
+                hands[place].append(seq)
+                if len(hands[place]) < claims[place].max_jobs:
+                    hungry.append(place)
+            for place, seqs in hands.items():
+                if seqs:
+                    waited = claims[place]
+                    self.line.remove(waited)
+                    self.note_claimed(waited.answers[0].jobs, seqs, waited.node, waited.lease_ms)
+        assert all(waited.answers == [] for waited in self.line)
+
+    @rule(data=st.data(), cancel=st.booleans())
+    def stop_waiting(self, data: st.DataObject, cancel: bool) -> None:
+        if self.line:
+            waited = self.line.pop(data.draw(st.integers(0, len(self.line) - 1)))
+            (self.driver.queues.cancel if cancel else self.driver.queues.end_wait)(waited.claim)
+            self.driver.opened.engine.flush()
+            assert [answer.jobs for answer in waited.answers] == ([] if cancel else [[]])
 
     @rule(
         data=st.data(),
@@ -138,6 +214,7 @@ class QueueMachine(RuleBasedStateMachine):
             else:
                 self.jobs[seq].node = None
                 self.jobs[seq].until_ms = until_ms if verb == "delay" else 0
+        self.serve_line()
 
     @rule(node=NODES)
     def disconnect(self, node: str) -> None:
@@ -146,6 +223,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.driver.opened.engine.flush()
         for seq in seqs:
             self.jobs[seq].node, self.jobs[seq].until_ms = None, 0
+        self.serve_line()
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
@@ -156,7 +234,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(ms=TIMES_MS)
     def pass_time(self, ms: int) -> None:
-        self.driver.clock.advance(ms)
+        self.driver.pass_time(ms)
+        self.serve_line()
 
     @rule()
     def checkpoint(self) -> None:
@@ -183,6 +262,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.restarted()
 
     def restarted(self) -> None:
+        for waited in self.line:
+            assert waited.answers == [] or isinstance(waited.answers[0], Closed)
+        self.line.clear()
         if not self.leases_durable:
             self.jobs = {seq: ModelJob() for seq in self.jobs}
 
@@ -190,6 +272,8 @@ class QueueMachine(RuleBasedStateMachine):
     def everything_is_as_the_model_says(self) -> None:
         if not hasattr(self, "driver"):
             return
+        queues: Any = self.driver.queues
+        assert sum(len(line) for line in queues._lines.values()) == len(self.line)
         ready, in_flight, delayed = (len(self.in_state(state)) for state in ("ready", "in flight", "delayed"))
         assert self.driver.counters()[:2] == (ready, in_flight)
         assert ready + in_flight + delayed == self.driver.topic("q").count
