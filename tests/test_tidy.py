@@ -81,7 +81,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("app",),
         ("live", "openapi"),
         ("http",),
-        ("logs", "pressure", "settings"),
+        ("logs", "pressure", "settings", "waiting_lines"),
         ("auth", "limits", "metrics", "settings_schema", "work_pool"),
     ),
     "topics.spark": (

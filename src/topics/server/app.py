@@ -40,6 +40,7 @@ from topics.server.live.open_streams import OpenStreams
 from topics.server.metrics import Counters
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings_schema import ServerSettings
+from topics.server.waiting_lines import WaitingLines
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class Application:
         self.governor = Governor()
         # Measures the load for the governor. None until recovery is done.
         self.meter: PressureMeter | None = None
+        # Writes that wait for room in a commit queue.
+        self.waiting_lines = WaitingLines(loop)
         self._keys = keys
         self._hosts = hosts
         self._failures = FailureBackoff()
