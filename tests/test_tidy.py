@@ -89,7 +89,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("app",),
         ("live", "openapi"),
         ("http",),
-        ("hidden_names", "hidden_paths", "logs", "pressure", "settings"),
+        ("hidden_names", "hidden_paths", "logs", "pressure", "settings", "waiting_lines"),
         ("auth", "limits", "metrics", "origins", "settings_schema", "steps", "work_pool"),
     ),
     "topics.spark": (

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.small_log import SmallLog, raised
 from topics.errors import StorageFull, TopicsError, WalFailed
-from topics.limits import RESERVE_SEQS_MIN
+from topics.limits import RESERVE_SEQS_MIN, WAL_QUEUE_SUBMISSIONS_MAX
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 
@@ -82,3 +82,14 @@ def test_every_write_is_answered_exactly_once_whichever_call_fails(disk: FakeDis
     assert len(results) == asked
     acked = {name: sum(r.count for r in results if not isinstance(r, TopicsError) and r.topic == name) for name in "ab"}
     assert {name: len(log.read(name)[0]) for name in "ab"} == acked
+
+
+def test_a_turn_that_fills_the_commit_queue_gets_its_reservation_too(disk: FakeDisk) -> None:
+    """The writes have their places. The frame that reserves their seqs needs none, so all of them are answered."""
+    log = SmallLog(disk)
+    log.create()
+    results: list[Any] = []
+    for _ in range(WAL_QUEUE_SUBMISSIONS_MAX):
+        log.start_append("a", 1, results)
+    log.engine.flush()
+    assert [result.last_seq for result in results] == list(range(1, WAL_QUEUE_SUBMISSIONS_MAX + 1))

@@ -286,7 +286,7 @@ class WriteBody(RecordsBody, kw_only=True):
     ] = UNSET
     disable_backpressure: Annotated[
         bool | UnsetType,
-        Meta(description="Whether the write waits for room when load would refuse it. Caps still refuse it."),
+        Meta(description="Whether the write waits for room also when high load would refuse it. Caps still refuse it."),
     ] = UNSET
 
 

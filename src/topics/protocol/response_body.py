@@ -46,7 +46,7 @@ class Performance(Struct, kw_only=True, gc=False):
     ] = UNSET
     throttle_wait_ms: Annotated[
         float | UnsetType,
-        Meta(description="How long a write with `disable_backpressure` waited for room; absent if it did not wait."),
+        Meta(description="How long the write waited for room in the commit queue; absent if it did not wait."),
     ] = UNSET
     records_scanned: Annotated[U64 | UnsetType, Meta(description="Seqs that were examined, delivered or skipped.")] = (
         UNSET

@@ -52,6 +52,7 @@ from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings_schema import ServerSettings
 from topics.server.steps import StepRunner, Steps
+from topics.server.waiting_lines import WaitingLines
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ class Application:
         self.governor = Governor()
         # Measures the load for the governor. None until recovery is done.
         self.meter: PressureMeter | None = None
+        # Writes that wait for room in a commit queue.
+        self.waiting_lines = WaitingLines(loop)
         self._keys = keys
         self._hosts = hosts
         self._origins = OriginGuard(settings.cors_origins)

@@ -74,8 +74,9 @@ POOL_THREADS: Final = 4
 # Threads for work that may wait for a disk. The cold tier has threads of its own, in the engine.
 FILE_THREADS: Final = 4
 
-# How often a write that waits for room in the commit queue is tried again.
-ROOM_RETRY_MS: Final = 10
+# How often writes that wait for room in a commit queue are tried again, and how many of them one turn takes.
+ROOM_RETRY_MS: Final = 5
+WRITES_FROM_LINES_PER_TURN: Final = 64
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1000
 

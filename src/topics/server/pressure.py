@@ -102,7 +102,7 @@ class Governor:
 
     @property
     def refuses_writes(self) -> bool:
-        """Whether a full commit queue is due to load. Then a write may wait for room."""
+        """Whether a write that finds the commit queue full is refused. Below this pressure it waits for room."""
         return self.pressure >= REFUSE_FROM
 
 

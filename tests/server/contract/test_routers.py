@@ -3,15 +3,18 @@
 import base64
 import json
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.server.clients import Answer, Client
+from tests.server.clients import CLIENTS, Answer, Client
 from tests.server.conftest import Connect
+from tests.server.event_streams import EVENT_STREAMS
 from tests.server.running import Running, running
+from tests.server.ws_peer import ws_client
 
 _numbers = count(1)
 
@@ -210,6 +213,35 @@ def test_a_read_of_the_dest_shows_what_was_just_written_to_the_source(client: Cl
     assert (state["head_seq"], state["count"]) == (3, 3)
     client.write(source, 4)
     assert shown(client, name)["forwarded_total"] == 4
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 600_000])
+def test_live_readers_at_the_end_of_a_chain_get_copies_without_a_tick_and_without_a_read(
+    tmp_path: Path, protocol: str, ttl_ms: int
+) -> None:
+    """No tick runs, so only the write itself can make the copies: derived ones, and (with a `ttl_ms`) logged ones."""
+
+    async def stop_ticks() -> None:
+        server.server.app.open_engine().engine.core.ticker.stop()
+
+    with (
+        running(tmp_path) as server,
+        CLIENTS[protocol](server.host, server.port) as client,
+        ws_client(server) as socket,
+    ):
+        for source, dest in pairwise("abcde"):
+            client.put_topic(dest, ttl_ms=ttl_ms)
+            route(client, source, dest)
+        stream_path = client.request("POST", "/v0/watch", {"topics": {"e": {}}}).json["stream_url"]
+        with EVENT_STREAMS[protocol]((server.host, server.port), stream_path) as stream:
+            stream.until("caught-up", topic="e")
+            assert socket.ask("subscribe", topics={"e": {}})["op"] == "subscribed"
+            assert socket.receive()["op"] == "caught_up"
+            server.call(stop_ticks())
+            for number in (1, 2, 3):
+                client.write("a", number)
+                assert stream.until("caught-up", topic="e")[0].datas == [number]
+                assert socket.receive_until("caught_up")[0]["records"][0]["data"] == number
 
 
 @pytest.mark.parametrize("durability", ["ephemeral", "memory", "disk", "fsync"])

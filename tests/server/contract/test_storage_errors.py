@@ -9,15 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.clients import CLIENTS, Client
+from tests.server.clients import CLIENTS, HTTP1, Client
+from tests.server.http2_peer import Peer
+from tests.server.pressed import parked_count, wait_parked
+from tests.server.raw import RawConnection
+from tests.server.raw import append as raw_append
 from tests.server.running import Running, running
 from topics.clock import SystemClock
+from topics.embedded.async_log import open_for_loop
 from topics.engine.runtime import InlineRuntime, LoopRuntime, Runtime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import Throttled
+from topics.limits import WAL_QUEUE_SUBMISSIONS_MAX
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import File, Fs, OpenMode, RealFs
 from topics.testing.fake_disk import Damage, FakeDisk
@@ -193,30 +199,79 @@ class HeldFile(WrappedFile):
         self.inner.fdatasync()
 
 
-def test_a_commit_queue_that_is_full_is_told_without_detail(disk: Disk, protocol: str) -> None:
+@contextlib.contextmanager
+def served_with_held_syncs(path: Path) -> Iterator[tuple[Running, HeldSyncs]]:
     fs = HeldSyncs(RealFs())
-    with disk.served(fs) as server, CLIENTS[protocol](server.host, server.port) as client:
-        client.put_topic("a", durability="fsync")
+
+    def open_log(loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
+        return open_for_loop(path, loop, settings=EngineSettings(wal_shards=1), fs=fs, progress=progress)
+
+    with running(path, open_log=open_log) as server:
+        with CLIENTS[HTTP1](server.host, server.port) as client:
+            client.put_topic("a", durability="fsync")
         fs.may_go_on.clear()
-        answered: list[object] = []
+        try:
+            yield server, fs
+        finally:
+            fs.may_go_on.set()
 
-        async def fill() -> None:
-            engine = server.server.app.open_engine().engine
-            batch = batch_of_records([NewRecord(1)])
-            with contextlib.suppress(Throttled):
-                while True:
-                    engine.append("a", batch, answered.append)
 
-        server.call(fill())
-        answer = client.request("POST", "/v0/topics/a", RECORD)
-        assert answer.refusal == (429, "throttled")
-        assert "detail" not in answer.error
+async def fill_commit_queue(server: Running) -> list[object]:
+    """Writes to topic `a` until the commit queue takes no more. Returns the list that gets their answers."""
+    answered: list[object] = []
+    engine = server.server.app.open_engine().engine
+    batch = batch_of_records([NewRecord(1)])
+    with contextlib.suppress(Throttled):
+        while True:
+            engine.append("a", batch, answered.append)
+    return answered
+
+
+def test_a_write_to_a_full_commit_queue_waits_for_room(tmp_path: Path, protocol: str) -> None:
+    with (
+        served_with_held_syncs(tmp_path) as (server, fs),
+        CLIENTS[protocol](server.host, server.port) as client,
+    ):
+        answered = server.call(fill_commit_queue(server))
+        client.start("POST", "/v0/topics/a", RECORD)
+        server.call(wait_parked(server))
         assert not answered
         fs.may_go_on.set()
-        # All accepted writes are written, and there is room again.
-        while (written := client.request("POST", "/v0/topics/a", RECORD)).status == 429:
-            pass
-        assert written.json["first_seq"] == len(answered) + 1
+        answer = client.finish()
+        assert (answer.status, answer.json["first_seq"]) == (200, WAL_QUEUE_SUBMISSIONS_MAX + 1)
+        assert answer.json["performance"]["throttle_wait_ms"] > 0
+        assert len(answered) == WAL_QUEUE_SUBMISSIONS_MAX
+
+
+def test_more_writes_than_the_commit_queue_holds_are_all_answered_in_order(tmp_path: Path) -> None:
+    """5000 HTTP/2 streams of five connections, and two connections that pipeline 200 writes each over HTTP/1.1. The
+    last write of each connection comes after its others: nothing overtakes a write that waits."""
+    h2_writes, h1_writes = 1000, 200
+    with served_with_held_syncs(tmp_path) as (server, fs), contextlib.ExitStack() as connections:
+        peers = [connections.enter_context(Peer(server.connect())) for _ in range(5)]
+        started = [[peer.start("POST", "/v0/topics/a", RECORD) for _ in range(h2_writes)] for peer in peers]
+        for peer in peers:
+            peer.flush()
+        server.call(wait_parked(server, len(peers)))
+        raws = [connections.enter_context(RawConnection(server)) for _ in range(2)]
+        for raw in raws:
+            raw.send(raw_append("a", b"1") * h1_writes)
+        server.call(wait_parked(server, len(peers) + len(raws)))
+        fs.may_go_on.set()
+        seqs: list[int] = []
+        for peer, streams in zip(peers, started, strict=True):
+            peer.until(lambda: peer.ended.issuperset(streams))  # noqa: B023 - called in the same round.
+            assert {peer.statuses[stream] for stream in streams} == {200}
+            own = [peer.json(stream)["first_seq"] for stream in streams]
+            assert own == sorted(own)
+            seqs += own
+        for raw in raws:
+            own = [answer.json["first_seq"] for answer in raw.answers(h1_writes)]
+            assert own == sorted(own)
+            seqs += own
+        assert sorted(seqs) == list(range(1, len(seqs) + 1))
+        assert len(seqs) == 5 * h2_writes + 2 * h1_writes
+        assert server.call(parked_count(server)) == 0
 
 
 # Reads of damaged records and of an unreachable tier. The records are written before the server starts.

@@ -380,6 +380,20 @@ def test_a_full_queue_throttles_before_anything_is_kept(disk: FakeDisk, held: He
     assert answers.given == []
 
 
+def test_a_frame_that_admitted_writes_wait_for_is_taken_by_a_full_queue_and_synced(
+    disk: FakeDisk, answers: Answers
+) -> None:
+    shard = new_shard(disk)
+    for _ in range(WAL_QUEUE_SUBMISSIONS_MAX):
+        shard.admit()
+    shard.submit_aside(frame(1), done=answers("aside"))
+    shard.flush()
+    assert answers.committed == ["aside"]
+    assert shard.queue_depth == WAL_QUEUE_SUBMISSIONS_MAX
+    disk.crash(Damage.DROP)
+    assert read_shard(disk)[0] == [1]
+
+
 # --- rotation -----------------------------------------------------------------------------------------------
 
 

@@ -337,7 +337,7 @@ class WritePath:
             return
         ceiling, step = writes.next_ceiling(end_seq)
         frame = wal_frame.encode_control(FrameType.HEAD, topic.id, ts, control.encode(control.Head(ceiling)))
-        topic.shard.submit(frame, 1, durable=True, done=partial(self._ceiling_logged, topic, ceiling))
+        topic.shard.submit_aside(frame, done=partial(self._ceiling_logged, topic, ceiling))
         writes.ask_ceiling(ceiling, step)
 
     def _ceiling_logged(self, topic: Topic, ceiling: int, error: TopicsError | None) -> None:

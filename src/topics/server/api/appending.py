@@ -20,7 +20,6 @@ from topics.server.api.topics import check_dead_letter, config_of
 from topics.server.app import Application
 from topics.server.auth import ADMIN, Key
 from topics.server.http.exchange import Parkable
-from topics.server.limits import ROOM_RETRY_MS
 from topics.server.pressure import RETRY_AFTER_MS
 from topics.server.settings_schema import ServerSettings
 
@@ -59,22 +58,30 @@ class Appender:
     def append(self, caller: Key, name: str, request: WriteRequest, done: WriteDone, connection: Parkable) -> None:
         """Hands the write to the engine, or raises why it is refused. `done` gets the result, now or later.
 
-        While a write waits for room, its connection is parked and starts no other request.
+        If the commit queue is full, or other writes wait for room in it, the write waits in line. Meanwhile its
+        connection is parked and starts no other request. Only at full pressure a write is refused instead, unless it
+        asks to wait.
         """
         self._check_caller(caller, name, request)
         batch = request.batch(self.limits)
         if request.config is not None:
             check_dead_letter(caller, request.config)
+        lines = self._app.waiting_lines
         try:
+            if lines and lines.has_line(self._queue_of(name)):
+                raise Overloaded("other writes wait for room in the commit queue; try again")
             self._stage(caller, name, request, batch, partial(done, batch.size_bytes, 0.0))
         except Overloaded as error:
-            if not self._app.governor.refuses_writes:
-                raise
-            if not request.waits_for_room:
+            if self._app.governor.refuses_writes and not request.waits_for_room:
                 raise Throttled(error.message, {"retry_after_ms": RETRY_AFTER_MS}) from error
             connection.park()
-            now_s = self._app.loop.time()
-            self._try_later(_WaitingWrite(caller, name, request, batch, done, connection, now_s))
+            write = _WaitingWrite(caller, name, request, batch, done, connection, self._app.loop.time())
+            lines.add(self._queue_of(name), partial(self._try_again, write))
+
+    def _queue_of(self, name: str) -> int:
+        """The number of the commit queue that a write to this topic goes to; -1 if the topic is not there yet."""
+        topic = self._engine.topics.get(name)
+        return -1 if topic is None else topic.shard.index
 
     def _check_caller(self, caller: Key, name: str, request: WriteRequest) -> None:
         if request.config is not None and not self._engine.has_topic(name) and not caller.allows(ADMIN):
@@ -96,26 +103,24 @@ class Appender:
         config = self._config_to_create(name, request)
         self._engine.append(name, batch, done, key=request.key, create=request.create, config=config)
 
-    def _try_later(self, write: _WaitingWrite) -> None:
-        self._app.loop.call_later(ROOM_RETRY_MS / 1000, self._try_again, write)
-
-    def _try_again(self, write: _WaitingWrite) -> None:
-        """Hands the write to the engine if there is room by now. A write that fails is answered with its error."""
+    def _try_again(self, write: _WaitingWrite) -> bool:
+        """Hands the write to the engine, unless there is still no room. A write that fails is answered with its
+        error."""
         parked_ms = (self._app.loop.time() - write.since_s) * 1000
         try:
             if self._app.is_draining:
                 raise Closed
             done = partial(write.done, write.batch.size_bytes, parked_ms)
             self._stage(write.caller, write.name, write.request, write.batch, done)
+        except Overloaded:
+            return False
         except TopicsError as error:
-            if isinstance(error, Overloaded) and self._app.governor.refuses_writes:
-                self._try_later(write)
-                return
             write.done(0, parked_ms, error)
         except Exception:
             logger.exception("a write failed")
             write.done(0, parked_ms, TopicsError("something went wrong in the server; see its log"))
         write.connection.unpark()
+        return True
 
     def _config_to_create(self, name: str, request: WriteRequest) -> TopicConfig | None:
         """The config of the topic that the write creates; None if the write has no config or the topic exists.

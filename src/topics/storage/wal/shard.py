@@ -222,6 +222,15 @@ class WalShard:
                 return
         self._queue.append(entry)
 
+    def submit_aside(self, buffer: bytes, *, done: Done) -> None:
+        """Queues one frame that writes wait for, which have their places already: it is synced, and a full queue does
+        not refuse it."""
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)
+        entry = _Entry(buffer, 1, 0, done, durable=True)
+        behind = self._behind_long.get(wal_frame.topic_of(buffer))
+        (self._queue if behind is None else behind).append(entry)
+
     def begin_long(self, topic_id: int) -> None:
         """Takes a place in the queue for a write that comes in parts. If this raises, nothing has begun."""
         assert topic_id not in self._behind_long
