@@ -8,7 +8,7 @@
 | `full` | a router into a topic that refuses what exceeds its cap |
 | `back` | a router from `source`, and one from it back to `source`: a cycle |
 
-After every step that reads, each topic must have exactly the seqs and payloads of the model.
+After every step that reads, each topic must have exactly the seqs, payloads and tombstones of the model.
 """
 
 from typing import Any
@@ -91,6 +91,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
             assert found == [(seq, record.payload) for seq, record in sorted(topic.records.items())], name
             assert self.driver.topic(name).head_seq == topic.head, name
             assert self.driver.topic(name).live.evict_floor == topic.floor + 1, name
+            assert self.driver.gaps(name) == topic.told, name
         for name, router in self.routers.items():
             assert self.driver.router(name).forwarded_total == router.forwarded_total, name
 

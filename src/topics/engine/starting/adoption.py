@@ -215,6 +215,7 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
     for floor in ("cap_floor", "ttl_floor", "trim_floor", "delete_below"):
         setattr(state, floor, described.get(floor, 0))
     state.lease_ceiling = described.get("lease_ceiling", 1)
+    state.lost, state.source_trims = _ranges(described, "lost"), _ranges(described, "source_trims")
     is_damaged = False
     for first_seq in sorted(segment_files(fs, directory)[0]):
         stem = f"{directory}/{layout.segment_stem(first_seq)}"
@@ -242,6 +243,8 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
         state.checkpointed_seq = state.head_seq = segment.last_seq
         state.last_ts = max(state.last_ts, segment.last_ts)
         rebuild_index(fs, stem, segment)
+    # Seqs of a lost range are used, also when no segment follows it.
+    state.head_seq = max([state.head_seq, *(last for _, last in (*state.lost, *state.source_trims))])
     if state.segments:
         # Records older than the oldest one found are gone. The floor tells readers.
         state.cap_floor = max(state.cap_floor, state.segments[0].first_seq - 1)
@@ -249,6 +252,13 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
         state.first_live = state.segments[0].first_seq
     warn(f'topic "{state.name}" was rebuilt from {len(state.segments)} segments')
     return state
+
+
+def _ranges(described: dict[str, Any], member: str) -> list[tuple[int, int]]:
+    try:
+        return msgspec.convert(described.get(member, []), list[tuple[int, int]])
+    except msgspec.ValidationError:
+        return []
 
 
 def _read_topic_json(fs: Fs, directory: str, topic_id: int, warn: Tell) -> dict[str, Any]:
