@@ -8,7 +8,8 @@ with these notes:
 | order | records that two topics of a chain both have are in the same order, with the tag, node and meta of the write |
 | reads include copies | a record that was answered after its router was answered is in the dest when the dest is read |
 | count | in a dest that only one router wrote to, the head is equal to the number of forwarded records |
-| full dests | a full dest has no more records than its cap; records that are missing in other dests are below a floor |
+| full dests | a full dest has no more records than its cap |
+| losses | a dest without a cap has no floor. Each record that it does not have is one of the seqs in its tombstones |
 | once | a record that a reader got keeps its seq, and no record exists twice |
 | cycles | a record in a cycle comes to each topic as often as its hops allow, and no more often |
 | ephemeral | an `ephemeral` dest is empty |
@@ -96,6 +97,10 @@ class RouterWorld(EngineWorld):
         self.known = Known()
         # What the last check read.
         self.found: dict[str, dict[int, Record]] = {}
+        # Topic -> how many seqs of it are lost, as its tombstones with the reason `source_trim` say.
+        self.trimmed: dict[str, int] = {}
+        # Topics that ever had a cap.
+        self.capped = {name for name, members in topics.items() if "cap_records" in members}
         for name in topics:
             self.known.due[name], self.known.deleted[name] = set(), set()
             self.known.seen[name], self.known.often[name] = {}, Counter()
@@ -104,6 +109,7 @@ class RouterWorld(EngineWorld):
         other = copy.copy(self)
         other.disk, other.clock, other.known = self.disk.clone(), copy.copy(self.clock), copy.deepcopy(self.known)
         other.topics = {name: dict(members) for name, members in self.topics.items()}
+        other.found, other.trimmed, other.capped = {}, {}, set(self.capped)
         return other
 
     def crash(self, blow: Blow, seed: int = 0) -> None:
@@ -130,6 +136,8 @@ class RouterWorld(EngineWorld):
     def put(self, *names: str, **members: Any) -> None:
         for name in names or self.topics:
             self.topics[name] |= members
+            if members.get("cap_records"):
+                self.capped.add(name)
             answers: list[Any] = []
             self.engine.put_topic(name, TopicConfig(**self.topics[name]), answers.append)
             self._answer(answers)
@@ -230,9 +238,10 @@ class RouterWorld(EngineWorld):
 
     def records(self, name: str) -> dict[int, Record]:
         """Seq -> record, in order."""
-        if name not in self.engine.topics:
-            return {}
-        return read_all(self.engine, name, limit=1000)[0]
+        return self._read(name)[0]
+
+    def _read(self, name: str) -> tuple[dict[int, Record], list[tuple[int, int, str]]]:
+        return read_all(self.engine, name, limit=1000) if name in self.engine.topics else ({}, [])
 
     def look(self, *names: str) -> None:
         """Reads some topics, or all. Records that were read must stay."""
@@ -246,7 +255,9 @@ class RouterWorld(EngineWorld):
 
     def check(self) -> None:
         known = self.known
-        self.found = {name: self.records(name) for name in self.topics}
+        for name in self.topics:
+            self.found[name], tombstones = self._read(name)
+            self.trimmed[name] = sum(last - first + 1 for first, last, reason in tombstones if reason == "source_trim")
         if known.crashed:
             for name in self._ephemeral():
                 self._check_ephemeral(name)
@@ -342,8 +353,14 @@ class RouterWorld(EngineWorld):
             most = max(self._copies_max(name, payload), known.often[name][payload])
             assert count <= most, f"{payload} is {count} times in {name} (36, 38)"
         on_the_way = set[int]().union(*(known.deleted[before] for before in (*self._before(name), name)))
-        for payload in known.due[name] - on_the_way - counts.keys():
+        missing = known.due[name] - on_the_way - counts.keys()
+        for payload in missing:
             assert self._may_be_gone(name, payload, there), f"{payload} is not in {name} (31, 36)"
+        if name not in self.capped and not known.has_lost:
+            expect(topic.live.evict_floor, 1, f"the floor of {name}, which has no cap")
+            held_back = [payload for payload in missing if self._is_explained(name, payload)]
+            trimmed = self.trimmed[name]
+            assert len(missing) - len(held_back) <= trimmed, f"{missing} are not in {name}, and {trimmed} are lost (35)"
         if self._is_cyclic(name) and not known.has_lost and known.asked.keys() == known.routers.keys():
             for payload in known.due[name] - on_the_way:
                 expect(counts[payload], self._copies_max(name, payload), f"how often {payload} is in {name} (38)")
@@ -351,8 +368,19 @@ class RouterWorld(EngineWorld):
         assert not cap or len(there) <= cap, f"{name} has {len(there)} records (19, 34)"
 
     def _may_be_gone(self, name: str, payload: int, there: dict[int, int]) -> bool:
-        """Whether a missing record is explained: by a floor, by a full topic, or by another record with its key."""
+        """Whether a missing record is explained: by a floor, by a lost range, by a full topic, or by another record
+        with its key."""
         topic = self.engine.topics[name]
+        if self._is_explained(name, payload):
+            return True
+        seqs = [seq for seq, seen in self.known.seen[name].items() if seen == payload]
+        if seqs:
+            return bool(max(seqs) < topic.live.evict_floor)
+        is_lost = topic.live.evict_floor > 1 or self.trimmed[name] > 0
+        return is_lost and (not there or payload < max(there.values()))
+
+    def _is_explained(self, name: str, payload: int) -> bool:
+        """Whether a missing record is not lost: it comes when there is room, or another record has its key."""
         for before in self._before(name):
             if payload in self.known.due[before] and self._is_held_back(before, payload):
                 return True
@@ -360,12 +388,7 @@ class RouterWorld(EngineWorld):
             seqs += [seq for seq, record in self.found[before].items() if _payload(record) == payload]
             if any((name, seq) in self.known.by_hand for seq in seqs):
                 return True
-        seqs = [seq for seq, seen in self.known.seen[name].items() if seen == payload]
-        if seqs:
-            return bool(max(seqs) < topic.live.evict_floor)
-        if self._is_held_back(name, payload):
-            return True
-        return bool(topic.live.evict_floor > 1 and (not there or payload < max(there.values())))
+        return self._is_held_back(name, payload)
 
     def _is_held_back(self, name: str, payload: int) -> bool:
         """Whether the topic is full and refuses more records. Then the record comes when there is room."""

@@ -59,6 +59,18 @@ class RouterDriver(Driver):
             if page.caught_up:
                 return found
 
+    def gaps(self, topic: str = "b") -> list[tuple[int, int, str]]:
+        """(first seq, last seq, reason) of every tombstone that a reader from the start gets."""
+        found: list[tuple[int, int, str]] = []
+        from_seq = 0
+        while True:
+            page = self.read(from_seq, topic=topic)
+            if page.tombstone is not None:
+                found.append((page.tombstone.gap_from, page.tombstone.gap_to, page.tombstone.reason))
+            from_seq = page.next_from_seq
+            if page.caught_up:
+                return found
+
     def payloads(self, topic: str = "b") -> list[Any]:
         return [payload for _, payload in self.content(topic)]
 

@@ -1,4 +1,8 @@
-"""A small model of routers: topics are dicts from seq to record, and records are copied slot by slot."""
+"""A small model of routers: topics are dicts from seq to record, and records are copied slot by slot.
+
+A slot that the source has lost becomes a lost slot of dest. Lost are slots at or below a floor, and slots that are lost
+in the source already. A lost slot takes no room under a cap, and no other record goes with it.
+"""
 
 from dataclasses import dataclass, field
 
@@ -18,6 +22,8 @@ class ModelTopic:
     head: int = 0
     floor: int = 0
     records: dict[int, ModelRecord] = field(default_factory=dict)
+    # Seqs in place of records that a source lost before they were copied.
+    lost: set[int] = field(default_factory=set)
 
     def append(self, record: ModelRecord) -> None:
         self.head += 1
@@ -25,11 +31,26 @@ class ModelTopic:
 
     def evict(self) -> None:
         if self.cap_records:
-            self.raise_floor(self.head - self.cap_records)
+            kept = [seq for seq in range(1, self.head + 1) if seq not in self.lost]
+            self.floor = max([self.floor, *kept[: -self.cap_records]])
+            self.records = {seq: record for seq, record in self.records.items() if seq > self.floor}
 
-    def raise_floor(self, floor: int) -> None:
-        self.floor = max(self.floor, floor)
-        self.records = {seq: record for seq, record in self.records.items() if seq > self.floor}
+    def lose(self) -> None:
+        self.head += 1
+        self.lost.add(self.head)
+
+    @property
+    def told(self) -> list[tuple[int, int, str]]:
+        """Every tombstone that a reader from the first record gets."""
+        gaps = [(1, self.floor, "cap")] if self.floor else []
+        for seq in sorted(self.lost):
+            if seq <= self.floor:
+                continue
+            if gaps and gaps[-1][1:] == (seq - 1, "source_trim"):
+                gaps[-1] = (gaps[-1][0], seq, "source_trim")
+            else:
+                gaps.append((seq, seq, "source_trim"))
+        return gaps
 
     def delete(self, *, before_seq: int | None = None, tag: str | None = None) -> None:
         self.records = {
@@ -53,15 +74,13 @@ class ModelRouter:
 
     def forward(self) -> None:
         source, dest = self.source, self.dest
-        lost = source.floor - self.cursor
-        if lost > 0:
-            self.cursor += lost
-            self.forwarded_total += lost
-            dest.head += lost
-            dest.raise_floor(dest.head)
         while self.cursor < source.head:
-            record = source.records.get(self.cursor + 1)
-            if record is not None and record.hops < HOPS_MAX and self._passes(record.tag):
+            seq = self.cursor + 1
+            record = source.records.get(seq)
+            if seq <= source.floor or seq in source.lost:
+                dest.lose()
+                self.forwarded_total += 1
+            elif record is not None and record.hops < HOPS_MAX and self._passes(record.tag):
                 if self.room is not None and len(dest.records) >= self.room:
                     return
                 dest.append(ModelRecord(record.payload, record.tag, record.hops + 1))

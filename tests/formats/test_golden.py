@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from topics.formats import control, segment, segment_index, snapshot, staged_chunk, tag_sidecar, wal_frame
-from topics.formats.control import CheckpointMark, ConfigUpdate, Delete, Evict, Head, Note, TopicCreate, TopicMark
+from topics.formats.control import CheckpointMark, ConfigUpdate, Delete, Evict, Head, Lost, Note, TopicCreate, TopicMark
 from topics.formats.record_layout import DELETED, FLAG_NODE, FLAG_TAG
 from topics.formats.records import Record, RecordBatch
 from topics.formats.snapshot import KeyState, SegmentState, Snapshot, TopicState, WalPosition
@@ -75,6 +75,14 @@ def make_wal() -> bytes:
             bytes(PREALLOCATED),
         )
     )
+
+
+LOST: Final = Lost(44, 49, router=3, cursor_before=7, cursor=13, forwarded_total=2**64 - 1)
+
+
+def make_lost_frame() -> bytes:
+    """A frame type that was added later. A log with such a frame is refused by older builds."""
+    return wal_frame.encode_control(FrameType.LOST, TOPIC, TS, control.encode(LOST))
 
 
 def make_segment_data() -> bytes:
@@ -155,6 +163,7 @@ def make_chunk() -> bytes:
 
 MAKERS: Final[dict[str, Callable[[], bytes]]] = {
     "wal-v2.log": make_wal,
+    "wal-v2-lost.log": make_lost_frame,
     "segment-v1.data": make_segment_data,
     "segment-v1.idx": make_segment_index,
     "snapshot-v1.bin": make_snapshot,
@@ -179,7 +188,7 @@ def test_a_log_of_version_2_is_read_with_every_frame_type() -> None:
     buffer = (GOLDEN / "wal-v2.log").read_bytes()
     frames = list(wal_frame.walk(buffer, 0, len(buffer), 1000))
     data = [buffer[frame.end - 8 - frame.data_len : frame.end - 8] for frame in frames]
-    assert {frame.type for frame in frames} == set(FrameType)
+    assert {frame.type for frame in frames} == set(FrameType) - {FrameType.LOST}
     assert frames[-1].end == len(buffer) - PREALLOCATED
 
     assert [(frame.type, body) for frame, body in zip(frames[1:13], data[1:13], strict=True)] == wal_controls()
@@ -199,6 +208,13 @@ def test_a_log_of_version_2_is_read_with_every_frame_type() -> None:
     assert data[14:18] == [*ENVELOPES, ENVELOPES[0]]
     marks = [(frames[0].offset, 0), (frames[18].offset, 17)]
     assert list(wal_frame.find_sync_marks(buffer, 0, len(buffer))) == marks
+
+
+def test_a_lost_range_is_read() -> None:
+    buffer = (GOLDEN / "wal-v2-lost.log").read_bytes()
+    (frame,) = wal_frame.walk(buffer, 0, len(buffer), 1000)
+    assert (frame.type, frame.topic_id, frame.flags) == (FrameType.LOST, TOPIC, FLAG_FIRST)
+    assert control.decode(Lost, frame.data_in(buffer)) == LOST
 
 
 def test_a_segment_of_version_1_is_read_with_its_index() -> None:

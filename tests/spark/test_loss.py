@@ -25,7 +25,7 @@ from topics.testing.fake_disk import FakeDisk
 
 
 def test_seqs_below_the_floor_are_a_gap_from_the_cursor_on() -> None:
-    manifest = make_manifest(evict_floor=41, earliest_seq=41, cap_floor=40, ttl_floor=0, trim_floor=0)
+    manifest = make_manifest(evict_floor=41, earliest_seq=41, cap_floor=40, ttl_floor=0)
     assert find_gaps(manifest, 20, 100) == [Gap("orders", 21, 40, "cap", 41_000)]
     assert find_gaps(manifest, 20, 30) == [Gap("orders", 21, 30, "cap", 41_000)]
     assert find_gaps(manifest, 40, 100) == []
@@ -61,10 +61,8 @@ def test_the_reason_is_the_floor_that_reaches_the_gap(
     [
         {"cap_floor": 9},
         {"ttl_floor": 9},
-        {"trim_floor": 9},
         {"cap_floor": 9, "ttl_floor": 4},
         {"cap_floor": 4, "ttl_floor": 9},
-        {"cap_floor": 3, "ttl_floor": 6, "trim_floor": 9},
     ],
     ids=str,
 )
@@ -72,10 +70,14 @@ def test_a_gap_is_the_one_that_a_diff_tells_of(floors: dict[str, int]) -> None:
     log = SmallLog(FakeDisk())
     log.append(count=12)
     log.topic().live.raise_floors(**floors)
+    log.topic().live.note_lost(10, 10, "source_trim")
+    log.topic().live.note_lost(12, 12)
     manifest = msgspec.convert(take_manifest(log.engine, "a"), Manifest)
     for cursor in range(12):
         told = log.topic().read(cursor, 1, 1_000_000, None).tombstone
         found = [(gap.first_seq, gap.last_seq, gap.reason) for gap in find_gaps(manifest, cursor, 12)]
+        # A page begins with one gap at most; the other gaps are for later pages.
+        found = [gap for gap in found if gap[0] == cursor + 1]
         assert found == ([] if told is None else [(told.gap_from, told.gap_to, told.reason)])
 
 

@@ -67,9 +67,10 @@ def take_manifest(
         # here.
         "cap_floor": topic.live.cap_floor,
         "ttl_floor": topic.live.ttl_floor,
-        "trim_floor": topic.live.trim_floor,
         "delete_below": topic.live.delete_below,
         "lost_ranges": topic.live.lost.pairs(),
+        # Those of them that a router's source lost. A power loss took the others.
+        "source_trims": topic.live.lost.pairs("source_trim"),
         "checkpointed_seq": topic.live.checkpointed_seq,
         "pending_deletes": runs_of(seq for state in states for seq in topic.live.segments.pending_seqs(state)),
         "segments": [_entry(engine, topic, state) for state in states],

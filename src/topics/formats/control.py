@@ -13,6 +13,7 @@
 | HEAD | `Head` |
 | NOTE | `Note` |
 | CHECKPOINT | `CheckpointMark` |
+| LOST | `Lost` |
 | SYNC | not MessagePack: see `wal_frame` |
 
 Decoding accepts unknown members (a newer minor version may add them) and refuses everything else that is
@@ -123,8 +124,8 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A byte-cap floor that rises with its write. `ttl_floor` is the last seq that had expired before it. Without it a
     replay could not tell expired records from evicted ones.
 
-    With `trim_floor` it is a source trim: seqs from `trim_first` up to there are holes, and `copies` says how far the
-    router is.
+    With `trim_floor` it is a source trim of an older version, which writes a `Lost` now: seqs from `trim_first` up to
+    there are holes, records with lower seqs are gone too, and `copies` says how far the router is.
     """
 
     cap_floor: U64 = 0
@@ -140,6 +141,19 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ceiling: U64
     lost_first: U64 = 0
+
+
+class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The source of a router lost records before they were copied: the topic, its dest, has no records with seqs from
+    `first_seq` to `last_seq`. The router was done with source seqs up to `cursor_before`, and with this frame up to
+    `cursor`. The copies of source seqs up to `cursor_before` are in older frames."""
+
+    first_seq: U64
+    last_seq: U64
+    router: U64
+    cursor_before: U64
+    cursor: U64
+    forwarded_total: U64
 
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -254,6 +268,7 @@ _decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
         Head,
         Note,
         CheckpointMark,
+        Lost,
     )
 }
 

@@ -116,6 +116,7 @@ class TopicState(msgspec.Struct, omit_defaults=True):
     last_ts: U64 = 0
     cap_floor: U64 = 0
     ttl_floor: U64 = 0
+    # Only in entries of older versions: read as a cap floor.
     trim_floor: U64 = 0
     delete_below: U64 = 0
     # First seq that may be live: leading dead slots lie below it.
@@ -127,6 +128,8 @@ class TopicState(msgspec.Struct, omit_defaults=True):
     ceiling: U64 = 0
     # [first, last] seq ranges that a power loss, or the end of an ephemeral process, took.
     lost: list[tuple[U64, U64]] = []
+    # [first, last] seq ranges in place of records that the source of a router lost before they were copied.
+    source_trims: list[tuple[U64, U64]] = []
     keys: list[KeyState] = []
     # [first, last] seq ranges deleted but not yet flagged in a segment file.
     pending_deletes: list[tuple[U64, U64]] = []

@@ -71,6 +71,7 @@ class FrameType(IntEnum):
     HEAD = 11
     NOTE = 12
     SYNC = 13
+    LOST = 14
 
 
 FLAG_DURABLE: Final = 4

@@ -34,6 +34,7 @@ from topics.protocol.member_types import (
 TopicType = Literal["log", "queue"]
 TombstoneReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "power_loss", "corrupt"]
 Guarantee = Literal["at_least_once", "exactly_once"]
+SeqRange = tuple[U64, U64]
 
 
 class Performance(Struct, kw_only=True, gc=False):
@@ -134,6 +135,15 @@ class TopicState(Struct, kw_only=True):
     next_seq: Annotated[U64, Meta(description="`head_seq + 1`.")]
     count: LiveCount
     bytes: LiveBytes
+    epoch: Annotated[U64, Meta(description="Tells topics of the same name apart.")]
+    evict_floor: Annotated[U64, Meta(description="Records below this seq are gone by caps or age.")]
+    lost_ranges: Annotated[
+        list[SeqRange],
+        Meta(
+            description="First and last seqs, from `evict_floor` on, that a power loss took or that a router's source "
+            "lost. Readers get a tombstone for each range; claims pass over it."
+        ),
+    ]
     config: Annotated[ResolvedConfig, Meta(description="The topic's config.")]
     names_hidden: NamesHidden = UNSET
     effective_priority: Annotated[int, Meta(description="The priority in effect, set or by recency.")]
@@ -286,9 +296,6 @@ class PinState(Struct, kw_only=True):
     until: Annotated[U64, Meta(description="When the pin ends, in milliseconds since the Unix epoch.")]
 
 
-SeqRange = tuple[U64, U64]
-
-
 class Manifest(Struct, kw_only=True):
     """One consistent picture of a topic for readers of its files."""
 
@@ -313,11 +320,15 @@ class Manifest(Struct, kw_only=True):
     ]
     cap_floor: Annotated[U64, Meta(description="Last seq that a cap removed; 0 = none.")]
     ttl_floor: Annotated[U64, Meta(description="Last seq that was removed because of its age; 0 = none.")]
-    trim_floor: Annotated[
-        U64, Meta(description="Last seq whose source record was gone before a router copied it; 0 = none.")
-    ]
     delete_below: Annotated[U64, Meta(description="Records below this seq were deleted.")]
-    lost_ranges: Annotated[list[SeqRange], Meta(description="First and last seqs that a power loss took.")]
+    lost_ranges: Annotated[
+        list[SeqRange],
+        Meta(description="First and last seqs that a power loss took, or that a router's source lost."),
+    ]
+    source_trims: Annotated[
+        list[SeqRange],
+        Meta(description="Those of `lost_ranges` whose source records were gone before a router copied them."),
+    ]
     checkpointed_seq: Annotated[U64, Meta(description="Records up to this seq are in segments.")]
     pending_deletes: Annotated[
         list[SeqRange],

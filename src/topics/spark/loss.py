@@ -116,7 +116,8 @@ def find_gaps(manifest: Manifest, cursor: int, last_seq: int) -> list[Gap]:
         first, last = max(first_seq, first_lost_seq), min(last_seq, last_lost_seq)
         if first <= last:
             ts = manifest.time_near(first)
-            gaps.append(Gap(manifest.topic, first, last, manifest.lost_reason, ts, manifest.numbering))
+            reason = manifest.lost_reason((first_lost_seq, last_lost_seq))
+            gaps.append(Gap(manifest.topic, first, last, reason, ts, manifest.numbering))
     return gaps
 
 

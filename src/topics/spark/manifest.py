@@ -70,6 +70,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     evict_floor: int
     delete_below: int
     lost_ranges: tuple[SeqRange, ...] = ()
+    # Those of the lost ranges that are in place of records that a router's source lost.
+    source_trims: tuple[SeqRange, ...] = ()
     checkpointed_seq: int
     # Deleted records that are not marked as deleted in their file yet.
     pending_deletes: tuple[SeqRange, ...] = ()
@@ -78,7 +80,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     # The parts of `evict_floor`, which give a gap its reason. None when they are not known.
     cap_floor: int | None = None
     ttl_floor: int | None = None
-    trim_floor: int | None = None
 
     @property
     def numbering(self) -> Numbering:
@@ -90,10 +91,9 @@ class Manifest(Struct, frozen=True, kw_only=True):
         deleted and created again, but its id is unique. The number has both; `epoch_of` returns the epoch."""
         return self.topic_id | (self.epoch - 1) << _TOPIC_ID_BITS
 
-    @property
-    def lost_reason(self) -> Literal["power_loss", "missing"]:
-        """Why the lost ranges are lost."""
-        return "power_loss"
+    def lost_reason(self, lost: SeqRange) -> Literal["power_loss", "source_trim", "missing"]:
+        """Why a lost range is lost."""
+        return "source_trim" if lost in self.source_trims else "power_loss"
 
     @property
     def first_seq(self) -> int:

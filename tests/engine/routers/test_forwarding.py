@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -301,14 +302,79 @@ def test_a_source_trim_is_a_tombstone_and_counts_invariants_33_and_35() -> None:
     driver.append(NewRecord(1, tag="x"), NewRecord(2), topic="a")
     assert driver.payloads() == [1]
     driver.append(*[NewRecord(number, tag="x") for number in range(10)], topic="a")
-    page = driver.read(topic="b")
-    assert page.tombstone is not None
-    assert (page.tombstone.gap_from, page.tombstone.gap_to, page.tombstone.reason) == (1, 8, "source_trim")
-    assert driver.content() == [(9, 7), (10, 8), (11, 9)]
-    assert driver.router().forwarded_total == 1 + 7 + 3
+    for _ in range(2):
+        assert driver.gaps() == [(2, 8, "source_trim")]
+        assert driver.content() == [(1, 1), (9, 7), (10, 8), (11, 9)]
+        assert driver.router().forwarded_total == 1 + 7 + 3
+        driver.kill()
+
+
+@pytest.mark.parametrize("end", ["kill", "reopen", "lose_power", "checkpoint"])
+def test_a_source_trim_takes_no_record_of_dest_n15(end: str) -> None:
+    """An `fsync` dest of 100 records keeps all of them when one write to its capped source evicts ten that were not
+    copied."""
+    driver = RouterDriver()
+    driver.put("a", durability="fsync", cap_records=10)
+    driver.put("b", durability="fsync")
+    driver.route()
+    for number in range(10):
+        driver.append(*range(number * 10, number * 10 + 10), topic="a")
+        assert len(driver.payloads()) == number * 10 + 10
+    driver.append(*range(100, 120), topic="a")
+    for _ in range(2):
+        assert driver.gaps() == [(101, 110, "source_trim")]
+        assert driver.payloads() == [*range(100), *range(110, 120)]
+        assert driver.topic("b").count == 110
+        assert driver.router().forwarded_total == 120
+        getattr(driver, end)()
+    driver.append(*range(120, 140), topic="a")
+    driver.append(140, topic="a")
+    assert driver.gaps() == [(101, 110, "source_trim"), (121, 131, "source_trim")]
+    assert driver.topic("b").live.lost.pairs("source_trim") == [(101, 110), (121, 131)]
+
+
+@pytest.mark.parametrize("durability", ["ephemeral", "memory", "disk", "fsync"])
+def test_jobs_of_a_full_queue_stay_when_its_source_is_trimmed_n15(durability: str) -> None:
+    """Ranges that touch are one. Claims pass over them."""
+    driver = RouterDriver()
+    driver.put("a", durability="fsync", cap_records=4)
+    driver.put("b", type="queue", durability=durability, cap_records=5, discard="reject")
+    driver.append(*range(5), topic="b")
+    driver.route()
+    for number in range(10, 20):
+        driver.append(number, topic="a")
+        assert driver.payloads() == list(range(5))
+    assert driver.gaps() == [(6, 11, "source_trim")]
+    assert driver.router().forwarded_total == 6
+    claimed: list[Any] = []
+    driver.opened.engine.queues.claim("b", "w", 10, None, claimed.append)
+    for _ in range(4):
+        driver.opened.engine.flush()
+    assert [job.seq for job in claimed[0].jobs] == [1, 2, 3, 4, 5]
+    driver.delete("b", before_seq=4)
+    assert driver.content() == [(4, 3), (5, 4), (12, 16), (13, 17), (14, 18)]
+    driver.opened.engine.queues.claim("b", "v", 10, None, claimed.append)
+    for _ in range(4):
+        driver.opened.engine.flush()
+    assert [job.seq for job in claimed[1].jobs] == [12, 13, 14]
+
+
+def test_holes_of_a_source_trim_take_no_room_under_a_cap() -> None:
+    driver = RouterDriver()
+    driver.put("a", cap_records=2)
+    driver.put("b", cap_records=4)
+    driver.route()
+    driver.append(1, 2, topic="a")
+    assert driver.payloads() == [1, 2]
+    driver.append(*range(3, 9), topic="a")
+    assert driver.content() == [(1, 1), (2, 2), (7, 7), (8, 8)]
+    driver.append(9, topic="a")
+    assert driver.content() == [(2, 2), (7, 7), (8, 8), (9, 9)]
+    driver.append(10, 11, topic="a")
+    assert driver.gaps() == [(1, 7, "cap")], "a range below the floor is forgotten"
     driver.kill()
-    assert driver.read(topic="b").tombstone == page.tombstone
-    assert driver.content() == [(9, 7), (10, 8), (11, 9)]
+    assert driver.content() == [(8, 8), (9, 9), (10, 10), (11, 11)]
+    assert driver.topic("b").live.lost.pairs() == []
 
 
 def test_what_expired_before_its_turn_is_trimmed() -> None:

@@ -152,12 +152,11 @@ def test_a_source_trim_is_told_through_a_chain_also_when_the_crash_came_first() 
     driver.append(1, topic="a")
     assert driver.payloads("c") == [1]
     driver.append(2, 3, 4, 5, topic="a")
-    assert driver.payloads("b") == [4, 5]
-    driver.kill()
-    page = driver.read(1, topic="c")
-    assert page.tombstone is not None
-    assert (page.tombstone.gap_from, page.tombstone.gap_to, page.tombstone.reason) == (2, 3, "source_trim")
-    assert driver.content("c") == [(4, 4), (5, 5)]
+    assert driver.payloads("b") == [1, 4, 5]
+    for _ in range(2):
+        driver.kill()
+        assert driver.gaps("c") == [(2, 3, "source_trim")]
+        assert driver.content("c") == [(1, 1), (4, 4), (5, 5)]
 
 
 def test_a_chained_dest_gets_what_a_capped_dest_before_it_evicted_when_only_its_shard_was_not_written() -> None:

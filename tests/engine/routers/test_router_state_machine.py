@@ -8,8 +8,8 @@
 | `full` | a router into a topic that refuses what exceeds its cap |
 | `back` | a router from `source`, and one from it back to `source`: a cycle |
 
-After every step that reads, each topic must have exactly the seqs and payloads of the model. In half of the histories
-the turns after each write run. Then the copies must be there without a read.
+After every step that reads, each topic must have exactly the seqs, payloads and tombstones of the model. In half of the
+histories the turns after each write run. Then the copies must be there without a read.
 """
 
 from typing import Any
@@ -96,6 +96,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
             assert found == [(seq, record.payload) for seq, record in sorted(topic.records.items())], name
             assert self.driver.topic(name).head_seq == topic.head, name
             assert self.driver.topic(name).live.evict_floor == topic.floor + 1, name
+            assert self.driver.gaps(name) == topic.told, name
         for name, router in self.routers.items():
             assert self.driver.router(name).forwarded_total == router.forwarded_total, name
 

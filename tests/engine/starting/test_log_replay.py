@@ -313,3 +313,52 @@ def open_logs(directory: Path) -> list[str]:
         except OSError:
             continue
     return [link for link in links if link.startswith(str(directory)) and "/wal/" in link]
+
+
+# Source trims.
+
+
+def router(router_id: int, source: int, dest: int, cursor: int, dest_seq: int) -> list[bytes]:
+    state = control.RouterState(router_id, f"r{router_id}", source, dest, cursor=cursor, dest_seq=dest_seq)
+    return frame(FrameType.ROUTER_CREATE, state, topic_id=dest)
+
+
+def chain(trim: list[bytes]) -> SmallLog:
+    """Topic 1 is copied to 2, and 2 to 3. Router 1 trimmed source seqs 4 to 6, router 2 is up to date before that."""
+    return replay(
+        create("source", 1),
+        create("dest", 2),
+        create("end", 3),
+        append(1, 6, topic_id=1, name="source"),
+        router(1, 1, 2, cursor=0, dest_seq=0),
+        router(2, 2, 3, cursor=0, dest_seq=0),
+        frame(FrameType.NOTE, control.Note(copies=control.Copies(1, 3, 3, 3)), topic_id=2, flags=FIRST_OF_SEVERAL),
+        append(1, 3, topic_id=2, name="dest", opens=False),
+        trim,
+        append(7, 1, topic_id=2, name="dest"),
+    )
+
+
+def test_a_lost_range_keeps_older_records_and_moves_its_router() -> None:
+    log = chain(frame(FrameType.LOST, control.Lost(4, 6, 1, 3, 6, 6), topic_id=2))
+    assert log.seqs("dest") == [1, 2, 3, 7]
+    assert [(gap.gap_from, gap.gap_to, gap.reason) for gap in log.read("dest")[1]] == [(4, 6, "source_trim")]
+    moved = log.engine.router("r1")
+    assert (moved.cursor, moved.forwarded_total) == (6, 6)
+    log.engine.forwarder.bring_up_to_date(log.topic("end"))
+    assert [record.seq for record in log.read("end")[0]] == [1, 2, 3, 7]
+    assert log.topic("end").live.lost.pairs("source_trim") == [(4, 6)]
+
+
+def test_a_source_trim_of_an_older_version_is_a_floor_as_it_was() -> None:
+    """Older versions wrote an EVICT frame with `trim_floor`, and lost every older record of dest with it."""
+    evict = control.Evict(trim_floor=6, copies=control.Copies(1, 6, 6, 6), trim_first=4)
+    log = chain(frame(FrameType.EVICT, evict, topic_id=2))
+    assert log.seqs("dest") == [7]
+    assert [(gap.gap_from, gap.gap_to) for gap in log.read("dest")[1]] == [(1, 6)]
+    assert log.topic("dest").live.lost.pairs() == []
+    moved = log.engine.router("r1")
+    assert (moved.cursor, moved.forwarded_total) == (6, 6)
+    log.engine.forwarder.bring_up_to_date(log.topic("end"))
+    assert [record.seq for record in log.read("end")[0]] == [1, 2, 3, 7], "what a start copies again is not lost"
+    assert log.topic("end").live.lost.pairs("source_trim") == [(4, 6)]

@@ -354,6 +354,30 @@ def test_a_bad_newest_snapshot_falls_back_to_the_one_before(disk: FakeDisk) -> N
     assert log.seqs() == [1, *range(3, 15)]
 
 
+def test_a_trim_floor_of_an_older_version_is_read_as_a_cap_floor_once(disk: FakeDisk) -> None:
+    """The snapshot has a `trim_floor`. It becomes a cap floor, and the next snapshot has only that."""
+    log = SmallLog(disk)
+    log.append(count=10)
+    log.checkpoint()
+    disk.kill()
+    (number,) = snapshot_names(disk)
+    path = layout.snapshot_path(ROOT, number)
+    snapshot = decode(disk.read(path))
+    state = decode_topic(snapshot.topics[0])
+    state.trim_floor = 4
+    disk.replace(path, encode(msgspec.structs.replace(snapshot, topics=[encode_topic(state)])))
+    for _ in range(2):
+        log = SmallLog(disk)
+        assert log.seqs() == [5, 6, 7, 8, 9, 10]
+        assert [(gap.gap_from, gap.gap_to, gap.reason) for gap in log.read()[1]] == [(1, 4, "cap")]
+        log.append("b")
+        log.checkpoint()
+        disk.kill()
+    newest = decode(disk.read(layout.snapshot_path(ROOT, snapshot_names(disk)[-1])))
+    state = decode_topic(newest.topics[0])
+    assert (state.trim_floor, state.cap_floor) == (0, 4)
+
+
 def test_the_older_snapshot_is_good_for_as_long_as_it_is_kept(disk: FakeDisk) -> None:
     """At every moment of a busy log, a start without the newest snapshot gives the same records."""
     log = SmallLog(disk)

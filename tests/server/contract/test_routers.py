@@ -362,6 +362,28 @@ def test_what_the_source_lost_is_a_tombstone_in_the_dest(client: Client, pair: t
     assert shown(client, name)["forwarded_total"] == 10
 
 
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_source_trim_is_a_range_that_the_state_of_the_dest_shows(
+    client: Client, pair: tuple[str, str], kind: str
+) -> None:
+    """Older records of the dest stay, a page ends before the range, and the next page begins with its tombstone."""
+    source, dest = pair
+    client.put_topic(source, cap_records=3)
+    client.put_topic(dest, type=kind)
+    client.write(dest, "old", "older")
+    route(client, source, dest)
+    client.write(source, *range(10))
+    state = client.state(dest)
+    assert (state["head_seq"], state["count"], state["earliest_seq"]) == (12, 5, 1)
+    assert (state["evict_floor"], state["lost_ranges"]) == (1, [[3, 9]])
+    first = client.diff(dest)
+    assert ([record["data"] for record in first["records"]], first["next_from_seq"]) == (["old", "older"], 2)
+    assert first["tombstone"] is None
+    second = client.diff(dest, from_seq=2)
+    assert [second["tombstone"][name] for name in ("gap_from", "gap_to", "reason")] == [3, 9, "source_trim"]
+    assert [record["data"] for record in second["records"]] == [7, 8, 9]
+
+
 # Other calls.
 
 

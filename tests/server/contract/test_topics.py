@@ -19,6 +19,9 @@ STATE_MEMBERS = {
     "next_seq",
     "count",
     "bytes",
+    "epoch",
+    "evict_floor",
+    "lost_ranges",
     "config",
     "effective_priority",
     "last_write_ts",
@@ -46,6 +49,7 @@ def test_the_state_of_a_new_topic(client: Client, topic: str) -> None:
     assert state["type"] == "log"
     assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (0, 1, 1)
     assert (state["count"], state["bytes"]) == (0, 0)
+    assert (state["epoch"], state["evict_floor"], state["lost_ranges"]) == (1, 1, [])
     assert (state["last_write_ts"], state["last_read_ts"]) == (None, None)
     assert state["effective_priority"] == 0
 

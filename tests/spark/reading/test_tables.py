@@ -72,9 +72,7 @@ def test_a_topic_is_a_row_of_its_manifest_and_its_facts() -> None:
 
 
 def test_gaps_are_all_that_a_reader_from_the_first_seq_on_is_told_of() -> None:
-    manifest = make_manifest(
-        evict_floor=11, earliest_seq=11, cap_floor=10, ttl_floor=0, trim_floor=0, lost_ranges=((30, 35),)
-    )
+    manifest = make_manifest(evict_floor=11, earliest_seq=11, cap_floor=10, ttl_floor=0, lost_ranges=((30, 35),))
     assert rows("gaps", manifest, make_manifest("whole")) == [
         {"topic": "orders", "gap_from": 1, "gap_to": 10, "reason": "cap"},
         {"topic": "orders", "gap_from": 30, "gap_to": 35, "reason": "power_loss"},
@@ -115,6 +113,9 @@ def test_facts_are_those_that_a_server_tells() -> None:
             "next_seq": 10,
             "count": 8,
             "bytes": 800,
+            "epoch": 1,
+            "evict_floor": 1,
+            "lost_ranges": [],
             "config": config,
             "effective_priority": 0,
             "last_write_ts": None,

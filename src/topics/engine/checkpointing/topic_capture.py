@@ -136,13 +136,13 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         last_ts=topic.writes.last_ts,
         cap_floor=topic.live.cap_floor,
         ttl_floor=topic.live.ttl_floor,
-        trim_floor=topic.live.trim_floor,
         delete_below=topic.live.delete_below,
         first_live=topic.live.first_live,
         checkpointed_seq=upto_seq,
         segments=[msgspec.structs.replace(segment) for segment in segments.segments],
         ceiling=topic.writes.ceiling,
-        lost=topic.live.lost.pairs(),
+        lost=topic.live.lost.pairs("power_loss"),
+        source_trims=topic.live.lost.pairs("source_trim"),
         keys=keys,
         pending_deletes=runs_of(seq for segment in segments.segments for seq in segments.pending_seqs(segment)),
         leases=leases.states() if leases is not None and keeps_leases else [],
@@ -169,6 +169,12 @@ def topic_json(topic: Topic) -> bytes:
     leases = {} if topic.leases is None else {"lease_ceiling": topic.leases.ceiling}
     # Else the last record on disk says where the topic ends, and the file need not be written at every checkpoint.
     head = {} if topic.live.head_has_record else {"head_seq": topic.head_seq}
+    lost = {}
+    if topic.live.lost:
+        lost = {
+            "lost": topic.live.lost.pairs("power_loss"),
+            "source_trims": topic.live.lost.pairs("source_trim"),
+        }
     return msgspec.json.encode(
         {
             "format": 1,
@@ -178,10 +184,10 @@ def topic_json(topic: Topic) -> bytes:
             "config": config_members(topic.config),
             "cap_floor": topic.live.cap_floor,
             "ttl_floor": topic.live.ttl_floor,
-            "trim_floor": topic.live.trim_floor,
             "delete_below": topic.live.delete_below,
             **head,
             **leases,
+            **lost,
         }
     )
 

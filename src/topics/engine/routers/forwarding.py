@@ -226,7 +226,7 @@ class Forwarder:
         source.refresh(now_ms)
         dest.refresh(now_ms)
         try:
-            if router.cursor + 1 < source.live.evict_floor:
+            if _trimmed_to(router) > router.cursor:
                 self._trim(router)
                 return True
             return (router.is_searched or self._search(router)) and self._copy(router)
@@ -265,6 +265,9 @@ class Forwarder:
         copies = Copies(router.cursor)
         source = router.source
         last_seq = min(source.head_seq, router.cursor + FORWARD_SLOTS_MAX)
+        if source.live.lost and (trim := source.live.lost.at_or_after(router.cursor + 1, "source_trim")) is not None:
+            # The next step tells dest of these seqs.
+            last_seq = min(last_seq, trim.first_seq - 1)
         room = self._room(router.dest)
         while copies.cursor < last_seq and not copies.is_stopped:
             first_seq = copies.cursor + 1
@@ -392,20 +395,20 @@ class Forwarder:
         self._wake_waiting()
 
     def _trim(self, router: Router) -> None:
-        """Holes in dest for the records that the source lost before they were copied."""
-        source, dest = router.source, router.dest
-        cursor = source.live.evict_floor - 1
-        lost = cursor - router.cursor
+        """A lost range in dest for the records that the source lost before they were copied. The copies made before
+        are logged first: a start could not make them again at their place."""
+        dest = router.dest
         before = router.cursor, router.forwarded_total
-        forwarded_total = router.forwarded_total + lost
+        cursor = _trimmed_to(router)
+        count = cursor - router.cursor
+        forwarded_total = router.forwarded_total + count
         self._derived.log(dest)
         first_seq = dest.writes.next_seq
-        last_seq = first_seq + lost - 1
-        copies = control.Copies(router.id, cursor, last_seq, forwarded_total)
-        evict = control.Evict(trim_floor=last_seq, copies=copies, trim_first=first_seq)
+        last_seq = first_seq + count - 1
+        lost = control.Lost(first_seq, last_seq, router.id, router.cursor, cursor, forwarded_total)
         router.begin_step()
         try:
-            self._write_path.submit_holes(dest, lost, evict, partial(self._copied, router, first_seq))
+            self._write_path.submit_holes(dest, lost, partial(self._copied, router, first_seq))
         except TopicsError:
             router.drop_step()
             raise
@@ -459,6 +462,17 @@ def _upstream(dest: Topic) -> list[Router]:
                 seen.add(router.source)
                 layer.append(router.source)
     return list(reversed(found))
+
+
+def _trimmed_to(router: Router) -> int:
+    """The last seq of the records that the source has lost and that come next for the router; its cursor if the next
+    record is not lost. Lost are records below the source's evict floor, and records that the source's own source
+    lost."""
+    live, cursor = router.source.live, router.cursor
+    if cursor + 1 < live.evict_floor:
+        return live.evict_floor - 1
+    trim = live.lost.at_or_after(cursor + 1, "source_trim") if live.lost else None
+    return trim.last_seq if trim is not None and trim.first_seq <= cursor + 1 else cursor
 
 
 def _note_copies(dest: Topic, first_seq: int, last_seq: int) -> None:

@@ -68,6 +68,11 @@ class _GapScan:
                 self._copied_seqs[topic_id] = copies.dest_seq
         elif frame.type == FrameType.EVICT:
             self._account(topic_id, control.decode(control.Evict, data).trim_floor)
+        elif frame.type == FrameType.LOST:
+            lost = control.decode(control.Lost, data)
+            if lost.first_seq > self._last_seqs.get(topic_id, 0) + 1:
+                self._gap(topic_id)
+            self._account(topic_id, lost.last_seq)
         elif frame.type == FrameType.HEAD:
             head = control.decode(control.Head, data)
             if head.lost_first:

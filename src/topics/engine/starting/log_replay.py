@@ -45,8 +45,6 @@ class ReplayedLog:
     # Topic id -> segments, of topics whose removal is in the log.
     removed: dict[int, list[SegmentState]]
     routers: list[ReplayedRouter]
-    # Topic id -> [first, last] holes for records that the source of a router lost.
-    trims: dict[int, list[tuple[int, int]]]
     # Jobs that dead-letter topics have copies of.
     dead_letters: list[control.DeadLetter]
 
@@ -82,7 +80,6 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
         recount_ids=frozenset(item.topic.id for item in in_order if item.needs_recount),
         removed=replay.removed,
         routers=list(replay.routers.values()),
-        trims={topic_id: item.trims for topic_id, item in replay.topics.items() if item.trims},
         dead_letters=[letter for item in replay.topics.values() for letter in item.dead_letters],
     )
 
@@ -250,6 +247,8 @@ class _Replay:
                 replay.lease(control.decode(control.Lease, data))
         elif kind == FrameType.EVICT:
             replay.note_evict(control.decode(control.Evict, data))
+        elif kind == FrameType.LOST:
+            replay.note_lost(control.decode(control.Lost, data))
         elif kind == FrameType.CONFIG:
             replay.configure(control.decode(control.ConfigUpdate, data), frame.ts)
         elif kind == FrameType.DELETE:

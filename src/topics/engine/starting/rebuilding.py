@@ -44,6 +44,8 @@ class TopicDescription(msgspec.Struct):
     trim_floor: int = 0
     delete_below: int = 0
     lease_ceiling: int = 1
+    lost: list[tuple[int, int]] = []
+    source_trims: list[tuple[int, int]] = []
 
 
 def rebuild_topics(
@@ -89,6 +91,8 @@ class _Rebuilding:
             trim_floor=described.trim_floor,
             delete_below=described.delete_below,
             lease_ceiling=described.lease_ceiling,
+            lost=described.lost,
+            source_trims=described.source_trims,
         )
         # The bytes of the last segment that was taken in.
         self._data = b""

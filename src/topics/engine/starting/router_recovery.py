@@ -54,16 +54,14 @@ class RestoredRouters:
 class _Rerun:
     """One router while its derived copies are made again."""
 
-    __slots__ = ("dest_seq", "floor", "held_seq", "is_placed", "room", "router", "start_seq", "trims")
+    __slots__ = ("dest_seq", "floor", "held_seq", "is_placed", "room", "router", "start_seq")
 
-    def __init__(self, router: Router, dest_seq: int, floor: int, trims: list[tuple[int, int]]) -> None:
+    def __init__(self, router: Router, dest_seq: int, floor: int) -> None:
         self.router = router
         dest = router.dest
         self.dest_seq = self.start_seq = dest_seq
         # Source records up to this seq may be missing. The first pass trims the rest of them.
         self.floor = floor
-        # [first, last] holes of the source. The first pass tells dest of them.
-        self.trims = trims
         # Records of dest up to this seq are in frames or segments.
         assert dest.live.replayed is not None
         self.held_seq = dest.live.replayed.end_seq - 1
@@ -85,8 +83,7 @@ def restore_routers(
         _take_in_adopted(engine, topic)
     reruns: list[_Rerun] = []
     for router, item in found:
-        source_id = router.source.id
-        reruns.append(_Rerun(router, item.dest_seq, evict_floors.get(source_id, 0), log.trims.get(source_id, [])))
+        reruns.append(_Rerun(router, item.dest_seq, evict_floors.get(router.source.id, 0)))
         if router.is_exact:
             _search(router, item)
     feeds = {rerun.router.dest: rerun for rerun in reruns if rerun.is_placed}
@@ -187,10 +184,10 @@ def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
         known_seq = feed.dest_seq
     first_seq = router.cursor + 1
     last_seq = min(known_seq, router.cursor + FORWARD_SLOTS_MAX)
-    for trim_first, trim_last in rerun.trims:
-        if trim_last >= first_seq:
-            last_seq = min(last_seq, trim_first - 1)
-            break
+    trim = source.live.lost.at_or_after(first_seq, "source_trim") if source.live.lost else None
+    if trim is not None:
+        # The first pass after the start tells dest of it.
+        last_seq = min(last_seq, trim.first_seq - 1)
     if first_seq > last_seq or first_seq <= rerun.floor:
         return False
     if router.is_exact and router.searched_seq < rerun.start_seq:

@@ -45,6 +45,7 @@ class TopicReplay:
         "first_seq",
         "key",
         "last_seq",
+        "lost",
         "needs_recount",
         "next_seq",
         "open_seq",
@@ -52,7 +53,6 @@ class TopicReplay:
         "replayed",
         "routers",
         "topic",
-        "trims",
         "writer",
     )
 
@@ -68,6 +68,7 @@ class TopicReplay:
         self.key: str | None = None
         self.writer: control.WriterEpoch | None = None
         self.evict: control.Evict | None = None
+        self.lost: control.Lost | None = None
         # The job that the open write is a copy of.
         self.dead_letter: control.DeadLetter | None = None
         # The jobs that all finished writes are copies of.
@@ -76,8 +77,6 @@ class TopicReplay:
         self.routers: list[ReplayedRouter] = []
         # What the open write says about the copies of one router.
         self.copies: control.Copies | None = None
-        # [first, last] holes for records that a router's source lost, ascending.
-        self.trims: list[tuple[int, int]] = []
         # Whether delete marks of segments changed: their live records must be counted again.
         self.needs_recount = False
 
@@ -99,12 +98,15 @@ class TopicReplay:
         self.key = None
         self.writer = None
         self.evict = None
+        self.lost = None
         self.dead_letter = None
         self.copies = None
 
     def finish(self, ts: int) -> None:
         """The write is whole: its records count."""
         topic = self.topic
+        if self.lost is not None:
+            self._lose(self.lost)
         if self.routers:
             self._finish_copies()
         topic.live.note_replayed(self.next_seq - 1)
@@ -128,6 +130,15 @@ class TopicReplay:
         self.first_seq = self.last_seq = 0
         self.key = None
         self.evict = None
+        self.lost = None
+
+    def _lose(self, lost: control.Lost) -> None:
+        """The range is lost also when an unfinished checkpoint has put records with higher seqs into segments."""
+        self.topic.live.note_lost(lost.first_seq, lost.last_seq, "source_trim")
+        if self.routers:
+            self.copies = control.Copies(lost.router, lost.cursor, lost.last_seq, lost.forwarded_total)
+        if lost.last_seq >= self.next_seq:
+            self._append_holes(lost.last_seq)
 
     def _finish_copies(self) -> None:
         """A write to the dest of routers: later copies follow its last record. The cursor is the one that the write
@@ -135,13 +146,14 @@ class TopicReplay:
         copies, last_seq = self.copies, self.last_seq
         self.copies = None
         if self.evict is not None and self.evict.trim_floor:
-            self.topic.live.note_floors(trim_floor=self.evict.trim_floor)
-            self.trims.append((self.evict.trim_first, self.evict.trim_floor))
+            # Older versions: the floor takes all records of dest. The range is for routers that copy from dest.
+            self.topic.live.note_floors(cap_floor=self.evict.trim_floor)
+            self.topic.live.note_lost(self.evict.trim_first, self.evict.trim_floor, "source_trim")
             copies = self.evict.copies or copies
         if copies is not None:
             last_seq = max(last_seq, copies.dest_seq)
             if last_seq >= self.next_seq:
-                # A source trim, or copies that were dead when they were logged.
+                # Copies that were dead when they were logged, or a source trim of an older version.
                 self._append_holes(last_seq)
             for router in self.routers:
                 if router.id == copies.router:
@@ -166,6 +178,9 @@ class TopicReplay:
 
     def note_evict(self, evict: control.Evict) -> None:
         self.evict = evict
+
+    def note_lost(self, lost: control.Lost) -> None:
+        self.lost = lost
 
     def lease(self, lease: control.Lease) -> None:
         assert self.topic.leases is not None

@@ -71,7 +71,6 @@ class LiveRecords:
         "tags",
         "tags_missing_to",
         "tail",
-        "trim_floor",
         "ttl_floor",
         "unlogged_last_seq",
     )
@@ -91,7 +90,6 @@ class LiveRecords:
         # Floors: every seq up to a floor is gone. 0 means that nothing is gone.
         self.cap_floor = 0
         self.ttl_floor = 0
-        self.trim_floor = 0
         # A delete took every record below this seq.
         self.delete_below = 0
         self.first_live = 1
@@ -124,23 +122,22 @@ class LiveRecords:
     @property
     def evict_floor(self) -> int:
         """First seq that retention has not taken."""
-        floor = max(self.cap_floor, self.ttl_floor, self.trim_floor) + 1
+        floor = max(self.cap_floor, self.ttl_floor) + 1
         return min(floor, self.head_seq + 1)
 
     @property
     def earliest_seq(self) -> int:
         return max(self.evict_floor, min(self.delete_below, self.head_seq + 1), self.first_live)
 
-    def raise_floors(self, *, cap_floor: int = 0, ttl_floor: int = 0, trim_floor: int = 0) -> None:
+    def raise_floors(self, *, cap_floor: int = 0, ttl_floor: int = 0) -> None:
         """Raises floors, and drops the records that they passed."""
-        self.note_floors(cap_floor=cap_floor, ttl_floor=ttl_floor, trim_floor=trim_floor)
+        self.note_floors(cap_floor=cap_floor, ttl_floor=ttl_floor)
         self._settle_first_live()
 
-    def note_floors(self, *, cap_floor: int = 0, ttl_floor: int = 0, trim_floor: int = 0) -> None:
+    def note_floors(self, *, cap_floor: int = 0, ttl_floor: int = 0) -> None:
         """Raises floors without dropping records: a replay counts at its end."""
         self.cap_floor = max(self.cap_floor, cap_floor)
         self.ttl_floor = max(self.ttl_floor, ttl_floor)
-        self.trim_floor = max(self.trim_floor, trim_floor)
 
     def floor_by_count(self, cap_records: int) -> int:
         """The highest seq that a cap of so many records evicts. Lost seqs take no room. 0 or less: it evicts none."""
@@ -276,14 +273,10 @@ class LiveRecords:
 
         `cap_records` is 0 unless the topic drops its oldest records to keep that many.
         """
-        assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
-        tail = self.tail
-        if tail.end_seq != write.first_seq:
-            assert tail.end_seq == tail.first_seq
-            self.tail = tail = Tail(write.first_seq)
+        self._begin_publish(write)
         if self.count == 0:
             self.first_live = write.first_seq
-        tail.extend(write.bodies, write.sizes, write.ts)
+        self.tail.extend(write.bodies, write.sizes, write.ts)
         count = len(write.bodies)
         self.head_seq += count
         self.count += count
@@ -302,6 +295,12 @@ class LiveRecords:
         self.raise_floors(cap_floor=floor)
         return before - self.size_bytes
 
+    def _begin_publish(self, write: Write) -> None:
+        assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
+        if self.tail.end_seq != write.first_seq:
+            assert self.tail.end_seq == self.tail.first_seq
+            self.tail = Tail(write.first_seq)
+
     def _add_tags(self, first_seq: int, tags: Sequence[bytes | None]) -> None:
         add = self.tags.add
         for seq, tag in enumerate(tags, first_seq):
@@ -309,16 +308,13 @@ class LiveRecords:
                 add(tag, seq)
 
     def publish_holes(self, write: Write) -> None:
-        """Adds seqs without records, in place of records that the source of a router lost. The trim floor rises to the
-        last of them, and takes every older record too."""
-        assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
-        self.raise_floors(trim_floor=self.head_seq)
+        """Adds seqs without records, in place of records that the source of a router lost. Older records stay."""
+        self._begin_publish(write)
+        self.tail.extend_holes(write.last_seq - write.first_seq + 1, write.ts)
         self.head_seq = write.last_seq
-        self.trim_floor = self.head_seq
-        self.tail = Tail(self.head_seq + 1)
-        self.first_live = self.head_seq + 1
-        self.raise_floors()
-        assert self.count == 0
+        if self.count == 0:
+            self.first_live = self.head_seq + 1
+        self.note_lost(write.first_seq, write.last_seq, "source_trim")
 
     def note_logged(self, last_seq: int) -> None:
         """The WAL has frames of all records up to `last_seq` now."""
@@ -500,11 +496,13 @@ class LiveRecords:
         self.head_seq = state.head_seq
         self.logged_last_seq = state.checkpointed_seq
         self.checkpointed_seq = state.checkpointed_seq
-        self.cap_floor, self.ttl_floor, self.trim_floor = state.cap_floor, state.ttl_floor, state.trim_floor
+        self.cap_floor, self.ttl_floor = max(state.cap_floor, state.trim_floor), state.ttl_floor
         self.delete_below = state.delete_below
         self.first_live = state.first_live
         for first, last in state.lost:
             self.note_lost(first, last)
+        for first, last in state.source_trims:
+            self.note_lost(first, last, "source_trim")
         if any(segment.tagged_count and not segment.sealed for segment in state.segments):
             self.tags_missing_to = state.checkpointed_seq
         self.segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))

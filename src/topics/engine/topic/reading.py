@@ -87,13 +87,9 @@ def _skip_dead(live: LiveRecords, cursor: int) -> int:
 
 
 def _reason(live: LiveRecords, gap_from: int) -> Reason:
-    cap = live.cap_floor >= gap_from
-    ttl = live.ttl_floor >= gap_from
-    if cap and ttl:
-        return "mixed"
-    if cap:
+    if live.ttl_floor < gap_from:
         return "cap"
-    return "ttl" if ttl else "source_trim"
+    return "mixed" if live.cap_floor >= gap_from else "ttl"
 
 
 def _fill(
@@ -163,7 +159,7 @@ def _slots(
     if replayed is not None and replayed.first_seq <= seq < replayed.end_seq:
         last_seq = replayed.last_within(seq, min(last_seq, replayed.end_seq - 1), bytes_max)
         return WAL_BODY, last_seq, replayed.read(seq, last_seq), False
-    # A power loss took these seqs: they have no records.
+    # These seqs are lost: they have no records.
     return WAL_BODY, last_seq, [None] * (last_seq - seq + 1), False
 
 

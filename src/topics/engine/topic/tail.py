@@ -50,6 +50,14 @@ class Tail:
         else:
             self._ts.extend([ts] * len(bodies))
 
+    def extend_holes(self, count: int, ts: int) -> None:
+        """Adds slots that never had a record."""
+        self.extend([], [], ts)
+        self._bodies.extend([None] * count)
+        self._sizes.extend([0] * count)
+        self._ts.extend([ts] * count)
+        self.dead_count += count
+
     def _place(self, seq: int) -> int:
         return seq - self.first_seq + self._skipped
 

@@ -229,7 +229,6 @@ class Topic:
         if write.is_holes:
             self.live.publish_holes(write)
             self.writes.published(write)
-            self.writes.recount_evictions(self.live)
         else:
             cap_floor = self.live.cap_floor
             config = self.config

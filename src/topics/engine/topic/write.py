@@ -131,9 +131,10 @@ class Write:
         *,
         cap_floor: int,
         on_end: Callable[[TopicsError | None], None],
+        is_reserved: bool,
     ) -> Write:
         """Seqs without records, for what a router's source lost."""
-        write = cls(topic, first_seq, [], [], 0, ts, cap_floor=cap_floor, on_end=on_end)
+        write = cls(topic, first_seq, [], [], 0, ts, cap_floor=cap_floor, on_end=on_end, is_reserved=is_reserved)
         write.last_seq = first_seq + count - 1
         write.is_holes = True
         return write

@@ -205,16 +205,26 @@ class WritePath:
         else:
             self._core.flush_soon()
 
-    def submit_holes(self, topic: Topic, count: int, evict: control.Evict, on_end: OnEnd) -> None:
+    def submit_holes(self, topic: Topic, lost: control.Lost, on_end: OnEnd) -> None:
         """Submits seqs without records, for what a router's source lost."""
         writes = topic.writes
         ts = max(writes.last_ts, self._core.now_ms())
-        write = Write.of_holes(topic, writes.next_seq, count, ts, cap_floor=writes.cap_floor, on_end=on_end)
         durability = topic.config.durability
+        write = Write.of_holes(
+            topic,
+            lost.first_seq,
+            lost.last_seq - lost.first_seq + 1,
+            ts,
+            cap_floor=writes.cap_floor,
+            on_end=on_end,
+            is_reserved=durability == "disk",
+        )
         if durability == "ephemeral":
             write.commit()
         else:
-            frame = wal_frame.encode_control(FrameType.EVICT, topic.id, ts, control.encode(evict))
+            if durability == "disk":
+                self._ask_ceiling(topic, write.last_seq + 1, ts)
+            frame = wal_frame.encode_control(FrameType.LOST, topic.id, ts, control.encode(lost))
             topic.shard.submit(frame, 1, durable=durability == "fsync", done=partial(self.committed, write))
             self._core.flush_soon()
         writes.add(write)

@@ -225,10 +225,11 @@ def _gaps(manifest: Manifest, epoch: int, state: LakeState) -> Iterator[tuple[Ga
         covered += [(gap.first_seq, gap.last_seq or gap.first_seq) for gap in _known_gaps(state, topic, epoch)]
         for first_seq, last_seq in _uncovered(begin, manifest.evict_floor - 1, covered):
             yield Gap(topic, first_seq, last_seq, eviction_reason(manifest, first_seq)), epoch
-    known = {(gap.first_seq, gap.last_seq) for gap in _known_gaps(state, topic, epoch)}
-    for first_seq, last_seq in manifest.lost_ranges:
-        if (first_seq, last_seq) not in known:
-            yield Gap(topic, first_seq, last_seq, "power_loss"), epoch
+    known = [(gap.first_seq, gap.last_seq or gap.first_seq) for gap in _known_gaps(state, topic, epoch)]
+    for lost in manifest.lost_ranges:
+        # A range may have grown since the last run.
+        for first_seq, last_seq in _uncovered(*lost, known):
+            yield Gap(topic, first_seq, last_seq, manifest.lost_reason(lost)), epoch
 
 
 def _known_gaps(state: LakeState, topic: str, epoch: int) -> list[LakeFile]:

@@ -176,7 +176,7 @@ class DirectoryBuilder:
             head_seq=head_seq,
             last_ts=segments[-1].last_ts if segments else 0,
             # Readers that ask for older seqs are told that they are gone.
-            trim_floor=first_seq - 1,
+            cap_floor=first_seq - 1,
             first_live=first_seq,
             checkpointed_seq=head_seq,
             segments=segments,
@@ -187,7 +187,7 @@ class DirectoryBuilder:
             "name": name,
             "epoch": epoch,
             "config": config,
-            "trim_floor": first_seq - 1,
+            "cap_floor": first_seq - 1,
         }
         topic_json = f"{layout.topic_directory(self.root, TOPIC_ID)}/{layout.TOPIC_JSON}"
         write_atomic(fs, topic_json, msgspec.json.encode(described))

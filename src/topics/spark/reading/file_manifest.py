@@ -75,7 +75,6 @@ class _Floors(NamedTuple):
 
     cap: int
     ttl: int
-    trim: int
 
     def evict_floor(self, head_seq: int) -> int:
         return min(max(self) + 1, head_seq + 1)
@@ -104,9 +103,9 @@ def manifest_of_state(
         evict_floor=evict_floor,
         cap_floor=floors.cap,
         ttl_floor=floors.ttl,
-        trim_floor=floors.trim,
         delete_below=delete_below,
-        lost_ranges=tuple((first, last) for first, last in state.lost if evict_floor <= last <= head_seq),
+        lost_ranges=tuple((first, last) for first, last in _lost(state) if evict_floor <= last <= head_seq),
+        source_trims=tuple((first, last) for first, last in state.source_trims if evict_floor <= last <= head_seq),
         checkpointed_seq=head_seq,
         pending_deletes=tuple(state.pending_deletes),
         segments=tuple(_noted_segment(segment, files_of(segment)) for segment in kept),
@@ -115,11 +114,20 @@ def manifest_of_state(
 
 def _lost_behind(state: TopicState) -> int:
     """The last seq of lost ranges that follow the segments without a hole."""
-    return max((last for first, last in state.lost if first == state.checkpointed_seq + 1), default=0)
+    end_seq = state.checkpointed_seq
+    for first, last in _lost(state):
+        if first == end_seq + 1:
+            end_seq = last
+    return end_seq
+
+
+def _lost(state: TopicState) -> list[tuple[int, int]]:
+    return sorted([*state.lost, *state.source_trims])
 
 
 def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState], Files], now_ms: int) -> _Floors:
-    cap_floor, ttl_floor = min(state.cap_floor, head_seq), min(state.ttl_floor, head_seq)
+    cap_floor = min(max(state.cap_floor, state.trim_floor), head_seq)
+    ttl_floor = min(state.ttl_floor, head_seq)
     cap_records = state.config.get("cap_records", 0)
     if cap_records and state.config.get("discard", "old") == "old":
         cap_floor = max(cap_floor, _record_cap_floor(state, head_seq, cap_records))
@@ -130,13 +138,13 @@ def _floors(state: TopicState, head_seq: int, files_of: Callable[[SegmentState],
         # Deleted records at the beginning are no loss: a live record must have expired.
         if expired_seq >= first_seq:
             ttl_floor = max(ttl_floor, expired_seq)
-    return _Floors(cap_floor, ttl_floor, min(state.trim_floor, head_seq))
+    return _Floors(cap_floor, ttl_floor)
 
 
 def _record_cap_floor(state: TopicState, head_seq: int, cap_records: int) -> int:
     """The highest seq that a cap of so many records evicts. Seqs of lost ranges take no room under the cap."""
     floor = head_seq - cap_records
-    for first, last in sorted(state.lost, reverse=True):
+    for first, last in reversed(_lost(state)):
         if last < floor:
             break
         if last <= head_seq:
@@ -200,6 +208,7 @@ class _Described(msgspec.Struct):
     config: dict[str, Any] = {}
     cap_floor: int = 0
     ttl_floor: int = 0
+    # Older versions only.
     trim_floor: int = 0
     delete_below: int = 0
 
@@ -225,9 +234,8 @@ def manifest_of_files(
                 after.first_seq - 1,
             )
     head_seq = segments[-1].last_seq
-    floors = _Floors(
-        *(min(floor, head_seq) for floor in (described.cap_floor, described.ttl_floor, described.trim_floor))
-    )
+    cap_floor = max(described.cap_floor, described.trim_floor)
+    floors = _Floors(min(cap_floor, head_seq), min(described.ttl_floor, head_seq))
     evict_floor = floors.evict_floor(head_seq)
     delete_below = min(described.delete_below, head_seq + 1)
     manifest = Manifest(
@@ -241,7 +249,6 @@ def manifest_of_files(
         evict_floor=evict_floor,
         cap_floor=floors.cap,
         ttl_floor=floors.ttl,
-        trim_floor=floors.trim,
         delete_below=delete_below,
         checkpointed_seq=head_seq,
         segments=tuple(segment for segment in segments if segment.last_seq >= evict_floor),

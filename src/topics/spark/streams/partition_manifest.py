@@ -25,8 +25,7 @@ class PartitionManifest(Manifest, frozen=True, kw_only=True):
     def numbering(self) -> Numbering:
         return OFFSETS
 
-    @property
-    def lost_reason(self) -> Literal["power_loss", "missing"]:
+    def lost_reason(self, lost: SeqRange) -> Literal["missing"]:
         return "missing"
 
 

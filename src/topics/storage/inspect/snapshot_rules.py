@@ -45,7 +45,11 @@ def wrong_state(state: TopicState) -> Iterator[str]:
         before = segment.last_seq
     if before > state.checkpointed_seq:
         yield f"segments reach to seq {before}, but only {state.checkpointed_seq} is noted as being in segments"
-    for what, ranges in (("lost", state.lost), ("pending delete", state.pending_deletes)):
+    for what, ranges in (
+        ("lost", state.lost),
+        ("source trim", state.source_trims),
+        ("pending delete", state.pending_deletes),
+    ):
         for first, last in ranges:
             if not 0 < first <= last or last > head:
                 yield f"the {what} range {first} to {last} is no range of seqs up to the head {head}"

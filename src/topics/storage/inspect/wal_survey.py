@@ -40,6 +40,7 @@ _BODIES: Final[dict[FrameType, type[msgspec.Struct]]] = {
     FrameType.HEAD: control.Head,
     FrameType.NOTE: control.Note,
     FrameType.CHECKPOINT: control.CheckpointMark,
+    FrameType.LOST: control.Lost,
 }
 # Decisions that hold although the records around them are lost: repair writes them again.
 _DECISIONS: Final = frozenset(
@@ -76,7 +77,7 @@ class TopicTrace:
         self.delete_below = 0
         self.ceiling = 0
         self.records = 0
-        # Lowest and highest seq of an append; 0 when there is none.
+        # Lowest and highest seq of an append or of a lost range of a router; 0 when there is none.
         self.first_seq = 0
         self.last_seq = 0
         # First seq of a write whose last frame is still to come.
@@ -516,6 +517,9 @@ def _trace(trace: TopicTrace, kind: FrameType, item: WalItem, body: object) -> N
         trace.cap_floor = max(trace.cap_floor, body.cap_floor, body.ttl_floor)
     elif isinstance(body, control.Evict):
         trace.cap_floor = max(trace.cap_floor, body.cap_floor, body.trim_floor)
+    elif isinstance(body, control.Lost):
+        trace.first_seq = trace.first_seq or body.first_seq
+        trace.last_seq = max(trace.last_seq, body.last_seq)
     elif isinstance(body, control.Head):
         trace.ceiling = max(trace.ceiling, body.ceiling)
     elif isinstance(body, control.Delete) and body.tag is None and body.tag_prefix is None and body.seqs is None:
