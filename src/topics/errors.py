@@ -307,13 +307,13 @@ class WalFailed(TopicsError):
 
 
 class StorageFull(TopicsError):
-    """No space left. Nothing was written."""
+    """No space or no file descriptors left. Nothing was written."""
 
     code = "storage_full"
     status = 503
     retriable = True
 
-    def __init__(self, message: str = "no space left; nothing was written") -> None:
+    def __init__(self, message: str = "no space or no file descriptors left; nothing was written") -> None:
         super().__init__(message)
 
 

@@ -272,7 +272,7 @@ def test_a_write_without_room_changes_nothing_and_can_be_tried_again_invariant_3
     fs.fail("pwrite", error=errno.ENOSPC, path=is_wal, lasts=True)
     with pytest.raises(StorageFull) as caught:
         driver.append(2, 3)
-    assert caught.value.message == "no space left; nothing was written"
+    assert caught.value.message == "no space or no file descriptors left; nothing was written"
     assert driver.numbers() == before
     fs.heal()
     assert driver.append(4).first_seq == 2

@@ -1,5 +1,6 @@
 """A real disk that is full, because of its size or because of a limit of the process."""
 
+import errno
 import json
 import os
 import resource
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import topics
+from tests.process.every_route import Answer, Caller, call_every_route, prepare
 from topics import EngineSettings
 from topics.errors import StorageFull
+from topics.testing.server_process import ServerProcess
 
 SETTINGS = EngineSettings(
     wal_shards=1,
@@ -75,13 +78,13 @@ def test_a_file_size_limit_is_no_room_and_no_end_of_the_process(tmp_path: Path) 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
+    """A file system of 4 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
     mount, unmount = shutil.which("mount"), shutil.which("umount")
     if os.geteuid() != 0 or mount is None or unmount is None:
         pytest.skip("only root can mount a small tmpfs")
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True, check=False)
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)], capture_output=True, check=False)
     if made.returncode:
         pytest.skip(f"cannot mount a tmpfs here: {made.stderr.decode().strip()}")
     yield path
@@ -92,7 +95,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_refuses_serves_restarts_and_goes_on(small_disk: Path) -> None:
     """Writes fail with a real ENOSPC."""
     ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(1_500_000))
+    ballast.write_bytes(bytes(3_500_000))
     directory = small_disk / "data"
     acked: list[int] = []
 
@@ -129,3 +132,74 @@ def test_a_full_disk_refuses_serves_restarts_and_goes_on(small_disk: Path) -> No
     log.close()
     with topics.open(directory, settings=SETTINGS) as log:
         check(log)
+
+
+def test_on_a_full_disk_every_route_of_the_server_answers_and_none_with_500(small_disk: Path) -> None:
+    with ServerProcess(small_disk / "data", wal_shards=1) as server:
+        _begin(server)
+        ballast = small_disk / "ballast"
+        _fill(ballast)
+        with Caller(server) as caller:
+            _write_until_refused(caller)
+            for turn in (1, 2):
+                answers = call_every_route(caller, turn)
+                _check_no_internal_error(answers)
+                assert answers["POST /v0/topics/a/seal"][:2] == (503, "storage_full")
+                assert answers["POST /v0/topics/a/stage"][:2] == (503, "storage_full")
+                deleted = caller.call("POST", "/v0/topics/a/delete", {"match": ["tag", "Eq", f"t-{turn}"]})
+                assert deleted.status in (200, 503)
+            ballast.unlink()
+            _check_goes_on(server, caller)
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process is set on Linux only")
+def test_without_file_descriptors_every_route_of_the_server_answers_and_none_with_500(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", wal_shards=1) as server:
+        _begin(server)
+        _, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        with Caller(server) as caller:
+            # The server has accepted the connection when it answers.
+            assert caller.call("GET", "/v0/health").status == 200
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (0, hard))
+            for turn in (1, 2):
+                answers = call_every_route(caller, turn)
+                _check_no_internal_error(answers)
+                for route in ("a/seal", "a/stage", "a/diff"):
+                    assert answers[f"POST /v0/topics/{route}"].status == 503, route
+                assert answers["POST /v0/topics/a"].status == 200, "an open log needs no descriptor"
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (hard, hard))
+            _check_goes_on(server, caller)
+
+
+def _begin(server: ServerProcess) -> None:
+    """After a start the records are in files only."""
+    with Caller(server) as caller:
+        prepare(caller)
+    assert server.stop() == 0
+    server.start()
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+def _write_until_refused(caller: Caller) -> None:
+    while (answer := caller.call("POST", "/v0/topics/a", {"records": [{"data": "x" * 4000}]})).status == 200:
+        pass
+    assert answer[:2] == (503, "storage_full")
+
+
+def _check_no_internal_error(answers: dict[str, Answer]) -> None:
+    assert {route: answer for route, answer in answers.items() if answer.status >= 500 and answer.status != 503} == {}
+
+
+def _check_goes_on(server: ServerProcess, caller: Caller) -> None:
+    answers = call_every_route(caller, 3)
+    assert [route for route, answer in answers.items() if answer.status >= 500] == []
+    assert server.stop() == 0

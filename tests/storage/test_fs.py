@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from topics.storage import fs as fs_module
-from topics.storage.fs import IOV_MAX, Fs, OpenMode, RealFs, read_file, write_all, write_atomic, write_vectors
+from topics.storage.fs import IOV_MAX, Fs, NotAFile, OpenMode, RealFs, read_file, write_all, write_atomic, write_vectors
 from topics.storage.overlay import OverlayFs
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs, OneByteFs
@@ -640,6 +640,25 @@ class TestRealFs:
         os.symlink(f"{real_root}/not-mounted", f"{real_root}/data")
         with raises(errno.ENOENT):
             RealFs().exists(f"{real_root}/data")
+
+    @pytest.mark.parametrize(
+        ("kind", "make"), [("a FIFO", os.mkfifo), ("a symbolic link", lambda path: os.symlink("/etc/hosts", path))]
+    )
+    def test_what_is_no_file_is_refused_at_once(self, real_root: str, kind: str, make: Callable[[str], None]) -> None:
+        path = f"{real_root}/a"
+        make(path)
+        fs = RealFs()
+        calls: list[Callable[[], object]] = [
+            lambda: fs.open(path, "read"),
+            lambda: fs.open(path, "write"),
+            lambda: fs.size(path),
+            lambda: fs.lock(path),
+            lambda: fs.lock_shared(path),
+        ]
+        for call in calls:
+            with pytest.raises(NotAFile) as caught:
+                call()
+            assert (caught.value.strerror, caught.value.filename) == (f"is {kind}, not a file", path)
 
     def test_a_directory_made_meanwhile_by_somebody_else_is_fine(
         self, real_root: str, monkeypatch: pytest.MonkeyPatch

@@ -229,7 +229,7 @@ def dump(
 
     encode = msgspec.json.Encoder().encode
     output = Output()
-    for row in islice(dump_file(RealFs(), os.path.abspath(file), with_data=not no_data), limit):
+    for row in islice(dump_file(RealFs(), os.path.realpath(file), with_data=not no_data), limit):
         output.line(encode(row).decode("utf-8", "backslashreplace"))
         if output.is_closed:
             break

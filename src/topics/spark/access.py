@@ -45,7 +45,7 @@ def token_of(token: str | None, token_env: str | None, token_file: str | None) -
             raise BadOption(f"option `tokenEnv`: there is no variable {token_env} on this machine")
     if token_file is not None:
         try:
-            token = read_file(RealFs(), token_file).decode().strip()
+            token = read_file(RealFs(), os.path.realpath(token_file)).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise BadOption(f"option `tokenFile`: {error}") from error
     return token

@@ -81,7 +81,8 @@ def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
         _remove_temporaries(fs, root)
     except OSError as error:
         _let_go(lock)
-        raise StartRefused(f"cannot use the data directory {root}: {error.strerror or error}") from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise StartRefused(f"cannot use the data directory {root}: {where}{error.strerror or error}") from error
     except (ColdUnavailable, StorageFull) as error:
         _let_go(lock)
         raise StartRefused(f"cannot use the data directory {root}: {error.message}") from error

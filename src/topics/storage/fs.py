@@ -34,6 +34,7 @@ IOV_MAX: Final = 1024
 
 # "read": must exist, read only. "write": must exist, read and write.
 # "create": must not exist, read and write, mode 0600.
+# What exists must be a regular file: `NotAFile` or `IsADirectoryError` is raised for anything else.
 OpenMode = Literal["read", "write", "create"]
 
 
@@ -94,7 +95,9 @@ class Fs(Protocol):
         """False only when there is surely nothing; any other trouble raises."""
         ...
 
-    def size(self, path: str) -> int: ...
+    def size(self, path: str) -> int:
+        """Of a regular file."""
+        ...
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, by the clock of the file system, milliseconds since the Unix epoch."""
@@ -213,8 +216,8 @@ def write_atomic(fs: Fs, path: str, data: Buffer) -> None:
     fs.sync_dir(path.rpartition("/")[0])
 
 
-# No room. The disk did not fail: another try can succeed once there is room.
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+# No room on the disk, or no file descriptors. The disk did not fail: another try can succeed once there is room.
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE))
 
 # The answers of a file system that has no such operation, as opposed to one that failed at it.
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
@@ -223,10 +226,54 @@ _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, 
 _CLOSED_FD: Final = 2**31 - 1
 
 _OPEN_FLAGS: Final[dict[OpenMode, int]] = {
-    "read": os.O_RDONLY | os.O_CLOEXEC,
-    "write": os.O_RDWR | os.O_CLOEXEC,
+    "read": os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
+    "write": os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
 }
+
+
+class NotAFile(OSError):
+    """A FIFO, a device, a socket or a symbolic link is in the place of a file. It is never read or written: a FIFO
+    would wait for another process, and a link may lead out of the directory."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        super().__init__(errno.EINVAL, f"is {kind}, not a file", path)
+
+
+_KINDS: Final = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def _check_file(mode: int, path: str) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise NotAFile(next((name for is_kind, name in _KINDS if is_kind(mode)), "something else"), path)
+
+
+def _open_file(path: str, flags: int) -> int:
+    """A descriptor of a regular file. Does not wait for the other end of a FIFO, and follows no link at the end of the
+    path."""
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            # A link, or a socket.
+            _check_file(os.lstat(path).st_mode, path)
+        raise
+    try:
+        _check_file(os.fstat(fd).st_mode, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
 
 if sys.platform == "darwin":
 
@@ -382,12 +429,7 @@ class RealFs:
         self._warned_about_sync_dir = False
 
     def open(self, path: str, mode: OpenMode) -> RealFile:
-        fd = os.open(path, _OPEN_FLAGS[mode], 0o600)
-        if mode == "read" and stat.S_ISDIR(os.fstat(fd).st_mode):
-            # The system opens a directory for reading without complaint and fails at the first pread.
-            os.close(fd)
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return RealFile(path, fd)
+        return RealFile(path, _open_file(path, _OPEN_FLAGS[mode]))
 
     def exists(self, path: str) -> bool:
         try:
@@ -400,9 +442,8 @@ class RealFs:
         return True
 
     def size(self, path: str) -> int:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        status = os.lstat(path)
+        _check_file(status.st_mode, path)
         return status.st_size
 
     def modified_ms(self, path: str) -> int:
@@ -478,7 +519,7 @@ class RealFs:
         return True
 
     def lock(self, path: str) -> RealLock | None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _open_file(path, _OPEN_FLAGS["write"] | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -494,7 +535,7 @@ class RealFs:
 
         For readers only: the file is neither created nor opened for writing.
         """
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open_file(path, _OPEN_FLAGS["read"])
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

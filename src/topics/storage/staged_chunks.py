@@ -11,7 +11,7 @@ from topics.formats import staged_chunk
 from topics.formats.records import RecordBatch
 from topics.formats.staged_chunk import HEAD_BYTES_MAX, LEAD_BYTES, ChunkHead
 from topics.storage import layout
-from topics.storage.fs import Fs, read_file, write_atomic
+from topics.storage.fs import Fs, NotAFile, read_file, write_atomic
 
 
 class ChunkId(NamedTuple):
@@ -85,6 +85,8 @@ def find_chunks(fs: Fs, root: str) -> FoundChunks:
             found.heads.append(_read_head(fs, path, ChunkId._make(chunk)))
         except (FormatError, FutureVersion) as error:
             found.bad.append(f"{path}: {error.message}")
+        except (NotAFile, IsADirectoryError) as error:
+            found.bad.append(f"{path}: {error.strerror}")
     return found
 
 

@@ -31,7 +31,7 @@ from topics.storage.wal.stats import FSYNC_BUCKETS_US, WalStats
 from topics.storage.wal.wal import Wal, shard_index
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import Damage, FakeDisk
-from topics.testing.fault_fs import FaultFs
+from topics.testing.fault_fs import FaultFs, Operation
 from topics.testing.monitor_fs import MonitorFs
 
 NEXT = "wal-next.tmp"
@@ -318,11 +318,14 @@ def test_a_refused_group_that_cannot_be_cut_back_fails_the_shard(disk: FakeDisk,
     assert shard.failed is not None
 
 
-def test_no_room_for_a_new_file_refuses_and_resumes_by_itself(disk: FakeDisk, answers: Answers) -> None:
-    """The old file stays intact, and writes work again once there is room."""
+@pytest.mark.parametrize(("operation", "error"), [("preallocate", errno.ENOSPC), ("create", errno.EMFILE)])
+def test_no_room_for_a_new_file_refuses_and_resumes_by_itself(
+    disk: FakeDisk, answers: Answers, operation: Operation, error: int
+) -> None:
+    """The old file stays intact, and writes work again once there is room, or a descriptor."""
     fs = FaultFs(disk)
     shard = new_shard(fs)
-    fs.fail("preallocate", error=errno.ENOSPC, lasts=True, path=lambda path: path.endswith(".tmp"))
+    fs.fail(operation, error=error, lasts=True, path=lambda path: path.endswith(".tmp"))
     seq = fill(shard, answers, 1, 200)
     submit(shard, answers, seq, durable=True, size=200)
     shard.flush()

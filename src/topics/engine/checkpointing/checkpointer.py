@@ -15,10 +15,12 @@ from topics.engine.checkpointing.requests import CheckpointRequests
 from topics.engine.checkpointing.segment_expiry import SegmentExpiry
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
+from topics.errors import StorageFull
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.limits import CHECKPOINT_RETRY_MS, CLEANING_CHECKPOINTS
 from topics.storage.background import Background
 from topics.storage.checkpoints.runner import JobRunner
+from topics.storage.fs import NO_SPACE
 from topics.storage.removal import remove_topic_directory
 
 logger = logging.getLogger(__name__)
@@ -109,7 +111,7 @@ class Checkpointer:
         if topic.live.active_segment() is not None or topic.live.checkpointed_seq < topic.head_seq:
             self._requests.to_seal.add(topic.id)
             topic.checkpoint.mark_changed()
-        self.start(done)
+        self.start(lambda error: done(None if error is None else _error_for_caller(error)))
 
     def move_to_layout(self, positions: list[WalPosition]) -> int:
         """A checkpoint after which no frame of the present WAL is needed. Returns the number of its snapshot.
@@ -218,6 +220,12 @@ class Checkpointer:
         self._old_files.forget_topic(topic.id)
         fs, root, cold = engine.directory.fs, engine.directory.root, engine.cold
         self._background.run(lambda: remove_topic_directory(fs, root, cold, topic.id, segments), _log_failed_removal)
+
+
+def _error_for_caller(error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return StorageFull("no space or no file descriptors left to write segments; every record stays where it is")
+    return error
 
 
 def _log_failed_removal(result: object) -> None:

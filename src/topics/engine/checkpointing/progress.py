@@ -87,7 +87,9 @@ class CheckpointProgress:
         if error is None:
             return Overloaded("writes outrun the checkpoints; try again")
         if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return StorageFull("no space left to move written records into segments; nothing was written")
+            return StorageFull(
+                "no space or no file descriptors left to move written records into segments; nothing was written"
+            )
         # It goes to clients, so it says no path. The log has the error.
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": reason})

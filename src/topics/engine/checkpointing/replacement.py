@@ -135,7 +135,7 @@ def _error_for_caller(topic: Topic, state: SegmentState, error: BaseException) -
     if isinstance(error, FileNotFoundError):
         return SegmentChanged("the files of the segment are gone", {"digest": None})
     if isinstance(error, OSError) and error.errno in NO_SPACE:
-        return StorageFull("no space left to write the segment again; it stays as it was")
+        return StorageFull("no space or no file descriptors left to write the segment again; it stays as it was")
     if isinstance(error, OSError):
         return TopicsError(f"the segment stays as it was: {error.strerror}")
     return error

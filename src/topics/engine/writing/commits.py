@@ -38,13 +38,13 @@ from topics.engine.writing.derived_copies import DerivedCopies
 from topics.engine.writing.staging import StagedPart, Staging, check_writer_name
 from topics.engine.writing.topic_life import TopicLife
 from topics.engine.writing.write_path import WritePath
-from topics.errors import FormatError, InvalidRequest, StageIncomplete, Throttled, TopicsError
+from topics.errors import FormatError, InvalidRequest, StageIncomplete, StorageFull, Throttled, TopicsError
 from topics.formats import wal_frame
 from topics.formats.records import RecordBatch
 from topics.formats.snapshot import WriterState
 from topics.limits import WRITERS_PER_TOPIC_MAX
 from topics.storage.background import Background
-from topics.storage.fs import Fs
+from topics.storage.fs import NO_SPACE, Fs, NotAFile
 from topics.storage.staged_chunks import ChunkId, read_chunk
 
 logger = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ class _ChunkReader:
     def _read(self, chunk: ChunkId) -> RecordBatch:
         try:
             return read_chunk(self._fs, self._root, chunk)
-        except (FormatError, FileNotFoundError) as error:
+        except (FormatError, FileNotFoundError, NotAFile) as error:
             raise _UnreadableChunk(chunk, str(error)) from error
 
 
@@ -324,6 +324,8 @@ class _Commit:
                 "stage it again, then commit again",
                 {"part": error.chunk.part, "attempt": error.chunk.attempt, "chunk": error.chunk.chunk},
             )
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return StorageFull("no file descriptors left to read the staged records; nothing was written")
         logger.error("staged records cannot be read", exc_info=error)
         return TopicsError("the staged records could not be read; see the log of the server")
 

@@ -33,7 +33,7 @@ from topics.formats.segment import SegmentFrame
 from topics.formats.segment_index import ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
-from topics.storage.fs import Fs, read_file, write_all, write_atomic
+from topics.storage.fs import Fs, NotAFile, read_file, write_all, write_atomic
 from topics.storage.segments.frame_walk import rebuild_index
 
 logger = logging.getLogger(__name__)
@@ -149,6 +149,8 @@ def _read_offered(fs: Fs, root: str, name: str, bytes_max: int) -> bytes:
         raise NotFound(f'there is no "{name}" in the folder staging of the data directory') from error
     except IsADirectoryError as error:
         raise InvalidRequest(f'"{name}" is a folder') from error
+    except NotAFile as error:
+        raise InvalidRequest(f'"{name}" {error.strerror}') from error
 
 
 def _check_left_out(frames: list[SegmentFrame], offered: set[int]) -> int:
