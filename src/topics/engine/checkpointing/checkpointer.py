@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from topics.engine.checkpointing.capture import capture_engine
 from topics.engine.checkpointing.checkpoint import Checkpoint, CheckpointDone
+from topics.engine.checkpointing.cold_upkeep import ColdUpkeep
 from topics.engine.checkpointing.old_files import OldFiles, SegmentKey
 from topics.engine.checkpointing.progress import CheckpointBase, CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
@@ -33,6 +34,7 @@ class Checkpointer:
         background: Background,
         base: CheckpointBase,
         replayed_bytes: int = 0,
+        cold_background: Background | None = None,
     ) -> None:
         self._engine = engine
         self._runner = runner
@@ -40,6 +42,7 @@ class Checkpointer:
         self._progress = CheckpointProgress(engine, base, replayed_bytes)
         self._requests = CheckpointRequests()
         self._old_files = OldFiles()
+        self._upkeep = ColdUpkeep(engine, cold_background or background, self._old_files)
         self._is_running = False
         self._began_ms = engine.clock.monotonic_ms()
         # Told when the running checkpoint ends.
@@ -51,6 +54,11 @@ class Checkpointer:
     @property
     def is_running(self) -> bool:
         return self._is_running
+
+    @property
+    def is_upkeep_running(self) -> bool:
+        """Whether the background of the cold tier has work of this room."""
+        return self._upkeep.is_running
 
     @property
     def number(self) -> int:
@@ -137,7 +145,15 @@ class Checkpointer:
             return
         requests.snapshot_begun()
         Checkpoint(
-            engine, self._runner, self._background, progress, requests, self._old_files, capture, self._ended
+            engine,
+            self._runner,
+            self._background,
+            progress,
+            requests,
+            self._old_files,
+            self._upkeep,
+            capture,
+            self._ended,
         ).run()
 
     def _ended(self, error: Exception | None) -> None:
@@ -190,8 +206,14 @@ class Checkpointer:
         engine.pins.forget_topic(topic.id)
         segments = [*topic.live.segments.segments, *topic.live.segments.dropped]
         self._old_files.forget_topic(topic.id)
-        fs, root, cold = engine.directory.fs, engine.directory.root, engine.cold
-        self._background.run(lambda: remove_topic_directory(fs, root, cold, topic.id, segments), _log_failed_removal)
+        self.remove_cold(topic.id, segments)
+        fs, root = engine.directory.fs, engine.directory.root
+        self._background.run(lambda: remove_topic_directory(fs, root, topic.id), _log_failed_removal)
+
+    def remove_cold(self, topic_id: int, segments: list[SegmentState]) -> None:
+        """The topic is gone: the objects of its cold segments are removed."""
+        self._old_files.add_cold(topic_id, segments)
+        self._upkeep.remove_files()
 
 
 def _log_failed_removal(result: object) -> None:
