@@ -108,6 +108,11 @@ HOT_RETAIN_SEGMENTS: Final = 4
 SNAPSHOTS_KEPT: Final = 2
 # Ranges of cold segments kept in memory for readers.
 COLD_CACHE_BYTES: Final = 64 * MIB
+# A failed read of the cold tier that took this long means that the tier hangs: other reads fail at once for a while.
+COLD_HUNG_MS: Final = 2000
+COLD_HUNG_PAUSE_MS: Final = 5000
+# How long a start waits for the cold tier to say whose it is.
+COLD_CLAIM_MS_MAX: Final = 5000
 # Threads that wait for the cold tier, and how many of them the calls of one topic may take.
 COLD_THREADS_MAX: Final = 8
 COLD_THREADS_PER_TOPIC_MAX: Final = 4

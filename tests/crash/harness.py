@@ -101,6 +101,8 @@ class World:
         )
         if not self._boot_is_noted():
             self.power_lost = True
+        # What the start asks of the cold tier comes now.
+        self.opened.engine.flush()
         return self.opened
 
     def _boot_is_noted(self) -> bool:
@@ -497,6 +499,9 @@ def read_all(
     tombstones: list[tuple[int, int, str]] = []
     cursor = 0
     while True:
+        fetch = engine.fetch_needed(name, cursor, limit, bytes_max)
+        if fetch is not None and fetch.is_cold:
+            fetch()
         page = engine.read(name, cursor, limit=limit, bytes_max=bytes_max)
         if isinstance(page.tombstone, Tombstone):
             tombstone = page.tombstone

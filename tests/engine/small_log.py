@@ -72,6 +72,8 @@ class SmallLog:
             runner=runner or InlineRunner(fs),
         )
         self.engine = self.opened.engine
+        # What the start asks of the cold tier comes now.
+        self.engine.flush()
         self.checkpointer = self.opened.checkpointer
         self.report = self.opened.report
 

@@ -11,6 +11,7 @@ from topics.formats.snapshot import SegmentState, WalPosition
 from topics.storage import layout
 from topics.storage.fs import RealFs
 from topics.storage.removal import (
+    remove_cold_copy,
     remove_deleted_directory,
     remove_hot_copy,
     remove_segment,
@@ -90,25 +91,24 @@ def segments(disk: FakeDisk) -> list[SegmentState]:
 def test_a_segment_goes_with_all_its_files_and_its_neighbour_stays(disk: FakeDisk) -> None:
     first, second = segments(disk)
     for _ in range(2):
-        remove_segment(disk, ROOT, None, TOPIC, first)
+        remove_segment(disk, ROOT, TOPIC, first)
         assert sorted(disk.listdir(DIRECTORY)) == ["seg-0000000000000003.data", "seg-0000000000000003.idx"]
     disk.crash(Damage.DROP)
     assert not disk.exists(f"{stem(1)}.data")
     assert disk.exists(f"{stem(second.first_seq)}.data")
 
 
-def test_a_cold_segment_goes_from_its_tier_too(disk: FakeDisk, cold: FolderStore) -> None:
-    first, _ = segments(disk)
-    for kind in ("data", "idx", "tags"):
-        cold.put(layout.segment_object(TOPIC, 1, kind), b"?")
-    first.tier = "cold"
-    remove_segment(disk, ROOT, cold, TOPIC, first)
-    assert cold.list("topics/") == []
+def test_a_cold_segment_goes_with_all_its_objects_and_its_neighbour_stays(disk: FakeDisk, cold: FolderStore) -> None:
+    for first_seq in (1, 3):
+        for kind in ("data", "idx", "tags"):
+            cold.put(layout.segment_object(TOPIC, first_seq, kind), b"?")
+    remove_cold_copy(cold, TOPIC, 1)
+    assert cold.list("topics/") == [layout.segment_object(TOPIC, 3, kind) for kind in ("data", "idx", "tags")]
 
 
-def test_a_topic_goes_whole_at_whatever_call_the_machine_stops(disk: FakeDisk, cold: FolderStore) -> None:
+def test_a_topic_goes_whole_at_whatever_call_the_machine_stops(disk: FakeDisk) -> None:
     """A start finishes what was left; a topic is never there by half under its own name."""
-    states = segments(disk)
+    segments(disk)
     whole = set(disk.listdir(DIRECTORY))
     for damage in (Damage.DROP, Damage.KEEP, Damage.SUBSET):
         point = 0
@@ -116,14 +116,14 @@ def test_a_topic_goes_whole_at_whatever_call_the_machine_stops(disk: FakeDisk, c
             machine = disk.clone()
             machine.on_operation = hook = CrashAt(point)
             try:
-                remove_topic_directory(machine, ROOT, None, TOPIC, states)
+                remove_topic_directory(machine, ROOT, TOPIC)
             except CrashNow:
                 pass
             machine.on_operation = None
             machine.crash(damage, point)
             if machine.exists(DIRECTORY):
                 assert set(machine.listdir(DIRECTORY)) == whole
-            remove_topic_directory(machine, ROOT, None, TOPIC, states)
+            remove_topic_directory(machine, ROOT, TOPIC)
             assert machine.listdir(layout.topics_directory(ROOT)) == []
             if hook.count <= point:
                 break
@@ -133,27 +133,19 @@ def test_a_topic_goes_whole_at_whatever_call_the_machine_stops(disk: FakeDisk, c
 
 def test_removing_a_topic_that_never_had_files_is_no_error(disk: FakeDisk) -> None:
     disk.makedirs(layout.topics_directory(ROOT))
-    remove_topic_directory(disk, ROOT, None, 77, [])
+    remove_topic_directory(disk, ROOT, 77)
     remove_deleted_directory(disk, f"{ROOT}/topics/0000004D.deleted")
-
-
-def test_a_removed_topic_takes_its_cold_objects_along(disk: FakeDisk, cold: FolderStore) -> None:
-    first, second = segments(disk)
-    for state in (first, second):
-        for kind in ("data", "idx"):
-            cold.put(layout.segment_object(TOPIC, state.first_seq, kind), b"?")
-    first.tier = "cold"
-    remove_topic_directory(disk, ROOT, cold, TOPIC, [first, second])
-    assert cold.list("topics/") == [layout.segment_object(TOPIC, 3, kind) for kind in ("data", "idx")]
 
 
 def test_a_hot_copy_goes_only_while_the_cold_one_is_there(disk: FakeDisk, cold: FolderStore) -> None:
     segments(disk)
     with pytest.raises(ColdUnavailable):
-        remove_hot_copy(disk, ROOT, cold, TOPIC, 1)
+        remove_hot_copy(disk, ROOT, cold, TOPIC, 1, is_stopped=lambda: False)
     assert disk.exists(f"{stem(1)}.data")
     cold.put(layout.segment_object(TOPIC, 1, "data"), disk.read(f"{stem(1)}.data"))
-    remove_hot_copy(disk, ROOT, cold, TOPIC, 1)
+    remove_hot_copy(disk, ROOT, cold, TOPIC, 1, is_stopped=lambda: True)
+    assert disk.exists(f"{stem(1)}.data")
+    remove_hot_copy(disk, ROOT, cold, TOPIC, 1, is_stopped=lambda: False)
     assert sorted(disk.listdir(DIRECTORY)) == ["seg-0000000000000003.data", "seg-0000000000000003.idx"]
 
 
@@ -161,9 +153,9 @@ def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
     first, _ = segments(disk)
     put_wal(disk, 1, 10)
     monitor = MonitorFs(disk)
-    remove_segment(monitor, ROOT, None, TOPIC, first)
+    remove_segment(monitor, ROOT, TOPIC, first)
     remove_wal_files(monitor, ROOT, [WalPosition(10, 10, 0)])
-    remove_topic_directory(monitor, ROOT, None, TOPIC, [])
+    remove_topic_directory(monitor, ROOT, TOPIC)
     assert monitor.violations == []
     assert monitor.check_settled() == []
 

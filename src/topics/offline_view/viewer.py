@@ -78,6 +78,8 @@ def recover_view(fs: Fs, request: ViewRequest, clock: Clock) -> ViewAnswer:
     )
     try:
         engine = opened.engine
+        # Numbers that need a look into cold segments become exact.
+        engine.flush()
         topics = [
             _view_topic(engine, topic, overlay, fs, request.folder)
             for _, topic in sorted(engine.topics.items())

@@ -1,5 +1,6 @@
 """Removing files. The caller knows that they are not needed any more."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from topics.errors import ColdUnavailable
@@ -27,8 +28,8 @@ def remove_wal_files(fs: Fs, root: str, positions: list[WalPosition]) -> None:
             fs.sync_dir(directory)
 
 
-def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, segment: SegmentState) -> None:
-    """The files of one segment, in whichever tier."""
+def remove_segment(fs: Fs, root: str, topic_id: int, segment: SegmentState) -> None:
+    """The files of one segment in the data directory."""
     directory = layout.topic_directory(root, topic_id)
     stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
     removed = _remove_mark(fs, stem)
@@ -38,8 +39,6 @@ def remove_segment(fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, 
             removed = True
     if removed:
         fs.sync_dir(directory)
-    if segment.tier == "cold" and cold is not None:
-        remove_cold_copy(cold, topic_id, segment.first_seq)
 
 
 def remove_marks(fs: Fs, root: str, segments: list[tuple[int, int]]) -> None:
@@ -65,9 +64,7 @@ def remove_cold_copy(cold: SegmentStore, topic_id: int, first_seq: int) -> None:
         cold.delete(layout.segment_object(topic_id, first_seq, kind))
 
 
-def remove_topic_directory(
-    fs: Fs, root: str, cold: SegmentStore | None, topic_id: int, segments: list[SegmentState]
-) -> None:
+def remove_topic_directory(fs: Fs, root: str, topic_id: int) -> None:
     """The directory is renamed first, so that a start can finish an interrupted removal."""
     directory = layout.topic_directory(root, topic_id)
     doomed = directory + layout.DELETED
@@ -75,10 +72,6 @@ def remove_topic_directory(
         fs.rename(directory, doomed)
         fs.sync_dir(layout.topics_directory(root))
     remove_deleted_directory(fs, doomed)
-    if cold is not None:
-        for segment in segments:
-            if segment.tier == "cold":
-                remove_cold_copy(cold, topic_id, segment.first_seq)
 
 
 def remove_deleted_directory(fs: Fs, path: str) -> None:
@@ -106,14 +99,19 @@ def remove_tree(fs: Fs, path: str) -> None:
     fs.rmdir(path)
 
 
-def remove_hot_copy(fs: Fs, root: str, cold: SegmentStore, topic_id: int, first_seq: int) -> None:
-    """The hot files of a segment whose cold copy is complete and recorded."""
+def remove_hot_copy(
+    fs: Fs, root: str, cold: SegmentStore, topic_id: int, first_seq: int, *, is_stopped: Callable[[], bool]
+) -> None:
+    """The hot files of a segment whose cold copy is complete and recorded. Nothing is removed once `is_stopped`: the
+    tier may have answered late, and the data directory may belong to another process by then."""
     directory = layout.topic_directory(root, topic_id)
     stem = f"{directory}/{layout.segment_stem(first_seq)}"
     if not fs.exists(f"{stem}.data"):
         return
     if not cold.exists(layout.segment_object(topic_id, first_seq, "data")):
         raise ColdUnavailable(f"{cold.address} lost a segment that was moved there; the hot copy stays")
+    if is_stopped():
+        return
     _remove_mark(fs, stem)
     for kind in SEGMENT_KINDS:
         if fs.exists(f"{stem}.{kind}"):

@@ -182,11 +182,6 @@ def test_delete_bytes_are_set(disk: FakeDisk) -> None:
     assert seqs_of(disk, [state]) == [2, 4]
 
 
-def test_delete_bytes_of_a_cold_segment_without_hot_files_are_left_to_its_tier(disk: FakeDisk) -> None:
-    state = SegmentState(1, 4, 100, 1, 1, 4, 80, sealed=True, tier="cold")
-    assert run_job(disk, job([], flags=[FlagWork(1, state, [1])])).touched == {}
-
-
 def test_topic_json_is_written_with_the_segments(disk: FakeDisk) -> None:
     run_job(disk, job([], topic(0, topic_json=b'{"name":"a"}')))
     assert disk.read(f"{layout.topic_directory(ROOT, 1)}/topic.json") == b'{"name":"a"}'

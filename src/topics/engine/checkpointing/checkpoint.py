@@ -4,10 +4,11 @@ Order, each step durable before the next:
 
 1. All shards hold still (`Checkpointer`): every frame written is synced. In the same turn every topic that changed is
    captured, so the snapshot is exactly the state at the noted positions. Writing goes on at once.
-2. The job (in a worker process) puts records into segments and sets delete bytes.
+2. The job (in a worker process) puts records into segments and sets delete bytes in hot segments.
 3. The engine takes over the new segments, and the snapshot is written.
 4. A checkpoint mark is written to each shard.
-5. Files that neither of the two kept snapshots needs are removed: snapshots, WAL files, dead segments.
+5. Files that neither of the two kept snapshots needs are removed: snapshots, WAL files, dead segments. What is left to
+   do in the cold tier is begun (`ColdUpkeep`), and the checkpoint does not wait for it.
 
 When a step fails, the checkpoint ends. Durable results of earlier steps stay in use, and the next checkpoint goes on
 from there. Owner only, except the work handed to the background.
@@ -19,6 +20,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.engine.checkpointing.capture import Capture
+from topics.engine.checkpointing.cold_upkeep import ColdUpkeep
 from topics.engine.checkpointing.old_files import FileRemoval, OldFiles
 from topics.engine.checkpointing.progress import CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
@@ -26,7 +28,7 @@ from topics.engine.checkpointing.take_over import take_over
 from topics.engine.checkpointing.topic_capture import CapturedTopic
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
-from topics.errors import ColdUnavailable, TopicsError
+from topics.errors import TopicsError
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState
 from topics.formats.wal_frame import FrameType
@@ -35,7 +37,6 @@ from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.checkpoints.job import Job, JobResult, ShardRange
 from topics.storage.checkpoints.runner import JobRunner
-from topics.storage.segments.relocation import flag_deleted_cold
 from topics.storage.snapshots import write_snapshot
 from topics.storage.wal.wal import shard_index
 
@@ -55,6 +56,7 @@ class Checkpoint:
         progress: CheckpointProgress,
         requests: CheckpointRequests,
         old_files: OldFiles,
+        upkeep: ColdUpkeep,
         capture: Capture,
         done: CheckpointDone,
     ) -> None:
@@ -66,6 +68,7 @@ class Checkpoint:
         self._progress = progress
         self._requests = requests
         self._old_files = old_files
+        self._upkeep = upkeep
         self._done = done
         self._positions = capture.positions
         self._captured = capture.topics
@@ -80,7 +83,7 @@ class Checkpoint:
     def run(self) -> None:
         """Starts the steps that follow the capture."""
         job = self._job()
-        self._background.run(lambda: self._work(job), self._job_done)
+        self._background.run(lambda: self._runner.run(job), self._job_done)
 
     def _job(self) -> Job:
         settings = self._engine.settings
@@ -98,26 +101,6 @@ class Checkpoint:
             settings.segment_bytes_max,
             settings.segment_age_ms_max,
         )
-
-    def _work(self, job: Job) -> JobResult:
-        """On the background."""
-        result = self._runner.run(job)
-        for item in self._captured:
-            for segment in item.segments_to_flag():
-                if segment.tier == "cold":
-                    self._flag_cold(item, segment)
-        return result
-
-    def _flag_cold(self, item: CapturedTopic, segment: SegmentState) -> None:
-        """On the background. Deletes that the cold tier does not take now stay pending."""
-        seqs = item.deleted_seqs[segment.first_seq]
-        try:
-            if self._engine.cold is None:
-                raise ColdUnavailable("no cold tier is configured")
-            flag_deleted_cold(self._engine.cold, item.topic.id, segment, seqs)
-        except (ColdUnavailable, FileNotFoundError) as error:
-            logger.warning("delete bytes of %s stay pending: %s", item.topic.name, error)
-            del item.deleted_seqs[segment.first_seq]
 
     def _job_done(self, result: JobResult | BaseException) -> None:
         if isinstance(result, BaseException):
@@ -222,6 +205,7 @@ class Checkpoint:
 
     def _old_files_removed(self, removal: FileRemoval, result: object) -> None:
         self._old_files.end_removal(removal, result)
+        self._upkeep.start()
         self._done(None)
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from topics.engine.checkpointing.capture import capture_engine
 from topics.engine.checkpointing.checkpoint import Checkpoint, CheckpointDone
+from topics.engine.checkpointing.cold_upkeep import ColdUpkeep
 from topics.engine.checkpointing.old_files import OldFiles, SegmentKey
 from topics.engine.checkpointing.progress import CheckpointBase, CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
@@ -36,6 +37,7 @@ class Checkpointer:
         background: Background,
         base: CheckpointBase,
         replayed_bytes: int = 0,
+        cold_background: Background | None = None,
     ) -> None:
         self._engine = engine
         self._runner = runner
@@ -48,6 +50,7 @@ class Checkpointer:
             self._expiry.note(topic)
         # Names of the topics that the running checkpoint looks into: when it ends, their segments are others.
         self._looked_into: list[str] = []
+        self._upkeep = ColdUpkeep(engine, cold_background or background, self._old_files)
         self._is_running = False
         self._began_ms = engine.clock.monotonic_ms()
         # Told when the running checkpoint ends.
@@ -59,6 +62,11 @@ class Checkpointer:
     @property
     def is_running(self) -> bool:
         return self._is_running
+
+    @property
+    def is_upkeep_running(self) -> bool:
+        """Whether the background of the cold tier has work of this room."""
+        return self._upkeep.is_running
 
     @property
     def number(self) -> int:
@@ -149,7 +157,15 @@ class Checkpointer:
         progress.captured()
         engine.wal.release()
         checkpoint = Checkpoint(
-            engine, self._runner, self._background, progress, requests, self._old_files, capture, self._ended
+            engine,
+            self._runner,
+            self._background,
+            progress,
+            requests,
+            self._old_files,
+            self._upkeep,
+            capture,
+            self._ended,
         )
         needs_snapshot = requests.needs_snapshot or self._old_files.wait_for_snapshot(progress.number)
         if capture.is_empty and progress.number and not needs_snapshot:
@@ -218,8 +234,14 @@ class Checkpointer:
         engine.pins.forget_topic(topic.id)
         segments = [*topic.live.segments.segments, *topic.live.segments.dropped]
         self._old_files.forget_topic(topic.id)
-        fs, root, cold = engine.directory.fs, engine.directory.root, engine.cold
-        self._background.run(lambda: remove_topic_directory(fs, root, cold, topic.id, segments), _log_failed_removal)
+        self.remove_cold(topic.id, segments)
+        fs, root = engine.directory.fs, engine.directory.root
+        self._background.run(lambda: remove_topic_directory(fs, root, topic.id), _log_failed_removal)
+
+    def remove_cold(self, topic_id: int, segments: list[SegmentState]) -> None:
+        """The topic is gone: the objects of its cold segments are removed."""
+        self._old_files.add_cold(topic_id, segments)
+        self._upkeep.remove_files()
 
 
 def _error_for_caller(error: Exception) -> Exception:

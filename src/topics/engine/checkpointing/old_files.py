@@ -1,9 +1,11 @@
 """Files that the engine does not use any more. A file is removed once neither of the two kept snapshots needs it.
 
-Owner only, except `FileRemoval.run`.
+Local files are removed by the checkpoint itself, objects of the cold tier by `ColdUpkeep`. Owner only, except the
+methods named `run`.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from topics.formats.snapshot import SegmentState, WalPosition
 from topics.limits import SNAPSHOTS_KEPT
 from topics.storage import layout
 from topics.storage.fs import Fs
-from topics.storage.removal import remove_hot_copy, remove_marks, remove_segment, remove_wal_files
+from topics.storage.removal import remove_cold_copy, remove_hot_copy, remove_marks, remove_segment, remove_wal_files
 from topics.storage.snapshots import drop_old_snapshots
 from topics.storage.tiers.cached_store import CachedStore
 
@@ -37,41 +39,67 @@ class FileRemoval:
 
     fs: Fs
     root: str
-    cold: CachedStore | None
     newest_snapshot: int
     # Up to where the older kept snapshot does not need the WAL.
     oldest_positions: list[WalPosition]
-    # `run` takes each entry out of these two lists when its files are gone.
+    # `run` takes each entry out of the list when its files are gone. Entries whose objects are left go into the other.
     dropped: list[OldSegment]
-    hot_copies: list[OldSegment]
+    cold_left: list[OldSegment]
     replaced_marks: list[SegmentKey]
     # Ids of topics whose directory must be synced before any old snapshot goes.
     unsynced_topics: list[int]
 
     def run(self) -> None:
         """On the background."""
-        fs, root, cold = self.fs, self.root, self.cold
+        fs, root = self.fs, self.root
         for topic_id in self.unsynced_topics:
             fs.sync_dir(layout.topic_directory(root, topic_id))
         drop_old_snapshots(fs, root, self.newest_snapshot)
         remove_wal_files(fs, root, self.oldest_positions)
         while self.dropped:
             old = self.dropped[-1]
-            remove_segment(fs, root, cold, old.topic_id, old.segment)
+            remove_segment(fs, root, old.topic_id, old.segment)
             self.dropped.pop()
-        while self.hot_copies and cold is not None:
-            old = self.hot_copies[-1]
-            remove_hot_copy(fs, root, cold, old.topic_id, old.segment.first_seq)
-            self.hot_copies.pop()
+            if old.segment.tier == "cold":
+                self.cold_left.append(old)
         remove_marks(fs, root, self.replaced_marks)
+
+
+@dataclass(frozen=True, slots=True)
+class ColdRemoval:
+    """Objects of the cold tier that no snapshot needs, and hot files of segments whose objects are known to be there.
+    `run` takes each entry out of its list when its files are gone."""
+
+    fs: Fs
+    root: str
+    cold: CachedStore
+    dropped: list[OldSegment]
+    hot_copies: list[OldSegment]
+    is_stopped: Callable[[], bool]
+
+    def run(self) -> None:
+        """On the background of the tier."""
+        while self.dropped:
+            old = self.dropped[-1]
+            remove_cold_copy(self.cold, old.topic_id, old.segment.first_seq)
+            self.dropped.pop()
+        while self.hot_copies:
+            old = self.hot_copies[-1]
+            remove_hot_copy(
+                self.fs, self.root, self.cold, old.topic_id, old.segment.first_seq, is_stopped=self.is_stopped
+            )
+            self.hot_copies.pop()
 
 
 class OldFiles:
     def __init__(self) -> None:
         # Segments without live records.
         self._dropped: list[OldSegment] = []
-        # Hot files of segments that are cold now.
+        # Segments whose local files are gone, or never were, and whose objects are to be removed.
+        self._cold_dropped: list[OldSegment] = []
+        # Hot files of segments that are cold now: those that a snapshot may need, and those that none needs.
         self._hot_copies: list[OldSegment] = []
+        self._needless_hot_copies: list[OldSegment] = []
         # Replaced segments -> number of the last snapshot that may describe their files before the replacement. The
         # mark file of such a segment tells a start to go by the files.
         self._replaced: dict[SegmentKey, int] = {}
@@ -99,6 +127,10 @@ class OldFiles:
     def add_hot_copy(self, last_snapshot: int, topic_id: int, segment: SegmentState) -> None:
         self._hot_copies.append(OldSegment(last_snapshot, topic_id, segment))
 
+    def add_cold(self, topic_id: int, segments: list[SegmentState]) -> None:
+        """The topic is gone, and with it every snapshot's need for its objects."""
+        self._cold_dropped += [OldSegment(0, topic_id, segment) for segment in segments if segment.tier == "cold"]
+
     def add_replaced(self, last_snapshot: int, key: SegmentKey) -> None:
         self._replaced[key] = last_snapshot
 
@@ -114,6 +146,7 @@ class OldFiles:
     def forget_topic(self, topic_id: int) -> None:
         """The topic's directory is removed as a whole."""
         self._dropped = [old for old in self._dropped if old.topic_id != topic_id]
+        self._hot_copies = [old for old in self._hot_copies if old.topic_id != topic_id]
         self._unsynced_topics.discard(topic_id)
         self._replaced = {key: number for key, number in self._replaced.items() if key[0] != topic_id}
 
@@ -131,17 +164,17 @@ class OldFiles:
         # Pinned segments are about to be read: the next checkpoint looks at them again.
         self._dropped += [old for old in dropped if pins.holds(old.topic_id, old.segment.first_seq)]
         dropped = [old for old in dropped if not pins.holds(old.topic_id, old.segment.first_seq)]
-        hot_copies, self._hot_copies = _split(self._hot_copies, upto)
+        needless, self._hot_copies = _split(self._hot_copies, upto)
+        self._needless_hot_copies += needless
         # A segment that is being replaced a second time needs a mark file when the replacement ends.
         marks = [key for key, number in self._replaced.items() if number <= upto and key not in busy_segments]
         return FileRemoval(
             engine.directory.fs,
             engine.directory.root,
-            engine.cold,
             newest_snapshot,
             oldest_positions,
             dropped,
-            hot_copies,
+            [],
             marks,
             sorted(self._unsynced_topics),
         )
@@ -155,7 +188,23 @@ class OldFiles:
             for key in removal.replaced_marks:
                 self._replaced.pop(key, None)
         self._dropped += removal.dropped
-        self._hot_copies += removal.hot_copies
+        self._cold_dropped += removal.cold_left
+
+    def begin_cold_removal(self, engine: Engine, cold: CachedStore) -> ColdRemoval | None:
+        """Takes out the files that are left to the thread of the cold tier; None when there are none."""
+        fs, root = engine.directory.fs, engine.directory.root
+        dropped, self._cold_dropped = self._cold_dropped, []
+        hot_copies, self._needless_hot_copies = self._needless_hot_copies, []
+        if not dropped and not hot_copies:
+            return None
+        return ColdRemoval(fs, root, cold, dropped, hot_copies, lambda: engine.is_closed)
+
+    def end_cold_removal(self, removal: ColdRemoval, result: object) -> None:
+        """The next checkpoint tries again to remove the files that are left."""
+        if isinstance(result, BaseException):
+            logger.warning("old files are not removed yet: %s", result)
+        self._cold_dropped += removal.dropped
+        self._needless_hot_copies += removal.hot_copies
 
 
 def _split(entries: list[OldSegment], upto: int) -> tuple[list[OldSegment], list[OldSegment]]:

@@ -120,8 +120,8 @@ class Relocator:
         self._background.run(lambda: remove_cold_copy(cold, topic.id, state.first_seq), _log_failure)
 
     def close(self) -> None:
-        """Does not wait for a running copy: the next process copies the segment again."""
-        if self._busy:
+        """Does not wait for the tier: the next process copies the segment again."""
+        if self._busy or self._checkpointer.is_upkeep_running:
             self._background.abandon()
         else:
             self._background.close()

@@ -19,17 +19,14 @@ class CapturedTopic:
         self.topic = topic
         self.state = state
         self.work = work
-        # Segment first seq -> seqs whose delete bytes this checkpoint sets.
+        # First seq of a hot segment -> seqs whose delete bytes this checkpoint sets.
         self.deleted_seqs = deleted_seqs
-
-    def segments_to_flag(self) -> list[SegmentState]:
-        """Segments that get delete bytes."""
-        return [segment for segment in self.state.segments if segment.first_seq in self.deleted_seqs]
 
     def flag_works(self) -> list[FlagWork]:
         return [
             FlagWork(self.topic.id, msgspec.structs.replace(segment), self.deleted_seqs[segment.first_seq])
-            for segment in self.segments_to_flag()
+            for segment in self.state.segments
+            if segment.first_seq in self.deleted_seqs
         ]
 
     def entry(self, touched: list[SegmentState]) -> bytes:
@@ -107,7 +104,9 @@ def capture_topic(topic: Topic, now_ms: int, busy_segments: set[tuple[int, int]]
     deleted_seqs = {
         segment.first_seq: segments.pending_seqs(segment)
         for segment in segments.segments
-        if segments.has_pending(segment) and (topic.id, segment.first_seq) not in busy_segments
+        if segment.tier == "hot"
+        and segments.has_pending(segment)
+        and (topic.id, segment.first_seq) not in busy_segments
     }
     topic.live.begin_capture()
     topic.checkpoint.begin_capture()

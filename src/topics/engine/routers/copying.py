@@ -28,6 +28,14 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+class EvidenceNotFetched(Exception):
+    """Whether a copy is already there is not known until `fetch` was called."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        super().__init__()
+        self.fetch = fetch
+
+
 class Copies:
     """The records that one step of a router copies, by column, and the source seq that the step comes to."""
 
@@ -146,13 +154,15 @@ def take_slots(
 
 
 def _is_there(router: Router, source_seq: int) -> bool:
-    """Whether a live record of dest has the key of this source record. Raises when that cannot be told now."""
+    """Whether a live record of dest has the key of this source record. Raises `EvidenceNotFetched` when the record is
+    cold and not in memory."""
     dest = router.dest
     for dest_seq in router.evidence[source_seq]:
         if not dest.live.first_live <= dest_seq <= dest.live.head_seq:
             continue
         found = dest.job_slots(dest_seq, dest_seq, READ_BYTES_MAX, may_wait=True)
-        assert not isinstance(found, Fetch)
+        if isinstance(found, Fetch):
+            raise EvidenceNotFetched(found)
         form, slots = found
         slot = slots[0]
         if isinstance(slot, bytes) and key_in(split_raw(slot, form).envelope) == router.key(source_seq):

@@ -45,7 +45,7 @@ from functools import partial
 
 from topics.engine.core import Core
 from topics.engine.priority import effective_priority
-from topics.engine.routers.copying import Copies, Room, note_slots, take_slots
+from topics.engine.routers.copying import Copies, EvidenceNotFetched, Room, note_slots, take_slots
 from topics.engine.scheduler import ReadySet
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.hops import HopRuns
@@ -280,7 +280,12 @@ class Forwarder:
             form, slots = found
             first_live = source.live.first_live
             live = [slot if seq >= first_live else None for seq, slot in enumerate(slots, first_seq)]
-            take_slots(router, copies, form, first_seq, live, room)
+            try:
+                take_slots(router, copies, form, first_seq, live, room)
+            except EvidenceNotFetched as needed:
+                self._fetch(router, needed.fetch)
+                if not router.is_fetched:
+                    break
         if copies.cursor == router.cursor:
             return False
         self._put(router, copies)

@@ -117,19 +117,20 @@ def _begin_to_serve(
     base: CheckpointBase,
 ) -> OpenEngine:
     background = engine.runtime.background("checkpoint")
-    checkpointer = Checkpointer(engine, runner, background, base, report.bytes_replayed)
+    cold_background = engine.runtime.background("relocate")
+    checkpointer = Checkpointer(engine, runner, background, base, report.bytes_replayed, cold_background)
     for topic_id, first_seq in loaded.replaced:
         checkpointer.segment_replaced(topic_id, first_seq, is_durable=True)
     for topic in engine.topics.values():
         topic.use_shard(engine.wal.shard_for(topic.id))
         engine.write_path.note_config(topic)
-    remove_left_overs(engine, log.removed)
+    remove_left_overs(engine, checkpointer, log.removed)
     engine.commits.resume()
     for warning in engine.staging.resume():
         report.warn(warning)
     engine.directory.note_recovered()
     engine.cold_columns.begin()
-    relocator = Relocator(engine, checkpointer, engine.runtime.background("relocate"))
+    relocator = Relocator(engine, checkpointer, cold_background)
     return OpenEngine(engine, checkpointer, runner, relocator, Replacer(engine, checkpointer), report)
 
 

@@ -604,6 +604,7 @@ class LiveRecords:
         elif recount or floor > self.first_live or self.first_live > self.checkpointed_seq:
             # Otherwise the snapshot's number is right, and no file needs to be read.
             self.first_live = self.next_live(floor) or self.head_seq + 1
+            segments.doubt(self.first_live)
 
     def _mark_deleted_below(self, segment: SegmentState) -> None:
         """A delete by `before_seq` whose delete bytes no checkpoint has set."""

@@ -364,6 +364,13 @@ class SegmentSet:
             return start if start < state.entry_count else -1
         return next((place for place in range(start, state.entry_count) if not _bit(pending, place)), -1)
 
+    def doubt(self, first_live: int) -> None:
+        """A start has found the first live seq without the columns of cold segments. They are asked for if it may be
+        wrong."""
+        state = self.segment_of(first_live)
+        if state is not None and state.tier == "cold" and state.live_count != state.last_seq + 1 - first_live:
+            self.inexact[state.first_seq] = None
+
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
         """(last seq, bytes, whether they are one record) of live records from `seq` on: single records, or all that
         a cold segment has."""

@@ -15,7 +15,7 @@ from topics.engine.core import Applied, Core
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
-from topics.errors import CorruptRecord, TopicsError
+from topics.errors import ColdUnavailable, CorruptRecord, TopicsError
 from topics.formats import control, wal_frame
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.limits import READ_BYTES_MAX
@@ -151,7 +151,9 @@ def _bodies(dest: Topic, first_seq: int, last_seq: int) -> list[bytes]:
     bodies: list[bytes] = []
     while first_seq <= last_seq:
         found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
-        assert not isinstance(found, Fetch)
+        if isinstance(found, Fetch):
+            # They went to the cold tier before a snapshot listed them, because a snapshot could not be written.
+            raise ColdUnavailable(f'copies in topic "{dest.name}" cannot be logged before the next checkpoint')
         form, slots = found
         for slot in slots:
             if isinstance(slot, bytes):

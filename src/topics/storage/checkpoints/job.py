@@ -54,7 +54,7 @@ class TopicWork(msgspec.Struct):
 
 
 class FlagWork(msgspec.Struct, frozen=True):
-    """Delete bytes to set in the hot files of a segment. A segment that was moved may have no hot files."""
+    """Delete bytes to set in a hot segment."""
 
     topic_id: int
     segment: SegmentState
@@ -171,8 +171,6 @@ def _read_shard(fs: Fs, shard: ShardRange, runs: dict[int, _TopicRun]) -> None:
 
 def _flag(fs: Fs, root: str, work: FlagWork) -> None:
     stem = f"{layout.topic_directory(root, work.topic_id)}/{layout.segment_stem(work.segment.first_seq)}"
-    if work.segment.tier == "cold" and not fs.exists(f"{stem}.data"):
-        return
     reader = SegmentReader(FileSource(fs, stem), work.segment)
     try:
         positions = reader.positions(work.seqs)

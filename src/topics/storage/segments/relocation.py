@@ -11,6 +11,9 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file
+from topics.storage.segments.reader import SegmentReader
+from topics.storage.segments.sources import FileSource
+from topics.storage.segments.writer import flag_deleted
 from topics.storage.tiers.store import SegmentStore
 
 
@@ -31,6 +34,21 @@ def copy_to_cold(fs: Fs, root: str, cold: SegmentStore, topic_id: int, segment: 
     cold.put(name, data)
     if cold.read_range(name, 0, len(data) + 1) != data:
         raise ColdUnavailable(f"{cold.address} does not give back what it was given for {name}; the hot copy stays")
+
+
+def flag_hot_copy(fs: Fs, root: str, topic_id: int, segment: SegmentState, seqs: list[int]) -> None:
+    """Sets delete bytes in the hot files of a segment that is cold, if it still has them."""
+    stem = f"{layout.topic_directory(root, topic_id)}/{layout.segment_stem(segment.first_seq)}"
+    try:
+        reader = SegmentReader(FileSource(fs, stem), segment)
+        try:
+            positions = reader.positions(seqs)
+        finally:
+            reader.close()
+        flag_deleted(fs, stem, positions)
+    except FileNotFoundError:
+        # They were removed.
+        return
 
 
 def flag_deleted_cold(cold: SegmentStore, topic_id: int, segment: SegmentState, seqs: list[int]) -> None:

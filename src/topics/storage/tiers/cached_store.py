@@ -9,7 +9,9 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from topics.limits import COLD_CACHE_BYTES
+from topics.clock import Clock, SystemClock
+from topics.errors import ColdUnavailable
+from topics.limits import COLD_CACHE_BYTES, COLD_HUNG_MS, COLD_HUNG_PAUSE_MS
 from topics.storage.fs import Buffer
 from topics.storage.tiers.store import Names, SegmentStore
 
@@ -25,9 +27,12 @@ class _Range(NamedTuple):
 class CachedStore:
     """Answers to `SegmentStore`, and is as safe to use from several threads. Least recently used ranges go first."""
 
-    def __init__(self, inner: SegmentStore, *, bytes_max: int = COLD_CACHE_BYTES) -> None:
+    def __init__(self, inner: SegmentStore, *, bytes_max: int = COLD_CACHE_BYTES, clock: Clock | None = None) -> None:
         self.inner = inner
         self.address = inner.address
+        self._clock = clock or SystemClock()
+        # No read is tried before this time: see `_read`.
+        self._hung_until_ms = 0
         self._bytes_max = bytes_max
         self._size_bytes = 0
         self._lock = threading.Lock()
@@ -61,7 +66,7 @@ class CachedStore:
                 return _part(found, offset, size)
             self._fetches.setdefault(name, set()).add(fetch)
         try:
-            data = self.inner.read_range(name, offset, size)
+            data = self._read(name, offset, size)
         except BaseException:
             with self._lock:
                 self._ended(name, fetch)
@@ -76,7 +81,21 @@ class CachedStore:
             found = self._find(name, offset, size)
         if found is not None:
             return _part(found, offset, size)
-        return self.inner.read_range(name, offset, size)
+        return self._read(name, offset, size)
+
+    def _read(self, name: str, offset: int, size: int) -> bytes:
+        """Reads of a tier that hangs fail one after the other, and each one slowly. After the first of them all reads
+        fail at once for a while."""
+        began_ms = self._clock.monotonic_ms()
+        if began_ms < self._hung_until_ms:
+            raise ColdUnavailable(f"{self.address}: did not answer a moment ago")
+        try:
+            return self.inner.read_range(name, offset, size)
+        except ColdUnavailable:
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - began_ms >= COLD_HUNG_MS:
+                self._hung_until_ms = now_ms + COLD_HUNG_PAUSE_MS
+            raise
 
     def put(self, name: str, data: Buffer) -> None:
         try:
