@@ -32,6 +32,7 @@ import msgspec
 from tests.crash.engine_world import EngineWorld
 from tests.crash.harness import SETTINGS, Blow, expect, read_all
 from topics.engine.config import TopicConfig
+from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.router import RouterSpec
 from topics.engine.topic.write import Appended
@@ -159,6 +160,16 @@ class RouterWorld(EngineWorld):
     def write(self, count: int, topic: str = "source") -> None:
         answers = self._begin_write(topic, count)
         self._answer(answers)
+        if self.number % 2:
+            # As in a program. Without these turns only reads make the copies.
+            self._take_turns()
+
+    def _take_turns(self) -> None:
+        """The turns that follow a write by themselves."""
+        runtime = self.engine.runtime
+        assert isinstance(runtime, InlineRuntime)
+        while runtime.take_turn():
+            self.engine.flush()
 
     def burst(self, *topics: str) -> None:
         """Writes to several topics in one turn, with passes of the routers in between: one flush for all shards."""
