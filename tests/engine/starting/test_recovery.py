@@ -113,7 +113,7 @@ def test_bad_bytes_behind_the_frames_are_a_torn_tail(disk: FakeDisk, garbage: by
     synced_log(disk)
     killed(disk)
     end = end_of_frames(disk)
-    disk.poke(WAL, end, garbage)
+    disk.replace(WAL, (disk.read(WAL)[:end] + garbage).ljust(WAL_FILE_BYTES, b"\0"))
     log = SmallLog(disk)
     assert log.seqs() == [1, 2, 3, 4]
     assert log.report.torn_bytes == len(garbage)
