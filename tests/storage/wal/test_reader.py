@@ -469,7 +469,10 @@ def test_a_tail_longer_than_the_window_is_kept_and_cut_whole(disk: FakeDisk, mon
 
 @pytest.mark.parametrize(
     "forge",
-    [lambda body: bytes([max(wal_frame.FrameType) + 1]) + body[1:], lambda body: body[:1] + bytes([body[1] | 64]) + body[2:]],
+    [
+        lambda body: bytes([max(wal_frame.FrameType) + 1]) + body[1:],
+        lambda body: body[:1] + bytes([body[1] | 64]) + body[2:],
+    ],
     ids=["unknown kind", "unknown flag"],
 )
 def test_a_frame_from_the_future_is_refused_with_its_file(disk: FakeDisk, forge: Callable[[bytes], bytes]) -> None:
