@@ -234,6 +234,31 @@ def test_a_segment_that_lost_its_bytes_is_told_of(disk: FakeDisk, left: int) -> 
     assert seqs_of(disk, state) == [*range(1, 6), *range(11, 16)]
 
 
+@pytest.mark.parametrize(("delete_below", "lost"), [(0, [(6, 10)]), (8, [(8, 10)]), (11, [])])
+def test_a_segment_without_a_trace_is_told_of(disk: FakeDisk, delete_below: int, lost: list[tuple[int, int]]) -> None:
+    """No file of the segment is there, and only a delete of everything below a seq is known."""
+    write(disk, list(range(1, 16)), limits=FIVE)
+    for kind in ("data", "idx"):
+        disk.unlink(f"{stem(6)}.{kind}")
+    disk.replace(f"{DIRECTORY}/topic.json", b'{"name":"orders","config":{},"delete_below":%d}' % delete_below)
+    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
+    assert state.lost == lost
+    assert seqs_of(disk, state) == [*range(1, 6), *range(11, 16)]
+
+
+@pytest.mark.parametrize("trims", [b"[[7,9]]", b'[[7,9]],"more":1', b"[7]", b'"x"'])
+def test_lost_ranges_are_read_from_topic_json(disk: FakeDisk, trims: bytes) -> None:
+    """Seqs of a lost range are used, also when no segment follows it."""
+    write(disk, [1, 2, 3])
+    described = b'{"name":"orders","config":{},"lost":[[4,6]],"source_trims":%b}' % trims
+    disk.replace(f"{DIRECTORY}/topic.json", described)
+    (state,), _ = rebuild_states(disk, ROOT, lambda warning: None)
+    is_good = trims.startswith(b"[[")
+    assert state.lost == [(4, 6)]
+    assert state.source_trims == ([(7, 9)] if is_good else [])
+    assert (state.head_seq, state.checkpointed_seq) == (9 if is_good else 6, 3)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name":7}', b'{"name":"x"}', b"\xff"])
 def test_a_topic_without_a_good_topic_json_keeps_its_records_under_a_made_up_name(
     disk: FakeDisk, content: bytes | None

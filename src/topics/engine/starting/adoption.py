@@ -216,27 +216,24 @@ def _rebuild_state(fs: Fs, directory: str, topic_id: int, warn: Tell) -> TopicSt
         setattr(state, floor, described.get(floor, 0))
     state.lease_ceiling = described.get("lease_ceiling", 1)
     state.lost, state.source_trims = _ranges(described, "lost"), _ranges(described, "source_trims")
-    is_damaged = False
     for first_seq in sorted(segment_files(fs, directory)[0]):
         stem = f"{directory}/{layout.segment_stem(first_seq)}"
         if first_seq <= state.checkpointed_seq:
             continue
         if not fs.exists(f"{stem}.data"):
-            is_damaged = True
             continue
         segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
         data = read_file(fs, f"{stem}.data")
         _extend(segment, data)
         if segment.data_bytes < len(data):
             warn(f"{stem}.data is damaged at offset {segment.data_bytes}: records after that offset are lost")
-        if segment.entry_count and is_damaged:
-            # An older file is damaged or missing. Readers get a tombstone for its records.
-            state.lost.append((state.checkpointed_seq + 1, first_seq - 1))
-            is_damaged = False
-        # Every segment has at least one record, so an empty file has lost its records.
-        is_damaged = is_damaged or segment.data_bytes < len(data) or not data
         if segment.entry_count == 0:
             continue
+        gap_from = max(state.checkpointed_seq + 1, state.delete_below)
+        if state.segments and gap_from < first_seq:
+            # An older file is damaged or missing. Perhaps all its records were deleted, but without a snapshot that is
+            # not known. Readers get a tombstone.
+            state.lost.append((gap_from, first_seq - 1))
         if state.segments:
             state.segments[-1].sealed = True
         state.segments.append(segment)
