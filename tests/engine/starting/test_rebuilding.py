@@ -100,6 +100,30 @@ def test_a_segment_that_overlaps_the_one_before_is_not_taken_twice(disk: FakeDis
     assert [segment.first_seq for segment in state.segments] == [1]
 
 
+@pytest.mark.parametrize(("delete_below", "lost"), [(0, [(6, 10)]), (8, [(8, 10)]), (11, [])])
+@pytest.mark.parametrize("gaps_are_lost", [True, False])
+def test_a_segment_without_a_trace_is_told_of_unless_the_log_can_tell(
+    disk: FakeDisk, delete_below: int, lost: list[tuple[int, int]], gaps_are_lost: bool
+) -> None:
+    """No file of the segment is there, and only a delete of everything below a seq is known."""
+    write(disk, list(range(1, 16)), limits=FIVE)
+    for kind in ("data", "idx"):
+        disk.unlink(f"{stem(6)}.{kind}")
+    disk.replace(f"{DIRECTORY}/topic.json", b'{"name":"orders","config":{},"delete_below":%d}' % delete_below)
+    (found,), _ = rebuild_topics(disk, ROOT, lambda warning: None, gaps_are_lost=gaps_are_lost)
+    assert found.state.lost == (lost if gaps_are_lost else [])
+    assert seqs_of(disk, found.state) == [*range(1, 6), *range(11, 16)]
+
+
+def test_lost_ranges_are_read_from_topic_json(disk: FakeDisk) -> None:
+    """Seqs of a lost range are used, also when no segment follows it: `head_seq` says so."""
+    write(disk, [1, 2, 3])
+    described = b'{"name":"orders","config":{},"head_seq":9,"lost":[[4,6]],"source_trims":[[7,9]]}'
+    disk.replace(f"{DIRECTORY}/topic.json", described)
+    (found,), _ = rebuild_topics(disk, ROOT, lambda warning: None)
+    assert (found.state.lost, found.state.source_trims, found.state.head_seq) == ([(4, 6)], [(7, 9)], 9)
+
+
 def test_a_topic_ends_where_topic_json_says_if_its_last_seqs_have_no_record(disk: FakeDisk) -> None:
     """Else the seqs of deleted records would be given out again."""
     write(disk, [1, 2, 3])

@@ -49,9 +49,17 @@ class TopicDescription(msgspec.Struct):
 
 
 def rebuild_topics(
-    fs: Fs, root: str, warn: Tell, *, cold: SegmentStore | None = None, only: Collection[int] | None = None
+    fs: Fs,
+    root: str,
+    warn: Tell,
+    *,
+    cold: SegmentStore | None = None,
+    only: Collection[int] | None = None,
+    gaps_are_lost: bool = True,
 ) -> tuple[list[RebuiltTopic], int]:
     """All topics that have a directory, or only the ones with these ids; and a next topic id that no topic ever had.
+
+    Seqs between two segments may have been deleted. Only the whole log tells: without it, `gaps_are_lost`.
 
     Raises `StartRefused` when the cold tier does not answer: no snapshot says which segments it has.
     """
@@ -64,7 +72,7 @@ def rebuild_topics(
             continue
         highest_id = max(highest_id, topic_id)
         if not name.endswith(layout.DELETED) and (only is None or topic_id in only):
-            found.append(_Rebuilding(fs, f"{topics}/{name}", topic_id, cold, warn).run())
+            found.append(_Rebuilding(fs, f"{topics}/{name}", topic_id, cold, warn, gaps_are_lost=gaps_are_lost).run())
     # A removed topic leaves no trace of its id, so many ids are skipped.
     return found, (highest_id | 0xFFFF) + 1
 
@@ -72,11 +80,21 @@ def rebuild_topics(
 class _Rebuilding:
     """One topic while its files are read, in the order of their seqs."""
 
-    def __init__(self, fs: Fs, directory: str, topic_id: int, cold: SegmentStore | None, warn: Tell) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        directory: str,
+        topic_id: int,
+        cold: SegmentStore | None,
+        warn: Tell,
+        *,
+        gaps_are_lost: bool,
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._cold = cold
         self._warn = warn
+        self._gaps_are_lost = gaps_are_lost
         described = _read_topic_json(fs, directory, warn)
         self._is_named = described is not None
         described = described or TopicDescription(f"recovered-{topic_id}", {})
@@ -167,10 +185,12 @@ class _Rebuilding:
             return False
         if segment.data_bytes < len(data):
             self._warn(f"{path} is damaged at offset {segment.data_bytes}: records after that offset are lost")
-        if segment.entry_count and self._is_damaged:
+        if segment.entry_count:
             # An older file is damaged or missing. Readers get a tombstone for its records.
-            if segment.first_seq > state.checkpointed_seq + 1:
-                state.lost.append((state.checkpointed_seq + 1, segment.first_seq - 1))
+            gap_from = max(state.checkpointed_seq + 1, state.delete_below)
+            is_lost = self._is_damaged or (self._gaps_are_lost and bool(state.segments))
+            if is_lost and gap_from < segment.first_seq:
+                state.lost.append((gap_from, segment.first_seq - 1))
             self._is_damaged = False
         # Every segment has at least one record, so an empty file has lost its records.
         self._is_damaged = self._is_damaged or segment.data_bytes < len(data) or not data

@@ -118,7 +118,7 @@ def _load_gaps(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshot
         # The first checkpoint was not finished. That is no reason to warn.
         return LoadedTopics(None, [], [], {}, {})
     report.warn("no snapshot is readable: the whole log is replayed, and records that it has no frames of are kept")
-    found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids)
+    found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids, gaps_are_lost=False)
     for item in found:
         report.note(f'topic "{item.state.name}": records of {len(item.state.segments)} segments are kept')
     return _rebuilt(None, found)

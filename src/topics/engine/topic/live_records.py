@@ -499,10 +499,11 @@ class LiveRecords:
         self.cap_floor, self.ttl_floor = max(state.cap_floor, state.trim_floor), state.ttl_floor
         self.delete_below = state.delete_below
         self.first_live = state.first_live
-        for first, last in state.lost:
-            self.note_lost(first, last)
+        # First, so that a range which a rebuilt state has in both lists keeps its reason.
         for first, last in state.source_trims:
             self.note_lost(first, last, "source_trim")
+        for first, last in state.lost:
+            self.note_lost(first, last)
         if any(segment.tagged_count and not segment.sealed for segment in state.segments):
             self.tags_missing_to = state.checkpointed_seq
         self.segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
