@@ -60,6 +60,8 @@ class SegmentState(msgspec.Struct, omit_defaults=True):
     tagged_count: U64 = 0
     # XXH3-128 over the frames' stored checksums in order; set when the segment is sealed.
     digest: bytes = b""
+    # A few of the stored checksums, to tell the file from a file of another topic (`storage/segments/proof.py`).
+    proof: bytes = b""
 
     @property
     def last_seq(self) -> int:

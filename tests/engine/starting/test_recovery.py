@@ -34,6 +34,7 @@ from topics.formats.wal_frame import FrameType
 from topics.limits import FRAME_BYTES_MAX, SYNC_MARK_DELAY_MS
 from topics.storage import layout
 from topics.storage.fs import RealFs
+from topics.storage.inspect.verify import Verifier
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 from topics.testing.monitor_fs import MonitorFs
@@ -987,6 +988,124 @@ def test_a_log_of_zeros_beside_topics_is_not_a_fresh_directory(disk: FakeDisk) -
     assert log.seqs() == list(range(1, 13))
     log.append("b")
     assert log.topic("b").id > 1
+
+
+def two_topics(disk: FakeDisk, *, close: bool) -> None:
+    """Topics `a` and `b` with equal seqs, and records of equal size at equal times."""
+    log = SmallLog(disk, segment_events_max=5)
+    for name in ("a", "b"):
+        log.create(name, durability="fsync")
+    for _ in range(13):
+        for name in ("a", "b"):
+            log.append(name)
+    log.checkpoint()
+    if close:
+        log.close()
+    killed(disk)
+
+
+def swap(disk: FakeDisk, one: str, other: str) -> None:
+    first, second = disk.read(one), disk.read(other)
+    disk.replace(one, second)
+    disk.replace(other, first)
+
+
+def readable(log: SmallLog, name: str) -> list[int]:
+    """Seqs that can be read one by one. Every record has the payload that was written to this topic."""
+    found: list[int] = []
+    for seq in range(1, log.topic(name).head_seq + 1):
+        try:
+            page = log.engine.read(name, seq - 1, limit=1)
+        except CorruptRecord:
+            continue
+        for record in page.records:
+            assert record.data == b'{"topic":"%b","n":%d}' % (name.encode(), record.seq)
+            found.append(record.seq)
+    return found
+
+
+@pytest.mark.parametrize("kinds", [("data",), ("data", "idx")], ids=["data", "data and index"])
+@pytest.mark.parametrize("first_seq", [1, 6, 11])
+@pytest.mark.parametrize("close", [True, False], ids=["clean stop", "killed"])
+def test_a_segment_file_of_another_topic_is_never_served(
+    disk: FakeDisk, kinds: tuple[str, ...], first_seq: int, close: bool
+) -> None:
+    """Segment files were swapped. Their records are damaged, all other records are served, and nothing is written to
+    the files."""
+    two_topics(disk, close=close)
+    stems = [f"{ROOT}/topics/{topic:08X}/{layout.segment_stem(first_seq)}" for topic in (1, 2)]
+    for kind in kinds:
+        swap(disk, *(f"{stem}.{kind}" for stem in stems))
+    verifier = list(Verifier(disk, ROOT).run())
+    assert sum("they are not the ones" in finding.message for finding in verifier) == 2
+    log = SmallLog(disk, segment_events_max=5)
+    expected = [seq for seq in range(1, 14) if not first_seq <= seq < first_seq + 5]
+    for name in ("a", "b"):
+        assert readable(log, name) == expected
+        assert log.topic(name).head_seq == 13
+        with pytest.raises(CorruptRecord, match=rf"{layout.segment_stem(first_seq)}\.data is a file of another topic"):
+            log.engine.read(name, first_seq - 1)
+    before = {f"{stem}.data": disk.read(f"{stem}.data") for stem in stems}
+    log.delete("a", seqs=[first_seq + 1])
+    log.append("a", 2)
+    log.checkpoint()
+    log.append("a")
+    log.checkpoint()
+    assert {path: disk.read(path) for path in before} == before
+    disk.kill()
+    log = SmallLog(disk, segment_events_max=5)
+    assert readable(log, "a") == [*expected, 14, 15, 16]
+    assert readable(log, "b") == expected
+
+
+@pytest.mark.parametrize("snapshots", ["snapshots", "no snapshots"])
+def test_swapped_topic_directories_are_never_served_as_each_other(disk: FakeDisk, snapshots: str) -> None:
+    """With a snapshot the records are damaged. Without any the start is refused, because the id in `topic.json` is not
+    that of the directory."""
+    two_topics(disk, close=True)
+    for path in [path for path in disk.files() if path.startswith(f"{TOPIC}/")]:
+        swap(disk, path, path.replace("/00000001/", "/00000002/"))
+    if snapshots == "snapshots":
+        log = SmallLog(disk)
+        assert (readable(log, "a"), readable(log, "b")) == ([], [])
+        return
+    for path in [path for path in disk.files() if "/meta/" in path or "/wal/" in path]:
+        disk.unlink(path)
+    error = refused(disk)
+    assert isinstance(error, Damaged)
+    assert error.path == f"{TOPIC}/topic.json"
+
+
+def test_a_longer_active_segment_of_another_topic_is_not_taken_in(disk: FakeDisk) -> None:
+    """Frames after the noted length would look like those of an unfinished checkpoint."""
+    log = SmallLog(disk, segment_events_max=50)
+    for name, count in (("a", 3), ("b", 6)):
+        log.create(name, durability="fsync")
+        log.append(name, count)
+    log.checkpoint()
+    killed(disk)
+    swap(disk, *(f"{ROOT}/topics/{topic:08X}/{layout.segment_stem(1)}.data" for topic in (1, 2)))
+    log = SmallLog(disk, segment_events_max=50)
+    assert "is a file of another topic" in log.warnings
+    assert (readable(log, "a"), readable(log, "b")) == ([], [])
+    assert log.append("a").first_seq == 4
+
+
+def test_a_snapshot_without_proofs_opens_as_before(disk: FakeDisk) -> None:
+    """An older version wrote it."""
+    two_topics(disk, close=True)
+    path = layout.snapshot_path(ROOT, max(snapshot_names(disk)))
+    snapshot = decode(disk.read(path))
+    states = [decode_topic(entry) for entry in snapshot.topics]
+    for state in states:
+        for segment in state.segments:
+            assert segment.proof
+            segment.proof = b""
+    snapshot.topics = [encode_topic(state) for state in states]
+    disk.replace(path, encode(snapshot))
+    log = SmallLog(disk)
+    assert log.warnings == ""
+    assert log.seqs("a") == list(range(1, 14))
 
 
 # --- more about starts --------------------------------------------------------------------------------------

@@ -118,7 +118,11 @@ class Replacer:
             done(SegmentChanged("the segment has no live record any more", {"digest": None}))
             return
         new = msgspec.structs.replace(
-            state, data_bytes=result.data_bytes, tagged_count=result.tagged_count, digest=result.digest
+            state,
+            data_bytes=result.data_bytes,
+            tagged_count=result.tagged_count,
+            digest=result.digest,
+            proof=result.proof,
         )
         topic.live.segments.exchange(state, new)
         topic.checkpoint.mark_changed()

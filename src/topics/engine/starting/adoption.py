@@ -15,6 +15,7 @@ from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
 from topics.storage.segments.frame_walk import rebuild_index, walk_entries
+from topics.storage.segments.proof import is_file_proved
 from topics.storage.segments.replacement import settle_index, version_in_place
 
 Tell = Callable[[str], None]
@@ -58,7 +59,7 @@ def adopt_segments(
             segment.tier = "hot"
         if "data" in kinds:
             _check_segment(fs, f"{directory}/{layout.segment_stem(segment.first_seq)}", segment, kinds, warn)
-    _adopt_active(fs, directory, state, note)
+    _adopt_active(fs, directory, state, warn, note)
     unlisted = [
         _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn, note) for first_seq in sorted(found)
     ]
@@ -96,7 +97,7 @@ def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], wa
         rebuild_index(fs, stem, segment)
 
 
-def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None:
+def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Tell, note: Tell) -> None:
     """Takes in whole frames after the noted length of the active segment."""
     if not state.segments or state.segments[-1].sealed or state.segments[-1].tier != "hot":
         return
@@ -104,6 +105,10 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, note: Tell) -> None
     stem = f"{directory}/{layout.segment_stem(segment.first_seq)}"
     path = f"{stem}.data"
     if not fs.exists(path) or fs.size(path) == segment.data_bytes:
+        return
+    if not is_file_proved(fs, stem, segment):
+        warn(f"{path} is a file of another topic or another instance: its records are not served")
+        segment.sealed = True
         return
     data = read_file(fs, path)
     before = segment.entry_count

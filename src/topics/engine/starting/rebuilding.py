@@ -12,7 +12,7 @@ import msgspec
 
 from topics.engine.config import stored_config
 from topics.engine.starting.adoption import Tell, extend, segment_files, sync_file
-from topics.errors import ColdUnavailable, FormatError, StartRefused
+from topics.errors import ColdUnavailable, Damaged, FormatError, StartRefused
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file
@@ -37,6 +37,7 @@ class TopicDescription(msgspec.Struct):
 
     name: str
     config: dict[str, Any]
+    id: int = 0
     epoch: int = 1
     head_seq: int = 0
     cap_floor: int = 0
@@ -61,7 +62,8 @@ def rebuild_topics(
 
     Seqs between two segments may have been deleted. Only the whole log tells: without it, `gaps_are_lost`.
 
-    Raises `StartRefused` when the cold tier does not answer: no snapshot says which segments it has.
+    Raises `StartRefused` when the cold tier does not answer, because no snapshot says which segments it has, and
+    `Damaged` when a directory is another topic's.
     """
     found: list[RebuiltTopic] = []
     highest_id = 0
@@ -96,6 +98,9 @@ class _Rebuilding:
         self._warn = warn
         self._gaps_are_lost = gaps_are_lost
         described = _read_topic_json(fs, directory, warn)
+        if described is not None and described.id not in (0, topic_id):
+            path = f"{directory}/{layout.TOPIC_JSON}"
+            raise Damaged(path, 0, f"topic id {topic_id}, as the name of its directory says", f"id {described.id}")
         self._is_named = described is not None
         described = described or TopicDescription(f"recovered-{topic_id}", {})
         self._head_seq = described.head_seq

@@ -21,6 +21,7 @@ from topics.storage import layout
 from topics.storage.fs import Fs
 from topics.storage.inspect.findings import Finding, Severity
 from topics.storage.inspect.scan import BadBytes, Read, SegmentItem, scan_segment
+from topics.storage.segments.proof import has_proof, is_proved
 from topics.storage.tiers.store import SegmentStore
 
 # Findings of one kind named one by one in a file; further ones are only counted.
@@ -420,6 +421,17 @@ class SegmentSurvey:
 
     # The snapshot's numbers.
 
+    def _is_proved(self, state: SegmentState) -> bool:
+        opened = self._files.open("data")
+        if opened is None:
+            return True
+        read, _, close = opened
+        hole = IndexEntry(0, 0, 0, 0)
+        try:
+            return is_proved(state, lambda place: self._entries.get(self._first_seq + place, hole), read)
+        finally:
+            close()
+
     def _check_numbers(self, state: SegmentState) -> Iterator[Finding]:
         if self._bad:
             return
@@ -431,6 +443,13 @@ class SegmentSurvey:
                 expected=f"digest {state.digest.hex()}",
                 found=f"digest {self._digest.hexdigest()}",
                 advice="a frame was replaced or lost; restore the file from a copy",
+            )
+        elif not state.digest and has_proof(state) and not self._is_proved(state):
+            yield self._finding(
+                "damage",
+                "data",
+                "every frame is valid, but they are not the ones that the snapshot lists",
+                advice="the file belongs to another topic or another instance; restore the right one from a copy",
             )
         counted, noted = (self.live_count, self._live_bytes), (state.live_count, state.live_bytes)
         if self._numbers == "newest" and counted != noted:

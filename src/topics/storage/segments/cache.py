@@ -100,6 +100,7 @@ class SegmentCache:
                 # A reader walks the frames then.
                 return last_seq - first_seq + 1, 0
             reader = SegmentReader(source, state, is_checked=True)
+            reader.fetch_samples()
             slots, base, end = reader.extent(first_seq, last_seq, bytes_max)
             source.data(base, end - base)
             return slots, end - base

@@ -2,11 +2,13 @@
 
 A record is found by its entry in `.idx`, but the index is only derived: the checksum and the seq of every returned
 frame are compared. When an entry leads to no good frame, the frames are walked from the front instead. A bad frame is
-reported for its seq only; its neighbours stay readable.
+reported for its seq only; its neighbours stay readable. When the file is another one than the snapshot lists (`proof`),
+every one of its records is reported.
 """
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Iterator, Sequence
 from struct import error as struct_error
@@ -29,9 +31,13 @@ from topics.formats.record_layout import (
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.limits import COLD_GAP_BYTES_MAX, COLD_RANGE_BYTES_MAX
+from topics.storage import layout
 from topics.storage.fs import Buffer
 from topics.storage.segments.frame_walk import FRAME_LENGTHS_AT, walk_entries
+from topics.storage.segments.proof import has_proof, is_proved, sample_places, sample_range
 from topics.storage.segments.sources import ByteSource
+
+logger = logging.getLogger(__name__)
 
 Slot = bytes | FormatError | None
 """The segment body of a live record; None for a hole or a deleted record; the error of a bad frame."""
@@ -69,6 +75,8 @@ class SegmentReader:
         self._walked: list[tuple[int, int, int, int]] | None = None
         self._is_checked = is_checked
         self._index_is_bad = False
+        # Whether the file turned out to be another one than the snapshot lists.
+        self._is_foreign = False
 
     def close(self) -> None:
         self._source.close()
@@ -90,6 +98,32 @@ class SegmentReader:
         except BadFrame:
             self._index_is_bad = True
         self._is_checked = True
+        if has_proof(state) and not is_proved(state, self._entry_at, self._source.data):
+            # The index is only derived: the frames decide.
+            walked = self._walk()
+            self._is_foreign = not is_proved(state, walked.__getitem__, self._source.data)
+        if self._is_foreign:
+            logger.error("%s", self._foreign_frame().message)
+
+    def _entry_at(self, place: int) -> tuple[int, int, int, int]:
+        return self._entries(self.state.first_seq + place, 1)[0]
+
+    def _foreign_frame(self) -> BadFrame:
+        name = f"{layout.segment_stem(self.state.first_seq)}.data"
+        return BadFrame(f"{name} is a file of another topic or another instance: restore the right one from a copy", 0)
+
+    def _has_samples(self) -> bool:
+        """Whether the check of the file would not wait."""
+        if not has_proof(self.state):
+            return True
+        raw = [self._source.index(place * ENTRY_BYTES, ENTRY_BYTES) for place in sample_places(self.state.entry_count)]
+        entries = [ENTRY.unpack(entry) for entry in raw if len(entry) == ENTRY_BYTES]
+        return all(self._source.has_data(*sample_range(entry)) for entry in entries if entry[1])
+
+    def fetch_samples(self) -> None:
+        """Reads what the first use of the segment compares with its proof."""
+        if has_proof(self.state):
+            is_proved(self.state, self._entry_at, self._source.data)
 
     def _walk(self) -> list[tuple[int, int, int, int]]:
         """The entries that the index should have, found by walking the frames."""
@@ -109,7 +143,11 @@ class SegmentReader:
         if not has_index:
             return None
         if not self._is_checked:
+            if not self._has_samples():
+                return None
             self._check_index()
+        if self._is_foreign:
+            return last_seq - first_seq + 1, 0
         if self._index_is_bad and self._walked is None and not source.has_data(0, state.data_bytes):
             return None
         slots, base, end = self.extent(first_seq, last_seq, bytes_max)
@@ -148,6 +186,8 @@ class SegmentReader:
         """Slots of an inclusive seq range inside the segment, each frame verified. Only the first slots of the range
         if all frames together have more than `bytes_max`."""
         entries, base, end = self._piece(first_seq, last_seq, bytes_max)
+        if self._is_foreign:
+            return [self._foreign_frame() for _ in range(first_seq, last_seq + 1)]
         data = self._source.data(base, end - base)
         slots: list[Slot] = []
         keep = slots.append
@@ -197,6 +237,10 @@ class SegmentReader:
     def columns(self) -> SegmentColumns:
         state = self.state
         entries = self._entries(state.first_seq, state.entry_count)
+        if self._is_foreign:
+            count = state.entry_count
+            live = bytearray(entry[1] > 0 for entry in entries)
+            return SegmentColumns(array("I", [0]) * count, array("Q", [state.last_ts]) * count, live)
         data = self._source.data(0, state.data_bytes)
         sizes, ts, live = array("I"), array("Q"), bytearray()
         newest_ts = 0
@@ -213,6 +257,8 @@ class SegmentReader:
     def single(self, seq: int) -> tuple[int, bool] | None:
         """(accounted size, live) of one slot; None for a hole or a frame that makes no sense."""
         offset, length, _, _ = self._entries(seq, 1)[0]
+        if self._is_foreign:
+            return None
         data = self._source.data(offset, length)
         size = _accounted(data, 0, length)
         return None if size is None else (size, data[length - 1] != DELETED)
@@ -252,6 +298,8 @@ class SegmentReader:
         """(offset, length) of each of the seqs; length 0 where there is no frame, or none that is whole."""
         first_seq = self.state.first_seq
         entries = self._entries(first_seq, self.state.entry_count)
+        if self._is_foreign:
+            return [(0, 0)] * len(seqs)
         return [self._position(seq, *entries[seq - first_seq][:2]) for seq in seqs]
 
     def _position(self, seq: int, offset: int, length: int) -> tuple[int, int]:

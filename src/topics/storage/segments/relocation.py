@@ -4,6 +4,8 @@ A segment is cold once a snapshot says so. The hot files stay until a second sna
 fall back to the older snapshot. If both copies exist, the hot one is used.
 """
 
+from xxhash import xxh3_128
+
 from topics.errors import ColdUnavailable, FormatError
 from topics.formats import segment as codec
 from topics.formats.record_layout import DELETED
@@ -22,11 +24,16 @@ def copy_to_cold(fs: Fs, root: str, cold: SegmentStore, topic_id: int, segment: 
     that the copy is complete."""
     stem = f"{layout.topic_directory(root, topic_id)}/{layout.segment_stem(segment.first_seq)}"
     data = read_file(fs, f"{stem}.data")
+    digest = xxh3_128()
     try:
-        for _ in codec.walk(data, 0, segment.data_bytes):
-            pass
+        for frame in codec.walk(data, 0, segment.data_bytes):
+            digest.update(frame.checksum_in(data))
+        if segment.digest and digest.digest() != segment.digest:
+            raise FormatError("its frames are not the ones that were sealed", 0)
     except FormatError as error:
-        raise FormatError(f"{stem}.data is damaged at offset {error.offset}; it is not moved", error.offset) from error
+        raise FormatError(
+            f"{stem}.data is damaged at offset {error.offset}; it is not moved: {error.message}", error.offset
+        ) from error
     for kind in ("idx", "tags"):
         if fs.exists(f"{stem}.{kind}"):
             cold.put(layout.segment_object(topic_id, segment.first_seq, kind), read_file(fs, f"{stem}.{kind}"))

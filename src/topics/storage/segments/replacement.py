@@ -35,6 +35,7 @@ from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import Fs, NotAFile, read_file, write_all, write_atomic
 from topics.storage.segments.frame_walk import rebuild_index
+from topics.storage.segments.proof import prove
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Replaced(NamedTuple):
     removed_count: int
     # False when the directory could not be synced: a power loss may bring the old files back, so the mark stays.
     is_durable: bool
+    proof: bytes
 
 
 # Offering.
@@ -83,7 +85,9 @@ def replace_segment(fs: Fs, root: str, topic_id: int, state: SegmentState, data_
     new = msgspec.structs.replace(
         state, data_bytes=len(data), digest=_digest(present, kept), tagged_count=sum(map(len, tags.values()))
     )
-    index = segment_index.encode(_entries(kept, state))
+    entries = _entries(kept, state)
+    new.proof = prove(new, entries.__getitem__, lambda offset, size: data[offset : offset + size])
+    index = segment_index.encode(entries)
     sidecar = tag_sidecar.encode(state.first_seq, tags) if tags else b""
     if removed_count:
         _exchange(fs, stem, state, new, data, index)
@@ -91,7 +95,7 @@ def replace_segment(fs: Fs, root: str, topic_id: int, state: SegmentState, data_
         write_atomic(fs, f"{stem}.idx", index)
     is_durable = _finish(fs, stem, sidecar)
     _remove_offered(fs, root, data_name, idx_name)
-    return Replaced(new.data_bytes, new.tagged_count, new.digest, removed_count, is_durable)
+    return Replaced(new.data_bytes, new.tagged_count, new.digest, removed_count, is_durable, new.proof)
 
 
 def _present_frames(present: bytes, state: SegmentState) -> list[SegmentFrame]:
@@ -319,7 +323,11 @@ def version_in_place(fs: Fs, stem: str, noted: SegmentState, floor_seq: int) -> 
         if all(state.digest != noted.digest for state in versions):
             return None
         return msgspec.structs.replace(
-            noted, data_bytes=found.data_bytes, tagged_count=found.tagged_count, digest=found.digest
+            noted,
+            data_bytes=found.data_bytes,
+            tagged_count=found.tagged_count,
+            digest=found.digest,
+            proof=found.proof,
         )
     return _counted(fs, stem, found, floor_seq)
 

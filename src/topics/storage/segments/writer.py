@@ -17,6 +17,7 @@ from topics.formats.snapshot import SegmentState
 from topics.limits import MIB
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_all, write_atomic
+from topics.storage.segments.proof import is_file_proved, prove_file
 
 # Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
 _unpack_body: Final = WAL_BODY_HEADER.unpack_from
@@ -55,7 +56,13 @@ class SegmentAppender:
         # Counted since the last `_note`.
         self._added_count = self._added_bytes = self._added_tagged = 0
         if active is not None:
-            self._begin(active)
+            stem = f"{directory}/{layout.segment_stem(active.first_seq)}"
+            if is_file_proved(fs, stem, active):
+                self._begin(active)
+            else:
+                # A file of another topic is in its place. Nothing is written to it; readers are told.
+                active.sealed = True
+                self.touched.append(active)
 
     def add(self, body: bytes) -> None:
         """Adds a live record, given as a verified WAL body. A million take about 2.5 s, so sums go to the state in
@@ -169,6 +176,7 @@ class SegmentAppender:
         seal_segment(self._fs, self._stem, self._active)
         if not self.touched or self.touched[-1] is not self._active:
             self.touched.append(self._active)
+        self._active.proof = prove_file(self._fs, self._stem, self._active)
         self._active = None
 
     def finish(self, *, seal: bool = False) -> None:
@@ -182,6 +190,8 @@ class SegmentAppender:
         is_full = active.entry_count >= limits.events_max or active.data_bytes >= limits.bytes_max
         if seal or is_full or is_old:
             self._seal()
+        elif self.touched and self.touched[-1] is active:
+            active.proof = prove_file(self._fs, self._stem, active)
 
 
 def _accounted(body: bytes, data_len: int) -> int:
