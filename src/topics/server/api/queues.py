@@ -18,16 +18,25 @@ from topics.server.app import Application
 from topics.server.auth import READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Body, Endpoint
+from topics.server.settings_schema import ServerSettings
 
 
 class QueuesApi:
     def __init__(self, app: Application) -> None:
         self._app = app
+        self._claim_max = app.settings.max_claim
+        self._node_bytes_max = app.settings.max_node_bytes
         add = app.routes.add
         add("POST", "/v0/topics/{topic}/claim", Endpoint("claim", self.claim, READ | WRITE, Body.REFUSED_WHEN_EMPTY))
         add("POST", "/v0/topics/{topic}/ack", Endpoint("ack", self.ack, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/nack", Endpoint("nack", self.nack, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/extend", Endpoint("extend", self.extend, WRITE, Body.REQUIRED))
+
+        app.follow_settings(self._use_settings)
+
+    def _use_settings(self, settings: ServerSettings) -> None:
+        self._claim_max = settings.max_claim
+        self._node_bytes_max = settings.max_node_bytes
 
     @property
     def _queues(self) -> Queues:
@@ -41,8 +50,8 @@ class QueuesApi:
         body: ClaimBody = CLAIM_DECODER.decode(exchange.body)
         queues = self._queues
         queues.check(exchange.name)
-        check_node(body.node, self._app.settings.max_node_bytes)
-        max_jobs = min(max(body.max, 1), self._app.settings.max_claim)
+        check_node(body.node, self._node_bytes_max)
+        max_jobs = min(max(body.max, 1), self._claim_max)
         claim = queues.claim(exchange.name, body.node, max_jobs, body.lease_ms, partial(self._claimed, exchange))
         if not exchange.answered:
             exchange.on_gone = partial(_cancel, claim)
@@ -132,9 +141,10 @@ class QueuesApi:
         lease_ids = [lease_id_of(token) for token in body.lease_ids]
         if not body.node:
             raise InvalidRequest("node is empty: it names the holder of the jobs")
-        seqs_max = self._app.settings.max_claim
-        if len(body.seqs) > seqs_max:
-            raise BatchTooLarge(f"a call names at most {seqs_max} seqs", {"seqs": len(body.seqs), "max": seqs_max})
+        if len(body.seqs) > self._claim_max:
+            raise BatchTooLarge(
+                f"a call names at most {self._claim_max} seqs", {"seqs": len(body.seqs), "max": self._claim_max}
+            )
         if lease_ids and len(lease_ids) != len(body.seqs):
             raise InvalidRequest("lease_ids are as many as seqs, or none; an empty one means any lease of the node")
         return lease_ids
