@@ -177,6 +177,21 @@ def test_the_live_bytes_of_all_topics_are_bounded() -> None:
     assert driver.append("xxxx", topic="b").last_seq == 2
 
 
+def test_new_limits_count_from_the_next_call_on_and_noted_writes_stay() -> None:
+    driver = Driver()
+    driver.append("xxxx", topic="a")
+    engine = driver.opened.engine
+    noted = driver.start_append(["xxxx"], topic="a")
+    engine.change_limits(topics_max=1, routers_max=1, total_bytes_max=14)
+    assert driver.answer(noted).last_seq == 2
+    for payload, topic in (("xxxx", "a"), ("x", "b")):
+        with pytest.raises(Throttled):
+            driver.append(payload, topic=topic)
+    engine.change_limits(topics_max=0, routers_max=0, total_bytes_max=0)
+    assert driver.append("xxxx", topic="a").last_seq == 3
+    assert driver.append("x", topic="b").last_seq == 1
+
+
 def test_calls_during_a_drop_meet_the_next_instance() -> None:
     driver = Driver()
     driver.append(1, 2)

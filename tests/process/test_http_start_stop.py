@@ -101,7 +101,7 @@ def test_the_environment_is_respected_and_flags_win() -> None:
         "TOPICS_MAX_BODY_BYTES": "100",
         "TOPICS_MAX_TOPICS": "1",
         "TOPICS_HOST": "localhost",
-        "TOPICS_WAL_SHARDS": "many",
+        "TOPICS_WAL_SHARD": "1",
     }
     with ServerProcess(environ=environ, max_body_bytes=50, api_keys="sesame") as server, client(server) as caller:
         key = {"authorization": "Bearer sesame"}
@@ -112,10 +112,15 @@ def test_the_environment_is_respected_and_flags_win() -> None:
         assert "access           (1 key)" in server.output
         assert "Authorization: Bearer KEY" in server.output
         assert "sesame" not in server.output
-        assert "TOPICS_WAL_SHARDS" in server.output
+        assert "TOPICS_WAL_SHARD is no setting of this server; did you mean TOPICS_WAL_SHARDS?" in server.output
 
 
 # Starts that are refused.
+
+
+def test_a_variable_that_does_not_parse_refuses_the_start() -> None:
+    said = last_line(refused(environ={"TOPICS_PORT": "47O9"}))
+    assert said == 'topics: TOPICS_PORT is "47O9": it must be a whole number from 0 to 65535'
 
 
 def test_a_second_server_on_the_same_directory_is_refused_and_the_first_goes_on(server: ServerProcess) -> None:

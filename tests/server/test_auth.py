@@ -275,3 +275,34 @@ def test_a_refusal_shows_no_part_of_an_entry(text: str, caplog: pytest.LogCaptur
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + caplog.text
     assert PLANTED not in shown
     assert PLANTED.lower() not in shown
+
+
+# New keys for a running server.
+
+
+def test_a_key_with_the_same_rights_stays_the_same_object() -> None:
+    ring = KeyRing.parse("kept:rw:a.,changed:read,gone")
+    renewed = ring.renewed("new, kept : write+read : a. ,changed:rw")
+    assert renewed.find(b"kept") is ring.find(b"kept")
+    assert renewed.find(b"changed") not in (None, ring.find(b"changed"))
+    assert renewed.find(b"gone") is None
+    assert renewed.find(b"new") is not None
+    assert {key.label for key in ring.all_keys() - renewed.all_keys()} == {
+        key.label for key in (ring.find(b"changed"), ring.find(b"gone")) if key is not None
+    }
+
+
+def test_without_keys_there_is_the_key_of_all_callers() -> None:
+    ring = KeyRing.parse("")
+    assert ring.all_keys() == {FULL_ACCESS}
+    renewed = ring.renewed("s")
+    assert renewed.all_keys() == {renewed.find(b"s")}
+    assert KeyRing.parse(":read").all_keys() == set()
+
+
+def test_new_keys_that_are_wrong_leave_the_old_ones_as_they_are() -> None:
+    ring = KeyRing.parse("s")
+    with pytest.raises(SettingsError, match="entry 1 has an unknown scope"):
+        ring.renewed(f"{PLANTED}:nothing")
+    assert ring.find(b"s") is not None
+    assert ring.find(PLANTED.encode()) is None

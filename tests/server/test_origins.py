@@ -1,6 +1,8 @@
 """Which web pages may call the server."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topics.server.origins import OriginGuard, parse_origins
 
@@ -105,3 +107,12 @@ def test_only_listed_origins_may_read() -> None:
     guard = OriginGuard("https://listed.example")
     assert guard.response_headers(b"https://other.example") == ()
     assert dict(guard.response_headers(b"https://listed.example"))[b"vary"] == b"Origin"
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40), st.sampled_from([b"", b"http://", b"https://["]))
+def test_any_bytes_are_decided(origin: bytes, host: bytes, scheme: bytes) -> None:
+    """Nothing that a client sends is an error of the server, and only the same bytes can be the same place."""
+    guard = OriginGuard("https://listed.example")
+    is_allowed = guard.allows({b"host": host, b"origin": scheme + origin})
+    assert not is_allowed or scheme + origin != b""
+    assert guard.allows({b"host": host, b"origin": scheme + origin, b"sec-fetch-site": b"cross-site"}) is False

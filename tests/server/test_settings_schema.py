@@ -1,5 +1,8 @@
 """The schema: every setting has a description, and keys are never shown."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from topics.server.settings_schema import SETTINGS, KeyList, ServerSettings, shown
@@ -51,3 +54,25 @@ def test_values_are_shown_as_they_would_be_written() -> None:
         "(empty)",
         "x",
     ]
+
+
+def test_limits_keys_and_the_log_level_are_read_again_and_nothing_else() -> None:
+    reloaded = {setting.name for setting in SETTINGS if setting.is_reloaded}
+    assert reloaded >= {
+        "api_keys",
+        "cors_origins",
+        "probe_auth",
+        "log_level",
+        "max_body_bytes",
+        "max_topics",
+        "max_claim",
+    }
+    assert reloaded.isdisjoint(
+        {"host", "port", "port_file", "tls_cert", "tls_key", "data_dir", "cold_dir", "log_format"}
+    )
+    page = Path(__file__).parents[2].joinpath("docs/configuration.md").read_text("utf-8")
+    beside = {
+        setting.name for setting in SETTINGS if setting.is_reloaded and setting.group not in ("Request limits", "Caps")
+    }
+    (line,) = [line for line in page.splitlines() if line.startswith("Read again are ")]
+    assert set(re.findall("`([a-z_]+)`", line)) == beside

@@ -20,7 +20,7 @@ _TRY: Final = """-d '{"records":[{"data":"hello, world"}]}'"""
 
 
 def serve(config: str | None = None, **flags: Any) -> None:
-    """Start the server. It stops at SIGTERM and Ctrl+C, after a checkpoint.
+    """Start the server. It stops at SIGTERM and Ctrl+C, after a checkpoint. At SIGHUP it reads its settings again.
 
     A flag wins over its environment variable (--port over TOPICS_PORT), that over topics.toml (port = 4000), that over
     the default. `topics config show` takes the same flags and says what they come to.
@@ -43,7 +43,13 @@ def serve(config: str | None = None, **flags: Any) -> None:
         logger.warning("setting passed over", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
-    sys.exit(run(settings, on_bound=partial(_note_bound, settings), on_ready=partial(_announce, settings)))
+    exit_code = run(
+        settings,
+        on_bound=partial(_note_bound, settings),
+        on_ready=partial(_announce, settings),
+        load_again=partial(load, config, flags),
+    )
+    sys.exit(exit_code)
 
 
 def _warn_of_open_directory(data_dir: str) -> None:

@@ -9,6 +9,7 @@ whose results became true are called (`completions`). Work that comes back from 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from topics.clock import Clock
@@ -210,6 +211,11 @@ class Core:
     def close(self) -> None:
         """From here on every call that changes something is refused. Calls that have begun are answered."""
         self.is_closed = True
+
+    def change_limits(self, *, topics_max: int, routers_max: int, total_bytes_max: int) -> None:
+        self.settings = replace(
+            self.settings, topics_max=topics_max, routers_max=routers_max, total_bytes_max=total_bytes_max
+        )
 
     def check_open(self) -> None:
         if self.is_closed:

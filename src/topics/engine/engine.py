@@ -106,6 +106,16 @@ class Engine:
     def settings(self) -> EngineSettings:
         return self.core.settings
 
+    def change_limits(self, *, topics_max: int, routers_max: int, total_bytes_max: int) -> None:
+        """Other caps from now on; 0 = unlimited. What is over a new cap stays."""
+        had_quota = bool(self.settings.total_bytes_max)
+        self.core.change_limits(topics_max=topics_max, routers_max=routers_max, total_bytes_max=total_bytes_max)
+        if had_quota != bool(total_bytes_max):
+            for topic in self.topics.values():
+                # With a byte quota each write is decided by itself.
+                self.write_path.submit_noted(topic)
+                self.write_path.note_config(topic)
+
     @property
     def runtime(self) -> Runtime:
         return self.core.runtime

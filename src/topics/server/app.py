@@ -93,7 +93,7 @@ class Application:
         self.routes = RouteTable()
         self.clock = clock
         self.counters = Counters(clock)
-        self.open_streams = OpenStreams(settings, self.counters)
+        self.open_streams = OpenStreams(self.counters)
         self.body_bytes_max = settings.max_body_bytes
         self.steps = StepRunner(loop)
         self.opened: OpenEngine | None = None
@@ -115,6 +115,40 @@ class Application:
         self._troubles = RateLimited(logger, clock)
         # Waiting requests, and the call that answers each of them early when the server stops.
         self.waiting: dict[Exchange, Callable[[], None]] = {}
+        # Told when the settings change.
+        self._followers: list[Callable[[ServerSettings], None]] = []
+        self.follow_settings(self.open_streams.limit)
+
+    # Settings.
+
+    def follow_settings(self, take: Callable[[ServerSettings], None]) -> None:
+        """Calls `take` with the settings, now and whenever they change."""
+        self._followers.append(take)
+        take(self.settings)
+
+    def use_settings(self, settings: ServerSettings, keys: KeyRing, hosts: HostGuard | None) -> int:
+        """Goes on with other settings. A caller whose key is gone, or has other rights, gets no more: its streams end,
+        and its waiting requests are answered with what was there before. Returns the number of ended streams.
+        """
+        gone = self._keys.all_keys() - keys.all_keys()
+        self.settings, self._keys, self._hosts = settings, keys, hosts
+        self._origins = OriginGuard(settings.cors_origins)
+        self.body_bytes_max = settings.max_body_bytes
+        for take in self._followers:
+            take(settings)
+        for exchange, answer in list(self.waiting.items()):
+            if exchange.key in gone:
+                answer()
+        return self.open_streams.close_of(gone)
+
+    def renewed_keys(self, text: str) -> KeyRing:
+        """The keys of another text, for `use_settings`. Raises `SettingsError`."""
+        return self._keys.renewed(text)
+
+    @property
+    def keys(self) -> set[Key]:
+        """The keys of callers: the one of all callers if there are no keys."""
+        return self._keys.all_keys()
 
     # Checks.
 

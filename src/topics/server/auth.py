@@ -82,7 +82,7 @@ FULL_ACCESS: Final = Key(ALL, (), "no-auth")
 
 
 class KeyRing:
-    """The keys of a server. `parse` makes it, and it does not change after that."""
+    """The keys of a server. `parse` and `renewed` make it, and it does not change after that."""
 
     __slots__ = ("_decoy", "_found_by_digest", "_inner", "_outer", "enabled")
 
@@ -106,10 +106,31 @@ class KeyRing:
         meant.
         """
         ring = cls(os.urandom(_SHA256_BLOCK_BYTES))
+        ring._add_all(text, {})
+        return ring
+
+    def renewed(self, text: str) -> "KeyRing":
+        """The keys of another text. A key that is in both, with the same rights, stays the same object, so its open
+        requests and streams still count for it. Raises `SettingsError` as `parse` does.
+        """
+        ring = KeyRing(b"")
+        ring._inner, ring._outer = self._inner, self._outer
+        ring._add_all(text, self._found_by_digest)
+        return ring
+
+    def all_keys(self) -> set[Key]:
+        """The keys of callers: the one of all callers if there are no keys."""
+        found = {key for _, key in self._found_by_digest.values() if key is not None}
+        return found if self.enabled else {FULL_ACCESS}
+
+    def _add_all(self, text: str, earlier: dict[bytes, tuple[bytes, Key | None]]) -> None:
         for place, entry in enumerate(text.split(","), 1):
             if entry.strip(_BLANKS):
-                ring._add(entry, place)
-        return ring
+                self._add(entry, place)
+        for digest, (_, key) in self._found_by_digest.items():
+            same = earlier.get(digest, self._decoy)[1]
+            if key is not None and same is not None and (same.scopes, same.prefixes) == (key.scopes, key.prefixes):
+                self._found_by_digest[digest] = (digest, same)
 
     def _add(self, entry: str, place: int) -> None:
         secret_text, _, rights = entry.partition(":")

@@ -15,6 +15,7 @@ import resource
 import signal
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from topics.clock import Clock, SystemClock
@@ -36,22 +37,25 @@ from topics.server.api.websockets import WebSocketApi
 from topics.server.api.work import WorkApi
 from topics.server.api.writers import WritersApi
 from topics.server.app import Application
-from topics.server.auth import KeyRing
+from topics.server.auth import FULL_ACCESS, KeyRing
 from topics.server.http.connections import ConnectionSet
 from topics.server.http.listener import Sniffer
 from topics.server.http.peers import HostGuard
 from topics.server.late_imports import import_late_modules
 from topics.server.limits import FILE_THREADS, POOL_THREADS, Timeouts
 from topics.server.live.delivery import Hub
+from topics.server.logs import configure_logging
 from topics.server.pressure import Governor, PressureMeter
-from topics.server.settings import engine_settings, is_loopback
-from topics.server.settings_schema import ServerSettings
+from topics.server.settings import LoadedSettings, check_safe, engine_settings, is_loopback
+from topics.server.settings_schema import SETTINGS, ServerSettings, shown
 from topics.server.work_pool import WorkPool
 
 logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 
+# Reads the settings again. Raises `SettingsError`, or `OSError` of a file.
+LoadAgain = Callable[[], LoadedSettings]
 OpenLog = Callable[[asyncio.AbstractEventLoop, Callable[[float], None]], OpenEngine]
 
 
@@ -73,7 +77,7 @@ class Server:
         self._files = WorkPool(FILE_THREADS, "topics-files")
         self._open_log = open_log or self._open_data_dir
         keys = KeyRing.parse(settings.api_keys.reveal())
-        hosts = HostGuard(settings.host) if not keys.enabled and is_loopback(settings.host) else None
+        hosts = _host_guard(settings, keys)
         self.app = Application(settings, keys, hosts, self._loop, self._pool, self._files, self._clock)
         TopicsApi(self.app)
         RecordsApi(self.app)
@@ -124,9 +128,62 @@ class Server:
         opened = await self._loop.run_in_executor(self._files, self._open_log, self._loop, self._note_progress)
         self.app.replay_progress = 1.0
         self.app.opened = opened
+        self._limit_engine(opened)
         self.app.hub = Hub(opened.engine, self._loop, self._files)
         opened.start()
         self.app.meter = self._meter
+
+    # New settings.
+
+    def reload(self, loaded: LoadedSettings) -> None:
+        """Takes keys, limits and other settings that can change in a running server, and logs what changed.
+
+        Raises `SettingsError`, and then nothing has changed.
+        """
+        new, old = loaded.settings, self._settings
+        check_safe(new)
+        keys = self.app.renewed_keys(new.api_keys.reveal())
+        if self.app.has_keys and not keys.enabled:
+            raise SettingsError("there are no API keys any more: only a restart opens the server to every caller")
+        names = [setting.name for setting in SETTINGS if setting.is_reloaded]
+        changed = {name: shown(getattr(new, name)) for name in names if _differs(old, new, name)}
+        before, after = self.app.keys - {FULL_ACCESS}, keys.all_keys() - {FULL_ACCESS}
+        self._settings = replace(old, **{name: getattr(new, name) for name in names})
+        ended = self.app.use_settings(self._settings, keys, _host_guard(old, keys))
+        if self.app.opened is not None:
+            self._limit_engine(self.app.opened)
+        fields = {
+            "changed": changed,
+            "keys_added": len(after - before),
+            "keys_removed": len(before - after),
+            "streams_ended": ended,
+        }
+        logger.info("the settings were read again", extra={"fields": fields})
+        for warning in loaded.warnings:
+            logger.warning("setting passed over", extra={"fields": {"reason": warning}})
+        waiting = [each.name for each in SETTINGS if not each.is_reloaded and _differs(old, new, each.name)]
+        if waiting:
+            logger.warning("these settings change with a restart only", extra={"fields": {"settings": waiting}})
+
+    def _limit_engine(self, opened: OpenEngine) -> None:
+        limits = engine_settings(self._settings)
+        opened.engine.change_limits(
+            topics_max=limits.topics_max, routers_max=limits.routers_max, total_bytes_max=limits.total_bytes_max
+        )
+
+    async def load_and_reload(self, load: LoadAgain) -> None:
+        """Reads the settings in a thread, because a file may be slow, and takes them. A problem is logged."""
+        try:
+            loaded = await self._loop.run_in_executor(self._pool, load)
+            secrets = loaded.settings.api_keys.secrets()
+            self.reload(loaded)
+        except (SettingsError, OSError) as error:
+            problems = error.problems if isinstance(error, SettingsError) else (str(error),)
+            fields = {"problems": list(problems)}
+            logger.error("the settings were not read again, and nothing has changed", extra={"fields": fields})
+            return
+        configure_logging(self._settings.log_level, self._settings.log_format, secrets=secrets)
+        loaded.settings.api_keys.forget()
 
     def _note_progress(self, fraction: float) -> None:
         # Called on the recovering thread: the assignment of a float is atomic.
@@ -173,6 +230,15 @@ class Server:
         await self._loop.run_in_executor(self._files, opened.release)
 
 
+def _host_guard(settings: ServerSettings, keys: KeyRing) -> HostGuard | None:
+    return HostGuard(settings.host) if not keys.enabled and is_loopback(settings.host) else None
+
+
+def _differs(old: ServerSettings, new: ServerSettings, name: str) -> bool:
+    """Keys are compared by their number: their text is forgotten."""
+    return shown(getattr(old, name)) != shown(getattr(new, name))
+
+
 def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     """The context for HTTPS, with HTTP/2 by ALPN; None without a certificate."""
     if cert is None or key is None:
@@ -191,22 +257,25 @@ Announce = Callable[[str, int], None]
 """Called with the host and port of the server."""
 
 
-def run(settings: ServerSettings, *, on_bound: Announce, on_ready: Announce) -> int:
+def run(settings: ServerSettings, *, on_bound: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit code. Calls `on_bound` when the port is open, `on_ready`
-    when the log is recovered.
+    when the log is recovered, and `load_again` at SIGHUP.
     """
     import uvloop
 
     raise_file_limit()
-    return uvloop.run(_serve(settings, on_bound, on_ready))
+    return uvloop.run(_serve(settings, on_bound, on_ready, load_again))
 
 
-async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announce) -> int:
+async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    hung_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     server = Server(settings)
+    reloading = asyncio.ensure_future(_reload_at_signal(server, hung_up, load_again))
     settings.api_keys.forget()
     host, port = await server.listen()
     on_bound(host, port)
@@ -228,9 +297,18 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
         await stop_wanted
         logger.info("stopping")
     finally:
+        reloading.cancel()
         await server.stop()
     logger.info("stopped")
     return 0
+
+
+async def _reload_at_signal(server: Server, hung_up: asyncio.Event, load_again: LoadAgain) -> None:
+    """One reload at a time. Signals that come during a reload are one more reload."""
+    while True:
+        await hung_up.wait()
+        hung_up.clear()
+        await server.load_and_reload(load_again)
 
 
 def raise_file_limit() -> None:

@@ -202,6 +202,10 @@ class ServerSettings:
     ] = None
 
 
+# Settings that a running server takes at SIGHUP, beside the groups of limits and caps.
+_RELOADED: Final = frozenset({"max_body_bytes", "api_keys", "cors_origins", "probe_auth", "log_level"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One field of `ServerSettings`, with its name, type, range and meaning."""
@@ -229,6 +233,11 @@ class Setting:
     def file_name(self) -> str | None:
         """The name of the setting that takes a path instead: a secret should be in a file."""
         return f"{self.name}_file" if self.kind == "keys" else None
+
+    @property
+    def is_reloaded(self) -> bool:
+        """Whether a running server takes a new value at SIGHUP."""
+        return self.group in ("Request limits", "Caps") or self.name in _RELOADED
 
     def accepted(self) -> str:
         """The accepted values, in words."""

@@ -50,6 +50,10 @@ class Appender:
     def __init__(self, app: Application) -> None:
         self._app = app
         self.limits = write_limits(app.settings)
+        app.follow_settings(self._use_settings)
+
+    def _use_settings(self, settings: ServerSettings) -> None:
+        self.limits = write_limits(settings)
 
     @property
     def _engine(self) -> Engine:

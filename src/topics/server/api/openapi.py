@@ -7,6 +7,7 @@ import msgspec
 from topics.server.app import Application
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Endpoint
+from topics.server.settings_schema import ServerSettings
 
 
 class OpenApi:
@@ -14,7 +15,12 @@ class OpenApi:
         self._app = app
         # Made by the first request: by then the route table has every endpoint.
         self._text = b""
+        app.follow_settings(self._forget)
         app.routes.add("GET", "/v0/openapi.json", Endpoint("openapi", self.document, before_ready=True))
+
+    def _forget(self, _: ServerSettings) -> None:
+        """The document states limits."""
+        self._text = b""
 
     def document(self, exchange: Exchange) -> None:
         if not self._text:

@@ -29,6 +29,7 @@ from topics.server.app import Application
 from topics.server.auth import READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.routes import Body, Endpoint
+from topics.server.settings_schema import ServerSettings
 
 _SEQS: Final = re.compile(rb'"seqs"\s*:\s*\[([0-9,\s]*)\]')
 
@@ -43,6 +44,12 @@ class QueuesApi:
         add("POST", "/v0/topics/{topic}/ack", Endpoint("ack", self.ack, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/nack", Endpoint("nack", self.nack, WRITE, Body.REQUIRED))
         add("POST", "/v0/topics/{topic}/extend", Endpoint("extend", self.extend, WRITE, Body.REQUIRED))
+
+        app.follow_settings(self._use_settings)
+
+    def _use_settings(self, settings: ServerSettings) -> None:
+        self._claim_max = settings.max_claim
+        self._node_bytes_max = settings.max_node_bytes
 
     @property
     def _queues(self) -> Queues:

@@ -42,7 +42,6 @@ class RecordsApi:
     def __init__(self, app: Application) -> None:
         self._app = app
         self._appender = Appender(app)
-        self._limit_max = app.settings.max_limit
         add = app.routes.add
         add(
             "POST",
@@ -103,7 +102,7 @@ class RecordsApi:
 
     def diff(self, exchange: Exchange) -> None:
         body: DiffBody = DIFF_DECODER.decode(exchange.body) if exchange.body else DiffBody()
-        _PendingDiff(self._app, exchange, body, self._limit_max).start()
+        _PendingDiff(self._app, exchange, body, self._app.settings.max_limit).start()
 
     # Delete.
 

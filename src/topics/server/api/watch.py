@@ -24,6 +24,7 @@ from topics.server.live.delivery import ReadOptions
 from topics.server.live.sse_feed import SseFeed
 from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSession, WatchSessions
 from topics.server.origins import Headers
+from topics.server.settings_schema import ServerSettings
 
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000
@@ -35,17 +36,21 @@ STREAM_HEADERS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-accel-bu
 class WatchApi:
     def __init__(self, app: Application) -> None:
         self._app = app
-        settings = app.settings
-        self._topics_max = settings.max_watch_topics
-        self._limit_max = settings.max_limit
-        self._heartbeat_ms_min = min(HEARTBEAT_MS_MIN, settings.test_min_heartbeat_ms or HEARTBEAT_MS_MIN)
-        self._sessions = WatchSessions(app.clock, app.counters, settings.max_watch_sessions)
+        self._topics_max = self._limit_max = 0
+        self._heartbeat_ms_min = min(HEARTBEAT_MS_MIN, app.settings.test_min_heartbeat_ms or HEARTBEAT_MS_MIN)
+        self._sessions = WatchSessions(app.clock, app.counters, 0)
+        app.follow_settings(self._use_settings)
         # Open streams whose session has patterns: topics that are created later may join them.
         self._growing: dict[SseFeed, WatchSession] = {}
         self._hears_of_new_topics = False
         add = app.routes.add
         add("POST", "/v0/watch", Endpoint("watch", self.create, READ, Body.REQUIRED))
         add("GET", "/v0/watch/{wid}", Endpoint("watch_stream", self.stream, access=Access.OWN))
+
+    def _use_settings(self, settings: ServerSettings) -> None:
+        self._topics_max = settings.max_watch_topics
+        self._limit_max = settings.max_limit
+        self._sessions.sessions_max = settings.max_watch_sessions
 
     # Sessions.
 
@@ -146,6 +151,8 @@ class WatchApi:
             return False
         token = token_of(exchange, in_query=True)
         if token is not None and not has_bearer(exchange) and self._sessions.has_ticket(session, token):
+            if session.key not in self._app.keys:
+                raise self._app.unauthorized(exchange)
             return True
         if self._app.find_key(token) is not session.key:
             raise self._app.unauthorized(exchange)

@@ -26,6 +26,7 @@ from topics.server.http.exchange import Exchange, Stream
 from topics.server.http.query import Query
 from topics.server.http.routes import Endpoint
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE
+from topics.server.live.open_streams import STOPPING, StreamEnd
 from topics.server.live.sse_feed import Heartbeat
 
 HEARTBEAT_S: Final = 15.0
@@ -168,13 +169,13 @@ class _Worker:
             self._send_error(409, error.message)
             self._end()
         elif isinstance(error, Closed):
-            self.shut_down()
+            self.shut_down(STOPPING)
         else:
             self._look_later(RETRY_S)
 
-    def shut_down(self) -> None:
-        """The server stops."""
-        self._send_error("server_shutting_down", "the server stops; connect again")
+    def shut_down(self, end: StreamEnd) -> None:
+        """The server ends the stream."""
+        self._send_error(*end)
         self._end()
 
     def _give_up(self) -> None:

@@ -25,6 +25,7 @@ from topics.server.hidden_names import check_topics
 from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Body, Endpoint
 from topics.server.limits import WHOLE_BODY_BYTES_MAX
+from topics.server.settings_schema import ServerSettings
 
 _WRITER: Final = "/v0/writers/{writer}"
 
@@ -33,12 +34,16 @@ class WritersApi:
     def __init__(self, app: Application) -> None:
         self._app = app
         self._limits = write_limits(app.settings)
+        app.follow_settings(self._use_settings)
         add = app.routes.add
         endpoint = Endpoint("stage", self.stage, WRITE, Body.REQUIRED, takes_large_body=True)
         add("POST", "/v0/topics/{topic}/stage", endpoint)
         add("GET", _WRITER, Endpoint("get_writer", self.state, READ))
         add("POST", f"{_WRITER}/commit", Endpoint("commit_epoch", self.commit, WRITE, Body.REQUIRED))
         add("POST", f"{_WRITER}/abort", Endpoint("abort_epoch", self.abort, WRITE, Body.REQUIRED))
+
+    def _use_settings(self, settings: ServerSettings) -> None:
+        self._limits = write_limits(settings)
 
     @property
     def _engine(self) -> Engine:

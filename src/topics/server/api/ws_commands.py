@@ -13,6 +13,7 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 from msgspec import Raw, Struct
+from websockets.frames import CloseCode
 
 from topics.engine.topic.write import Appended
 from topics.errors import (
@@ -46,6 +47,7 @@ from topics.server.hidden_names import check_topics
 from topics.server.http.websocket import Message, WebSocketConnection, text_frame
 from topics.server.limits import SMALL_BODY_BYTES_MAX, WHOLE_BODY_BYTES_MAX, WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
+from topics.server.live.open_streams import STOPPING, StreamEnd
 from topics.server.live.ws_feed import WsFeed
 from topics.server.steps import Steps
 
@@ -69,7 +71,8 @@ class WsSession:
         self._connection = connection
         self._feed = WsFeed(app.hub, connection)
         self._writes = 0
-        self._leave = app.open_streams.add(key, connection.drain)
+        self._end = STOPPING
+        self._leave = app.open_streams.add(key, self._shut_down)
 
     # Calls of the connection.
 
@@ -87,8 +90,16 @@ class WsSession:
     def stop(self) -> None:
         self._hub.remove(self._feed)
 
+    def _shut_down(self, end: StreamEnd) -> None:
+        """The server ends the connection."""
+        self._end = end
+        if end is STOPPING:
+            self._connection.drain()
+        else:
+            self._connection.shut(CloseCode.POLICY_VIOLATION, end.code)
+
     def last_words(self) -> bytes:
-        return _end_frame("server_shutting_down", "the server stops; connect again")
+        return _end_frame(*self._end)
 
     def words_to_stalled(self) -> bytes:
         return _end_frame(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)

@@ -77,7 +77,7 @@ class Session(Protocol):
         ...
 
     def last_words(self) -> bytes:
-        """The last message to the client when the server stops."""
+        """The last message to the client when the server ends the connection."""
         ...
 
     def words_to_stalled(self) -> bytes:
@@ -121,6 +121,8 @@ class WebSocketConnection(Wire):
         # The server stops: no more commands are handled, and the connection ends after the replies that are still to
         # come.
         self._is_stopping = False
+        # What a stopping connection says when it closes.
+        self._close = (CloseCode.GOING_AWAY, "")
         self._pings = 0.0
         self._pings_at_s = self.loop.time()
         self._was_heard = True
@@ -320,9 +322,13 @@ class WebSocketConnection(Wire):
                 self._flush()
 
     def drain(self) -> None:
-        """The server stops: the client gets the last message after the replies that are still to come."""
+        self.shut(CloseCode.GOING_AWAY, "the server stops")
+
+    def shut(self, close_code: CloseCode, reason: str) -> None:
+        """The server ends the connection: the client gets the last message after the replies that are still to come."""
         if not self.is_closed and not self._is_stopping:
             self._is_stopping = True
+            self._close = (close_code, reason)
             self._session.stop()
             self._messages.clear()
             if self.is_reading_paused:
@@ -334,7 +340,7 @@ class WebSocketConnection(Wire):
         if self._is_stopping and not self.is_closed and not self._session.is_busy:
             self.send(self._session.last_words())
             if self._protocol.state is State.OPEN:
-                self._protocol.send_close(CloseCode.GOING_AWAY, "the server stops")
+                self._protocol.send_close(*self._close)
             self._flush()
             if not self.is_closed:
                 self._end()

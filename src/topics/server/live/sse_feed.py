@@ -20,6 +20,7 @@ from topics.protocol.sse import RETRY, comment, encode_cursor, event_text, id_li
 from topics.protocol.sse_event import CaughtUpEvent, EndEvent, PressureEvent, TombstoneEvent, TopicDeletedEvent
 from topics.server.http.exchange import Stream
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Feed, Hub, Reading, Subscription
+from topics.server.live.open_streams import StreamEnd
 from topics.server.live.watch_sessions import WatchSession
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -189,9 +190,9 @@ class SseFeed(Feed):
 
     # The end.
 
-    def shut_down(self) -> None:
-        """The server stops."""
-        self._end_with_error("server_shutting_down", "the server stops; connect again")
+    def shut_down(self, end: StreamEnd) -> None:
+        """The server ends the stream."""
+        self._end_with_error(*end)
 
     def _give_up(self) -> None:
         self._end_with_error(SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE)

@@ -81,16 +81,17 @@ class WatchSessions:
         self._clock = clock
         self._counters = counters
         # 0 = unlimited.
-        self._max = sessions_max
+        self.sessions_max = sessions_max
         self._by_wid: dict[str, WatchSession] = {}
         # Sessions without a stream, the oldest access first.
         self._idle: OrderedDict[str, WatchSession] = OrderedDict()
 
     def check_room(self) -> None:
         self._remove_expired()
-        if self._max and len(self._by_wid) >= self._max:
+        if self.sessions_max and len(self._by_wid) >= self.sessions_max:
             raise Throttled(
-                f"there are {self._max} watch sessions already", {"limit": "max_watch_sessions", "max": self._max}
+                f"there are {self.sessions_max} watch sessions already",
+                {"limit": "max_watch_sessions", "max": self.sessions_max},
             )
 
     def add(self, session: WatchSession, *, with_ticket: bool) -> None:

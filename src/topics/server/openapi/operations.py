@@ -369,8 +369,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
         {
             200: Reply(
                 "Events `record`, `tombstone`, `caught-up`, `topic-deleted` and `error`. An `error` is the last event "
-                "(`server_shutting_down`, `slow_consumer`), except with the code 429: then the server has too much to "
-                "do, and sends new records of `topics` later.",
+                "(`server_shutting_down`, `slow_consumer`, `unauthorized`), except with the code 429: then the server "
+                "has too much to do, and sends new records of `topics` later.",
                 text_type=_EVENTS,
             )
         },
