@@ -150,6 +150,10 @@ class Forwarder:
         """Calls back once, when it is worth asking `bring_up_to_date` again."""
         self._waiting.append(callback)
 
+    def end_waits(self) -> None:
+        """The engine stops: calls that wait for copies go on, and are refused."""
+        self._wake_waiting()
+
     def _wake_waiting(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
