@@ -147,6 +147,17 @@ def test_closing_the_log_ends_claims_that_wait(tmp_path: Path) -> None:
     assert [thread for thread in threading.enumerate() if thread not in before] == []
 
 
+def test_closing_the_log_ends_claims_that_share_a_window(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log", settings=SETTINGS)
+    log.create("q", type="queue", claim_jitter_ms=5000)
+    queues: Any = log._engine.queues
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(log.claim, "q", "w")
+        wait_until(lambda: bool(queues._windows))
+        log.close()
+        assert isinstance(waiting.exception(), Closed)
+
+
 def test_no_timer_thread_is_left_when_the_log_is_closed(tmp_path: Path) -> None:
     """The lease of the job would end in 30 seconds, and a claim waits for that."""
     before = set(threading.enumerate())

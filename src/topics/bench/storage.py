@@ -14,6 +14,7 @@ import uvloop
 
 import topics
 from topics.embedded.log import make_batch
+from topics.engine.config import Durability
 from topics.formats.wal_frame import OVERHEAD_BYTES
 
 NEVER_MS: Final = 2**40
@@ -28,7 +29,7 @@ def payloads(count: int) -> list[bytes]:
     return made
 
 
-def append_batches(directory: str, *, batches: int, durability: str) -> float:
+def append_batches(directory: str, *, batches: int, durability: Durability) -> float:
     """Appended records per second, from JSON text to the answer."""
     batch = payloads(100)
     with topics.open(f"{directory}/append", settings=HELD_OFF) as log:

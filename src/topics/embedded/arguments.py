@@ -1,13 +1,37 @@
 """What callers of the embedded log pass in, checked and turned into what the engine takes."""
 
 from collections.abc import Iterable
+from typing import TypedDict
 
+from topics.engine.config import Discard, Durability, TopicType
 from topics.engine.queues.jobs import Job
 from topics.engine.routers.definition import check_endpoints, check_router_name
 from topics.engine.topic.router import Guarantee, RouterSpec
 from topics.errors import InvalidRequest
 from topics.limits import CLAIM_JOBS_MAX, NODE_BYTES_MAX
 from topics.protocol.tag_match import TagMatch
+
+
+class ConfigMembers(TypedDict, total=False):
+    """The config members of the HTTP contract: see `docs/http.md`. Members that are not given have their defaults."""
+
+    type: TopicType
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: Discard
+    durability: Durability
+    durable: bool
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: int
+    dedupe_node: bool
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
 
 
 def checked_node(node: str) -> str:

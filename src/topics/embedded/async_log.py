@@ -11,10 +11,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from topics.clock import Clock, SystemClock
 from topics.embedded.arguments import (
+    ConfigMembers,
     checked_max_jobs,
     checked_ms,
     checked_node,
@@ -92,13 +93,13 @@ class AsyncLog:
 
     # Topics.
 
-    async def create(self, topic: str, **config: Any) -> bool:
+    async def create(self, topic: str, **config: Unpack[ConfigMembers]) -> bool:
         """Creates the topic, or replaces its config. True when the topic is new. Durable on return.
 
         >>> await log.create("jobs", type="queue", max_deliveries=5, dead_letter="jobs.dead")
         True
         """
-        wanted = checked_config(config)
+        wanted = checked_config(dict(config))
         created: bool = await self._call(lambda done: self._engine.put_topic(topic, wanted, done))
         return created
 

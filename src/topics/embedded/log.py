@@ -10,10 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from topics.clock import Clock, SystemClock
 from topics.embedded.arguments import (
+    ConfigMembers,
     checked_max_jobs,
     checked_ms,
     checked_node,
@@ -112,7 +113,7 @@ class Log:
 
     # Topics.
 
-    def create(self, topic: str, **config: Any) -> bool:
+    def create(self, topic: str, **config: Unpack[ConfigMembers]) -> bool:
         """Creates the topic, or replaces its config. True when the topic is new. Durable on return.
 
         Config members as in the HTTP contract: `type` ("log", "queue"), `durability` ("ephemeral", "memory", "disk",
@@ -122,7 +123,7 @@ class Log:
         >>> log.create("jobs", type="queue", max_deliveries=5, dead_letter="jobs.dead")
         True
         """
-        wanted = checked_config(config)
+        wanted = checked_config(dict(config))
         created: bool = self._call(lambda call: self._engine.put_topic(topic, wanted, lambda r: call(_boxed(r))))[0]
         return created
 

@@ -148,6 +148,7 @@ class Engine:
         """From here on every call that changes something is refused. Calls that have begun are answered."""
         self.refuse_all()
         self.queues.end_waits()
+        self.forwarder.end_waits()
 
     def refuse_all(self) -> None:
         """Refuses every call that changes something, and answers none: a forked child leaves the log like this."""

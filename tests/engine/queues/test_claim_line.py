@@ -221,6 +221,31 @@ def test_an_engine_that_stops_refuses_the_claims_that_wait() -> None:
     assert_nobody_waits(driver)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_engine_that_stops_refuses_the_claims_of_an_open_window(waits: bool) -> None:
+    """No timer closes the window any more."""
+    driver = QueueDriver(claim_jitter_ms=5000)
+    answers: list[Any] = []
+    driver.queues.claim("q", "w", 1, None, answers.append, waits=waits)
+    driver.opened.engine.stop_writes()
+    driver.opened.engine.flush()
+    assert [type(answer) for answer in answers] == [Closed]
+    assert_nobody_waits(driver)
+    driver.pass_time(5000)
+    assert len(answers) == 1
+
+
+def test_an_engine_that_stops_refuses_claims_that_wait_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = QueueDriver()
+    monkeypatch.setattr(driver.opened.engine.forwarder, "bring_up_to_date", lambda dest: False)
+    answers = driver.start_claim()
+    driver.opened.engine.flush()
+    assert answers == []
+    driver.opened.engine.stop_writes()
+    driver.opened.engine.flush()
+    assert [type(answer) for answer in answers] == [Closed]
+
+
 def test_dead_letters_pass_and_the_claim_waits_on() -> None:
     driver = QueueDriver(max_deliveries=1, dead_letter="dead")
     driver.add("a")

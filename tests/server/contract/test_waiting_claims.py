@@ -1,5 +1,6 @@
 """A claim that waits for a job."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from tests.server.clients import CLIENTS, Client
 from tests.server.conftest import Connect
 from tests.server.readers import wait_for_readers
 from tests.server.running import Running, running
+from topics.server import app
 
 WAIT_MS = 30_000
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -79,6 +82,30 @@ def test_a_worker_that_goes_away_takes_no_job(
     client.write(queue, "a")
     answer = other.finish().json
     assert (seqs(answer), answer["claimed"][0]["deliveries"]) == ([1], 1)
+
+
+@pytest.mark.parametrize("protocol", ["h2c"])
+def test_a_job_whose_answer_was_not_sent_when_the_client_went_away_is_ready_at_once(
+    client: Client, worker: Client, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is large, and the client goes away while it is compressed. Over HTTP/1.1 the end of what a client
+    sends does not say that it is gone."""
+    begun, gate = threading.Event(), threading.Event()
+    deflate = app.deflate
+
+    def gated(body: bytes) -> bytes:
+        begun.set()
+        assert gate.wait(60)
+        return deflate(body)
+
+    monkeypatch.setattr(app, "deflate", gated)
+    client.write(queue, "x" * 900_000)
+    worker.start("POST", f"/v0/topics/{queue}/claim", {"node": "gone", "lease_ms": DAY_MS}, {"accept-encoding": "gzip"})
+    assert begun.wait(60)
+    worker.close()
+    claimed = call(client, queue, "claim", wait_ms=WAIT_MS)["claimed"]
+    gate.set()
+    assert [job["$seq"] for job in claimed] == [1]
 
 
 def test_a_lease_or_a_delay_that_ends_wakes_a_worker(client: Client, worker: Client, queue: str) -> None:

@@ -195,7 +195,9 @@ class Queues:
             self._answer(claim, Claimed([], _ready(claim.topic, _table(claim.topic))))
 
     def end_waits(self) -> None:
-        """The engine stops: claims that wait are refused."""
+        """The engine stops: claims that wait for jobs, or for their window to close, are refused."""
+        for topic in list(self._windows):
+            self._close_window(topic)
         for topic in list(self._lines):
             self._look(topic)
 
@@ -260,11 +262,12 @@ class Queues:
             self._serve_copied(topic, claims)
 
     def _close_window(self, topic: Topic) -> None:
-        self._serve_copied(topic, self._windows.pop(topic))
+        # There is no window when the engine has stopped meanwhile.
+        self._serve_copied(topic, self._windows.pop(topic, []))
 
     def _serve_copied(self, topic: Topic, claims: list[Claim]) -> None:
         """A pass, once every record that routers can copy into the queue is there."""
-        if not self._core.is_current(topic) or self._forwarder.bring_up_to_date(topic):
+        if self._core.is_closed or not self._core.is_current(topic) or self._forwarder.bring_up_to_date(topic):
             self._serve(topic, claims)
         else:
             self._forwarder.wait_copies(partial(self._serve_copied, topic, claims))

@@ -207,6 +207,10 @@ class Forwarder:
         self._waiting.append(callback)
         self._core.ticker.wake()
 
+    def end_waits(self) -> None:
+        """The engine stops: calls that wait for copies go on, and are refused."""
+        self._wake_waiting()
+
     def _wake_waiting(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, []

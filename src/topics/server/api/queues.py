@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from topics.engine.queues.jobs import Claim, Claimed, Extended, Settled
+from topics.engine.queues.jobs import Claim, Claimed, Extended, Job, Settled
 from topics.engine.queues.queues import Queues
 from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.protocol import response_body
@@ -161,7 +161,7 @@ class QueuesApi:
 class _PendingClaim:
     """One claim, from its call to its answer."""
 
-    __slots__ = ("_app", "_body", "_claim", "_engine", "_exchange", "_max_jobs", "_queues", "_timer")
+    __slots__ = ("_app", "_body", "_claim", "_engine", "_exchange", "_jobs", "_max_jobs", "_queues", "_timer")
 
     def __init__(self, app: Application, exchange: Exchange, body: ClaimBody, max_jobs: int) -> None:
         self._app = app
@@ -171,6 +171,8 @@ class _PendingClaim:
         self._body = body
         self._max_jobs = max_jobs
         self._claim: Claim | None = None
+        # Leased to the client, which may not have been told yet: a large answer is compressed first.
+        self._jobs: list[Job] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -193,10 +195,11 @@ class _PendingClaim:
         self._engine.flush()
 
     def _gone(self) -> None:
-        """The client went away: its claim takes no job."""
+        """The client went away before it was told of a job: its claim takes none."""
         self._forget_wait()
         assert self._claim is not None
         self._queues.cancel(self._claim)
+        self._queues.give_back(self._claim, self._jobs)
 
     def _forget_wait(self) -> None:
         if self._timer is not None:
@@ -216,6 +219,7 @@ class _PendingClaim:
             if isinstance(result, TopicsError):
                 exchange.fail(result)
             else:
+                self._jobs = result.jobs
                 text = claimed_text(exchange.name, result, exchange.elapsed_ms())
                 exchange.reply(Response(200, text))
         except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
