@@ -41,3 +41,9 @@ async def parked_count(server: Running) -> int:
 async def wait_parked(server: Running, count: int = 1) -> None:
     while await parked_count(server) != count:  # noqa: ASYNC110 - nothing is called when a request is parked.
         await asyncio.sleep(0)
+
+
+async def wait_some_parked(server: Running, count: int) -> None:
+    """Waits until at least this many connections have a request that waits."""
+    while await parked_count(server) < count:  # noqa: ASYNC110 - nothing is called when a request is parked.
+        await asyncio.sleep(0)

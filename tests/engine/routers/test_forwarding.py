@@ -98,19 +98,19 @@ def test_a_pass_takes_a_bounded_number_of_records_and_the_rest_comes_in_later_tu
 
 def test_there_are_turns_between_the_copies_of_a_fan_out() -> None:
     driver = RouterDriver()
-    dests = [f"dest{number}" for number in range(100)]
+    dests = [f"dest{number}" for number in range(30)]
     for dest in dests:
         driver.route("a", dest)
     driver.append(1, topic="a")
     counts = []
     while driver.runtime.take_turn():
         counts.append(sum(driver.topic(dest).head_seq for dest in dests))
-    assert counts == [16, 32, 48, 64, 80, 96, 100]
+    assert counts == [8, 16, 24, 30]
 
 
 def test_a_fan_out_that_always_has_new_records_starves_none_of_its_routers() -> None:
     driver = RouterDriver()
-    dests = [f"dest{number}" for number in range(100)]
+    dests = [f"dest{number}" for number in range(50)]
     for dest in dests:
         driver.route("a", dest)
     for number in range(14):
@@ -206,10 +206,9 @@ def test_every_round_serves_every_band_by_its_weight() -> None:
     driver = RouterDriver()
     bands = {"low": -5, "middle": 100, "high": 300, "higher": 600, "highest": 900}
     order = served_in_order(driver, sources_by_priority(driver, bands, count=20))
-    assert driver.runtime.take_turn()
-    first_round = [name.rstrip("0123456789") for name in order]
-    assert first_round == ["highest"] * 8 + ["higher"] * 4 + ["high"] * 2 + ["middle", "low"]
     driver.take_turns()
+    first_round = [name.rstrip("0123456789") for name in order[:16]]
+    assert first_round == ["highest"] * 8 + ["higher"] * 4 + ["high"] * 2 + ["middle", "low"]
     assert len(order) == 100
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.clients import CLIENTS, HTTP1, Client
 from tests.server.http2_peer import Peer
-from tests.server.pressed import parked_count, wait_parked
+from tests.server.pressed import parked_count, wait_parked, wait_some_parked
 from tests.server.raw import RawConnection
 from tests.server.raw import append as raw_append
 from tests.server.running import Running, running
@@ -209,6 +209,8 @@ def served_with_held_syncs(path: Path) -> Iterator[tuple[Running, HeldSyncs]]:
     with running(path, open_log=open_log) as server:
         with CLIENTS[HTTP1](server.host, server.port) as client:
             client.put_topic("a", durability="fsync")
+        # The server counts as calm, however busy the machine is.
+        server.server._meter.stop()
         fs.may_go_on.clear()
         try:
             yield server, fs
@@ -252,11 +254,12 @@ def test_more_writes_than_the_commit_queue_holds_are_all_answered_in_order(tmp_p
         started = [[peer.start("POST", "/v0/topics/a", RECORD) for _ in range(h2_writes)] for peer in peers]
         for peer in peers:
             peer.flush()
-        server.call(wait_parked(server, len(peers)))
+        # The queue is full now. Which of the connections wait depends on how fast the server took their streams.
+        server.call(wait_some_parked(server, 1))
         raws = [connections.enter_context(RawConnection(server)) for _ in range(2)]
         for raw in raws:
             raw.send(raw_append("a", b"1") * h1_writes)
-        server.call(wait_parked(server, len(peers) + len(raws)))
+        server.call(wait_some_parked(server, 1 + len(raws)))
         fs.may_go_on.set()
         seqs: list[int] = []
         for peer, streams in zip(peers, started, strict=True):
