@@ -203,7 +203,11 @@ class SegmentSet:
 
     def _estimate_below(self, state: SegmentState, seq: int) -> None:
         """The records below `seq` are not live any more, and it is not known which of the slots below `seq` had one."""
-        left = min(state.live_count, state.last_seq + 1 - seq)
+        pending = self._pending.get(state.first_seq)
+        slots = state.last_seq + 1 - seq
+        if pending is not None:
+            slots -= sum(_bit(pending, place) for place in range(seq - state.first_seq, state.entry_count))
+        left = min(state.live_count, slots)
         if left:
             self.inexact[state.first_seq] = None
             state.live_bytes = state.live_bytes * left // state.live_count
@@ -370,6 +374,10 @@ class SegmentSet:
         state = self.segment_of(first_live)
         if state is not None and state.tier == "cold" and state.live_count != state.last_seq + 1 - first_live:
             self.inexact[state.first_seq] = None
+
+    def doubt_numbers(self, first_seqs: list[int]) -> None:
+        """The numbers of these cold segments may not fit their files."""
+        self.inexact |= dict.fromkeys(first_seqs)
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
         """(last seq, bytes, whether they are one record) of live records from `seq` on: single records, or all that

@@ -55,6 +55,7 @@ class _Pending:
         "cold",
         "done",
         "hot",
+        "is_over",
         "seqs",
         "tag",
         "tag_prefix",
@@ -87,6 +88,8 @@ class _Pending:
         self.versions: dict[int, int] = {}
         # Segments that are being looked into.
         self.asked: set[int] = set()
+        # Whether the delete was logged, or has failed.
+        self.is_over = False
 
     @property
     def end_seq(self) -> int:
@@ -108,6 +111,10 @@ class _Pending:
         # Of a segment that is all below `before_seq` nothing must be known.
         return list(range(first_seq, end_seq)) if end_seq <= state.last_seq else None
 
+    def note(self, first_seq: int, version: int, found: Measured) -> None:
+        self.versions[first_seq] = version
+        self.cold[first_seq] = found
+
     def is_known(self, state: SegmentState) -> bool:
         """Whether what was found in the segment is still true. Delete bytes may have been set in its file since."""
         version = self.topic.live.segments.version(state.first_seq)
@@ -128,7 +135,6 @@ class _Pending:
         live = self.topic.live
         deaths = [live.segments.deaths(found, live.first_live, self.end_seq) for found in self.cold.values()]
         cold = [found for found in deaths if found is not None]
-        has_cold = any(state.tier == "cold" for state in live.segments.segments)
         return control.Delete(
             self.bound,
             self.before_seq,
@@ -136,7 +142,7 @@ class _Pending:
             self.tag_prefix,
             self.seqs,
             live.ttl_floor,
-            cold if has_cold else None,
+            cold,
         )
 
 
@@ -190,25 +196,28 @@ class Deletion:
     def _go_on(self, delete: _Pending) -> None:
         """Logs the delete, once everything is known that it needs."""
         segments = delete.topic.live.segments
-        is_known = True
+        unknown: list[tuple[SegmentState, list[int] | TagSelector]] = []
         for state in segments.segments:
             if state.tier != "cold" or delete.is_known(state):
                 continue
             wanted = delete.wanted_in(state)
             if wanted is None:
                 continue
-            delete.versions[state.first_seq] = segments.version(state.first_seq)
+            version = segments.version(state.first_seq)
             found = segments.measure_resident(state, wanted) if isinstance(wanted, list) else None
-            if found is not None:
-                delete.cold[state.first_seq] = found
-                continue
-            is_known = False
-            if len(delete.asked) >= COLD_THREADS_PER_TOPIC_MAX:
-                break
-            if state.first_seq not in delete.asked:
-                self._ask(delete, state, wanted)
-        if is_known:
+            if found is None:
+                unknown.append((state, wanted))
+            else:
+                delete.note(state.first_seq, version, found)
+        if not unknown:
+            delete.is_over = True
             self._log(delete)
+            return
+        for state, wanted in unknown:
+            if delete.is_over or len(delete.asked) >= COLD_THREADS_PER_TOPIC_MAX:
+                return
+            if state.first_seq not in delete.asked and not delete.is_known(state):
+                self._ask(delete, state, wanted)
 
     def _ask(self, delete: _Pending, state: SegmentState, wanted: list[int] | TagSelector) -> None:
         """Looks into a cold segment on another thread."""
@@ -217,12 +226,11 @@ class Deletion:
         self._core.cold_pool.run(
             topic.id,
             partial(topic.live.segments.measure, state, wanted),
-            partial(self._found, delete, state.first_seq),
+            partial(self._found, delete, state.first_seq, topic.live.segments.version(state.first_seq)),
         )
 
-    def _found(self, delete: _Pending, first_seq: int, result: Measured | BaseException) -> None:
-        if first_seq not in delete.asked:
-            # The delete has failed.
+    def _found(self, delete: _Pending, first_seq: int, version: int, result: Measured | BaseException) -> None:
+        if delete.is_over:
             return
         delete.asked.discard(first_seq)
         topic = delete.topic
@@ -235,10 +243,10 @@ class Deletion:
             if isinstance(result, BaseException):
                 logger.error('records of topic "%s" cannot be deleted', topic.name, exc_info=result)
                 raise TopicsError("nothing was deleted: a segment could not be read; see the log of the server")
-            delete.cold[first_seq] = result
+            delete.note(first_seq, version, result)
             self._go_on(delete)
         except TopicsError as error:
-            delete.asked.clear()
+            delete.is_over = True
             self._core.answer(delete.done, error)
 
     # The log.
