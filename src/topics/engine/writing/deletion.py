@@ -10,6 +10,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from topics.engine.completions import Done
 from topics.engine.core import Core
@@ -22,11 +23,14 @@ from topics.errors import ColdUnavailable, InvalidRequest, TopicNotFound, Topics
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState
 from topics.formats.wal_frame import FrameType
-from topics.limits import COLD_THREADS_PER_TOPIC_MAX, U64_MAX
+from topics.limits import COLD_THREADS_PER_TOPIC_MAX, FRAME_BYTES_MAX, KIB, U64_MAX
 from topics.storage.segments.cache import TagSelector
 from topics.storage.segments.reader import Measured
 
 logger = logging.getLogger(__name__)
+
+# A frame that is too large would stop the next start.
+DELETE_BYTES_MAX: Final = FRAME_BYTES_MAX - KIB
 
 
 class Deleted:
@@ -259,14 +263,16 @@ class Deletion:
         live = topic.live
         durability = topic.config.durability
         pending.find_hot()
-        delete = pending.frame_data()
+        data = control.encode(pending.frame_data())
+        if len(data) > DELETE_BYTES_MAX:
+            raise InvalidRequest("the delete concerns too many segments at once; give a lower before_seq")
         # Until the delete is applied, copies of the records have frames: a start could not copy them again.
         topic.links.begin_change()
         if durability == "ephemeral" and max(live.logged_last_seq, live.checkpointed_seq) < live.first_live:
             # Neither the log nor a segment has a live record.
             self._apply(pending, 0.0)
             return
-        frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self._core.now_ms(), control.encode(delete))
+        frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self._core.now_ms(), data)
         # Records of a stored class must not come back because the topic is ephemeral by now.
         durable = durability in ("fsync", "ephemeral")
         try:
