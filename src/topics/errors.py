@@ -318,7 +318,7 @@ class StorageFull(TopicsError):
 
 
 class ColdUnavailable(TopicsError):
-    """The tier that holds the records does not answer."""
+    """The tier of the records does not answer, or too many calls wait for it. A delete answered so deleted nothing."""
 
     code = "cold_unavailable"
     status = 503

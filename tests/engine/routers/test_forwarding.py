@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.engine.cold_log import ColdLog
 from tests.engine.driver import SMALL, records
 from tests.engine.router_driver import RouterDriver
-from topics.engine.topic.router import Router
+from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.writing.intake import NewRecord
 from topics.errors import StorageFull, TopicExistsIncompatible, TopicNotFound
 from topics.testing.fake_disk import FakeDisk
@@ -531,3 +532,65 @@ def test_a_dest_that_is_not_there_cannot_be_read() -> None:
     assert driver.opened.engine.bring_up_to_date("nothing")
     with pytest.raises(TopicNotFound):
         driver.read(topic="nothing")
+
+
+# A source or a dest in the cold tier.
+
+
+def routed(log: ColdLog, **spec: Any) -> None:
+    answers: list[Any] = []
+    log.engine.put_router("r", RouterSpec(source="a", dest="b", **spec), answers.append)
+    log.engine.flush()
+    assert answers == [True]
+
+
+def test_a_router_that_was_held_back_copies_from_a_source_that_is_cold_by_now() -> None:
+    log = ColdLog(FakeDisk())
+    log.create("a", durability="fsync")
+    log.create("b", durability="fsync", cap_records=3, discard="reject")
+    routed(log)
+    for number in range(1, 21):
+        log.write(number)
+    log.opened.tick()
+    log.settle()
+    assert log.topic("b").head_seq == 3
+    assert log.topic("a").live.segments.is_cold(4)
+    seen: list[int] = []
+    log.tier.fail_after(0)
+    log.delete("b", before_seq=4)
+    log.opened.tick()
+    assert log.topic("b").head_seq == 3, "the tier does not answer, and nothing is lost"
+    log.tier.heal()
+    while len(seen) < 17:
+        log.opened.tick()
+        records, _ = log.read("b")
+        seen += [len(record.data) for record in records]
+        log.delete("b", before_seq=log.topic("b").head_seq + 1)
+    assert seen == [log.size_of(number) for number in range(4, 21)]
+    assert log.tier.calls_of_owner == []
+
+
+def test_an_exact_router_looks_into_a_cold_dest_for_copies_that_are_there() -> None:
+    """The dest was searched, and the copy that was found there is cold when its source record comes up."""
+    disk = FakeDisk()
+    log = ColdLog(disk)
+    log.create("a", durability="fsync")
+    log.create("b", durability="fsync")
+    routed(log, guarantee="exactly_once")
+    for number in range(1, 16):
+        log.write(number)
+    log.opened.tick()
+    log.settle()
+    assert log.topic("b").live.segments.is_cold(1)
+    disk.kill()
+    log = ColdLog(disk)
+    for number in range(16, 19):
+        log.write(number)
+    for _ in range(3):
+        log.opened.tick()
+        log.engine.flush()
+    records, _ = log.read("b")
+    assert [log.size_of(number) for number in range(1, 19)] == [
+        len(msgspec.json.encode(msgspec.json.decode(record.data))) for record in records
+    ]
+    assert log.tier.calls_of_owner == []

@@ -202,9 +202,10 @@ class _TopicLoader:
     def load(self, noted: TopicState) -> None:
         engine = self._engine
         state, dropped = self._adopt(noted)
-        self._set_missing_aside(state)
+        from_tier = self._set_missing_aside(state)
         topic = topic_of_state(engine, state)
         topic.live.segments.note_dropped(dropped)
+        topic.live.segments.doubt_numbers(from_tier)
         self._evict_floors[state.id] = max(state.cap_floor, state.ttl_floor, state.trim_floor)
         engine.core.add_topic(topic)
 
@@ -231,10 +232,14 @@ class _TopicLoader:
             )
             return decode_topic(noted), []
 
-    def _set_missing_aside(self, state: TopicState) -> None:
-        """Takes segments without a file out of the state. The WAL may say that all their records are dead."""
+    def _set_missing_aside(self, state: TopicState) -> list[int]:
+        """Takes segments without a file out of the state. The WAL may say that all their records are dead.
+
+        Returns the first seqs of segments that the snapshot calls hot and that only the cold tier has.
+        """
         engine = self._engine
         found: list[SegmentState] = []
+        from_tier: list[int] = []
         for segment in state.segments:
             path = f"{engine.core.cache.stem(state.id, segment.first_seq)}.data"
             if segment.tier == "hot" and not engine.directory.fs.exists(path):
@@ -243,5 +248,7 @@ class _TopicLoader:
                     self._missing.append(MissingSegment(state.id, segment))
                     continue
                 segment.tier = "cold"
+                from_tier.append(segment.first_seq)
             found.append(segment)
         state.segments = found
+        return from_tier

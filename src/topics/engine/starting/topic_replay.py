@@ -38,6 +38,7 @@ assert (FLAG_FIRST, FLAG_MORE) == (16, 8)
 
 class TopicReplay:
     __slots__ = (
+        "asks_tier",
         "copies",
         "dead_letter",
         "dead_letters",
@@ -79,6 +80,9 @@ class TopicReplay:
         self.copies: control.Copies | None = None
         # Whether delete marks of segments changed: their live records must be counted again.
         self.needs_recount = False
+        # Whether a segment was hot when the log was written, and only the cold tier has it now: deletes do not name its
+        # records.
+        self.asks_tier = bool(topic.live.segments.inexact)
 
     # Writes.
 
@@ -241,7 +245,7 @@ class TopicReplay:
         for deaths in delete.cold or ():
             self._forget_leases(segments.replay_deaths(deaths))
         # A frame of an older version does not name the records of cold segments: the tier must be asked.
-        waits_for_cold = delete.cold is None
+        waits_for_cold = delete.cold is None or self.asks_tier
         if delete.seqs is not None:
             seqs = [seq for seq in sorted(delete.seqs) if seq < delete.bound]
             if not waits_for_cold:

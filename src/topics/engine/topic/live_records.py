@@ -359,10 +359,12 @@ class LiveRecords:
         them."""
         count, size = self._kill_cold(cold, self.head_seq + 1)
         for measured in cold.values():
-            for seq in measured.seqs:
-                self._kill_in_memory(seq)
-                if self._leases is not None:
-                    self._leases.forget(seq)
+            # The newest records may be in memory too.
+            if measured.seqs and (self._leases is not None or measured.seqs[-1] >= self.tail.first_seq):
+                for seq in measured.seqs:
+                    self._kill_in_memory(seq)
+                    if self._leases is not None:
+                        self._leases.forget(seq)
         filed: list[int] = []
         killed: list[int] = []
         for seq in seqs:

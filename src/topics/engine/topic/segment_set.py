@@ -203,7 +203,11 @@ class SegmentSet:
 
     def _estimate_below(self, state: SegmentState, seq: int) -> None:
         """The records below `seq` are not live any more, and it is not known which of the slots below `seq` had one."""
-        left = min(state.live_count, state.last_seq + 1 - seq)
+        pending = self._pending.get(state.first_seq)
+        slots = state.last_seq + 1 - seq
+        if pending is not None:
+            slots -= sum(_bit(pending, place) for place in range(seq - state.first_seq, state.entry_count))
+        left = min(state.live_count, slots)
         if left:
             self.inexact[state.first_seq] = None
             state.live_bytes = state.live_bytes * left // state.live_count
@@ -247,8 +251,19 @@ class SegmentSet:
         state = self.segment_of(measured.seqs[0]) if measured.seqs else None
         if state is None:
             return 0, 0
-        count, total = 0, 0
         pending = self._pending_of(state)
+        if (
+            self._is_whole(state, measured, first_live, end_seq)
+            and state.first_seq not in self._cold_columns
+            and state.live_count >= len(measured.seqs)
+            and state.live_bytes >= measured.size_bytes
+        ):
+            bits = int.from_bytes(pending, "little") | measured.bits
+            pending[:] = bits.to_bytes(len(pending), "little")
+            state.live_count -= len(measured.seqs)
+            state.live_bytes -= measured.size_bytes
+            return len(measured.seqs), measured.size_bytes
+        count, total = 0, 0
         for seq, size in zip(measured.seqs, measured.sizes, strict=True):
             if first_live <= seq < end_seq and not _bit(pending, seq - state.first_seq) and state.live_count:
                 size = min(size, state.live_bytes)
@@ -257,11 +272,21 @@ class SegmentSet:
                 total += size
         return count, total
 
+    def _is_whole(self, state: SegmentState, measured: Measured, first_live: int, end_seq: int) -> bool:
+        """Whether all these records may still be live: nothing has happened to any of them."""
+        pending = self._pending.get(state.first_seq)
+        if measured.seqs[0] < first_live or measured.seqs[-1] >= end_seq:
+            return False
+        return pending is None or not int.from_bytes(pending, "little") & measured.bits
+
     def deaths(self, measured: Measured, first_live: int, end_seq: int) -> ColdDeaths | None:
         """What `kill_measured` would delete now, for the log; None when that is nothing."""
         state = self.segment_of(measured.seqs[0]) if measured.seqs else None
         if state is None:
             return None
+        if self._is_whole(state, measured, first_live, end_seq):
+            bits = measured.bits.to_bytes(state.entry_count // 8 + 1, "little")
+            return ColdDeaths(state.first_seq, bits, len(measured.seqs), measured.size_bytes)
         pending = self._pending.get(state.first_seq)
         bits = bytearray(state.entry_count // 8 + 1)
         count, total = 0, 0
@@ -370,6 +395,10 @@ class SegmentSet:
         state = self.segment_of(first_live)
         if state is not None and state.tier == "cold" and state.live_count != state.last_seq + 1 - first_live:
             self.inexact[state.first_seq] = None
+
+    def doubt_numbers(self, first_seqs: list[int]) -> None:
+        """The numbers of these cold segments may not fit their files."""
+        self.inexact |= dict.fromkeys(first_seqs)
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
         """(last seq, bytes, whether they are one record) of live records from `seq` on: single records, or all that
@@ -524,7 +553,7 @@ class SegmentSet:
         for seq in seqs:
             if columns.live[seq - state.first_seq]:
                 measured.add(seq, columns.sizes[seq - state.first_seq])
-        return measured
+        return measured.pack(state)
 
     def measure(self, state: SegmentState, wanted: list[int] | TagSelector) -> Measured:
         """The live ones among these records in the file of a cold segment. For any thread: it waits for the tier."""

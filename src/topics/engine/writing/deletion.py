@@ -10,6 +10,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from topics.engine.completions import Done
 from topics.engine.core import Core
@@ -22,11 +23,14 @@ from topics.errors import ColdUnavailable, InvalidRequest, TopicNotFound, Topics
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState
 from topics.formats.wal_frame import FrameType
-from topics.limits import COLD_THREADS_PER_TOPIC_MAX, U64_MAX
+from topics.limits import COLD_THREADS_PER_TOPIC_MAX, FRAME_BYTES_MAX, KIB, U64_MAX
 from topics.storage.segments.cache import TagSelector
 from topics.storage.segments.reader import Measured
 
 logger = logging.getLogger(__name__)
+
+# A frame that is too large would stop the next start.
+DELETE_BYTES_MAX: Final = FRAME_BYTES_MAX - KIB
 
 
 class Deleted:
@@ -55,6 +59,7 @@ class _Pending:
         "cold",
         "done",
         "hot",
+        "is_over",
         "seqs",
         "tag",
         "tag_prefix",
@@ -87,6 +92,8 @@ class _Pending:
         self.versions: dict[int, int] = {}
         # Segments that are being looked into.
         self.asked: set[int] = set()
+        # Whether the delete was logged, or has failed.
+        self.is_over = False
 
     @property
     def end_seq(self) -> int:
@@ -108,6 +115,10 @@ class _Pending:
         # Of a segment that is all below `before_seq` nothing must be known.
         return list(range(first_seq, end_seq)) if end_seq <= state.last_seq else None
 
+    def note(self, first_seq: int, version: int, found: Measured) -> None:
+        self.versions[first_seq] = version
+        self.cold[first_seq] = found
+
     def is_known(self, state: SegmentState) -> bool:
         """Whether what was found in the segment is still true. Delete bytes may have been set in its file since."""
         version = self.topic.live.segments.version(state.first_seq)
@@ -128,7 +139,6 @@ class _Pending:
         live = self.topic.live
         deaths = [live.segments.deaths(found, live.first_live, self.end_seq) for found in self.cold.values()]
         cold = [found for found in deaths if found is not None]
-        has_cold = any(state.tier == "cold" for state in live.segments.segments)
         return control.Delete(
             self.bound,
             self.before_seq,
@@ -136,7 +146,7 @@ class _Pending:
             self.tag_prefix,
             self.seqs,
             live.ttl_floor,
-            cold if has_cold else None,
+            cold,
         )
 
 
@@ -190,25 +200,28 @@ class Deletion:
     def _go_on(self, delete: _Pending) -> None:
         """Logs the delete, once everything is known that it needs."""
         segments = delete.topic.live.segments
-        is_known = True
+        unknown: list[tuple[SegmentState, list[int] | TagSelector]] = []
         for state in segments.segments:
             if state.tier != "cold" or delete.is_known(state):
                 continue
             wanted = delete.wanted_in(state)
             if wanted is None:
                 continue
-            delete.versions[state.first_seq] = segments.version(state.first_seq)
+            version = segments.version(state.first_seq)
             found = segments.measure_resident(state, wanted) if isinstance(wanted, list) else None
-            if found is not None:
-                delete.cold[state.first_seq] = found
-                continue
-            is_known = False
-            if len(delete.asked) >= COLD_THREADS_PER_TOPIC_MAX:
-                break
-            if state.first_seq not in delete.asked:
-                self._ask(delete, state, wanted)
-        if is_known:
+            if found is None:
+                unknown.append((state, wanted))
+            else:
+                delete.note(state.first_seq, version, found)
+        if not unknown:
+            delete.is_over = True
             self._log(delete)
+            return
+        for state, wanted in unknown:
+            if delete.is_over or len(delete.asked) >= COLD_THREADS_PER_TOPIC_MAX:
+                return
+            if state.first_seq not in delete.asked and not delete.is_known(state):
+                self._ask(delete, state, wanted)
 
     def _ask(self, delete: _Pending, state: SegmentState, wanted: list[int] | TagSelector) -> None:
         """Looks into a cold segment on another thread."""
@@ -217,12 +230,11 @@ class Deletion:
         self._core.cold_pool.run(
             topic.id,
             partial(topic.live.segments.measure, state, wanted),
-            partial(self._found, delete, state.first_seq),
+            partial(self._found, delete, state.first_seq, topic.live.segments.version(state.first_seq)),
         )
 
-    def _found(self, delete: _Pending, first_seq: int, result: Measured | BaseException) -> None:
-        if first_seq not in delete.asked:
-            # The delete has failed.
+    def _found(self, delete: _Pending, first_seq: int, version: int, result: Measured | BaseException) -> None:
+        if delete.is_over:
             return
         delete.asked.discard(first_seq)
         topic = delete.topic
@@ -235,10 +247,10 @@ class Deletion:
             if isinstance(result, BaseException):
                 logger.error('records of topic "%s" cannot be deleted', topic.name, exc_info=result)
                 raise TopicsError("nothing was deleted: a segment could not be read; see the log of the server")
-            delete.cold[first_seq] = result
+            delete.note(first_seq, version, result)
             self._go_on(delete)
         except TopicsError as error:
-            delete.asked.clear()
+            delete.is_over = True
             self._core.answer(delete.done, error)
 
     # The log.
@@ -251,14 +263,16 @@ class Deletion:
         live = topic.live
         durability = topic.config.durability
         pending.find_hot()
-        delete = pending.frame_data()
+        data = control.encode(pending.frame_data())
+        if len(data) > DELETE_BYTES_MAX:
+            raise InvalidRequest("the delete concerns too many segments at once; give a lower before_seq")
         # Until the delete is applied, copies of the records have frames: a start could not copy them again.
         topic.links.begin_change()
         if durability == "ephemeral" and max(live.logged_last_seq, live.checkpointed_seq) < live.first_live:
             # Neither the log nor a segment has a live record.
             self._apply(pending, 0.0)
             return
-        frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self._core.now_ms(), control.encode(delete))
+        frame = wal_frame.encode_control(FrameType.DELETE, topic.id, self._core.now_ms(), data)
         # Records of a stored class must not come back because the topic is ephemeral by now.
         durable = durability in ("fsync", "ephemeral")
         try:

@@ -12,6 +12,7 @@ import logging
 from array import array
 from collections.abc import Iterator, Sequence
 from struct import error as struct_error
+from typing import Self
 
 from xxhash import xxh3_64_intdigest
 
@@ -57,15 +58,28 @@ class SegmentColumns:
 class Measured:
     """Live records of one segment, ascending by seq, and the accounted size of each."""
 
-    __slots__ = ("seqs", "sizes")
+    __slots__ = ("bits", "seqs", "size_bytes", "sizes")
 
     def __init__(self) -> None:
         self.seqs = array("Q")
         self.sizes = array("I")
+        # One bit per slot of the segment, and the sum of all sizes: set by `pack`.
+        self.bits = 0
+        self.size_bytes = 0
 
     def add(self, seq: int, size: int) -> None:
         self.seqs.append(seq)
         self.sizes.append(size)
+
+    def pack(self, state: SegmentState) -> Self:
+        """Sums up, so that the owner need not visit every record."""
+        bits = bytearray(state.entry_count // 8 + 1)
+        for seq in self.seqs:
+            place = seq - state.first_seq
+            bits[place >> 3] |= 1 << (place & 7)
+        self.bits = int.from_bytes(bits, "little")
+        self.size_bytes = sum(self.sizes)
+        return self
 
 
 class SegmentReader:
@@ -282,7 +296,7 @@ class SegmentReader:
                 size = _accounted(data, at, length)
                 if size is None or data[at + length - 1 : at + length] != DELETED_BYTE:
                     measured.add(seq, size or 0)
-        return measured
+        return measured.pack(self.state)
 
     def times(self) -> list[int]:
         """The time of every slot, as `columns` has them."""

@@ -1,0 +1,255 @@
+"""Deletes over cold segments: what they remove is found out without the owner, then they happen whole."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.engine.cold_log import ColdLog
+from topics.engine.writing.deletion import _Pending
+from topics.errors import Closed, ColdUnavailable, StartRefused, TopicNotFound
+from topics.testing.fake_disk import FakeDisk
+
+# What a delete may select, and the seqs of 40 records that it removes. Tags are t0, t1 and t2 in turn.
+SELECTIONS: list[tuple[dict[str, Any], list[int]]] = [
+    ({"tag": "t1"}, list(range(1, 41, 3))),
+    ({"tag_prefix": "t"}, list(range(1, 41))),
+    ({"tag": "t2", "before_seq": 13}, [2, 5, 8, 11]),
+    ({"before_seq": 14}, list(range(1, 14))),
+    ({"seqs": [3, 4, 11, 38, 99]}, [3, 4, 11, 38]),
+]
+
+
+@pytest.fixture
+def disk() -> FakeDisk:
+    return FakeDisk()
+
+
+@pytest.fixture
+def log(disk: FakeDisk) -> ColdLog:
+    log = ColdLog(disk)
+    log.make(40)
+    return log
+
+
+def start(log: ColdLog, **what: Any) -> list[Any]:
+    answers: list[Any] = []
+    log.engine.delete_records("a", answers.append, **what)
+    log.engine.flush()
+    return answers
+
+
+def expect(log: ColdLog, seqs: list[int]) -> None:
+    records, _ = log.read()
+    assert [record.seq for record in records] == seqs
+    assert log.topic().count == len(seqs)
+    assert log.topic().size_bytes == sum(len(record.data) for record in records)
+
+
+def left(gone: list[int], head_seq: int = 40) -> list[int]:
+    return [seq for seq in range(1, head_seq + 1) if seq not in gone]
+
+
+@pytest.mark.parametrize(("what", "gone"), SELECTIONS)
+def test_a_delete_removes_the_same_records_from_both_tiers_also_after_a_crash(
+    disk: FakeDisk, log: ColdLog, what: dict[str, Any], gone: list[int]
+) -> None:
+    (answer,) = start(log, **what)
+    assert answer.deleted == len(gone)
+    expect(log, left(gone))
+    disk.kill()
+    log = ColdLog(disk)
+    expect(log, left(gone))
+    assert start(log, **what)[0].deleted == 0
+    log.settle()
+    expect(log, left(gone))
+    assert log.tier.calls_of_owner == []
+
+
+@pytest.mark.parametrize(("what", "gone"), SELECTIONS)
+def test_a_start_needs_no_tier_to_know_what_was_deleted(
+    disk: FakeDisk, log: ColdLog, what: dict[str, Any], gone: list[int]
+) -> None:
+    start(log, **what)
+    expected = log.topic().count, log.topic().size_bytes
+    disk.kill()
+    log = ColdLog(disk, is_down=True)
+    assert (log.topic().count, log.topic().size_bytes) == expected
+    log.tier.heal()
+    expect(log, left(gone))
+
+
+@pytest.mark.parametrize(("what", "gone"), SELECTIONS)
+def test_a_tier_that_fails_at_any_call_of_a_delete_makes_it_change_nothing(
+    disk: FakeDisk, what: dict[str, Any], gone: list[int]
+) -> None:
+    log = ColdLog(disk)
+    log.make(40)
+    calls = 0
+    while True:
+        wal = {path: disk.read(path) for path in disk.files() if "/wal/" in path}
+        log.tier.fail_after(calls)
+        (answer,) = start(log, **what)
+        log.tier.heal()
+        if not isinstance(answer, ColdUnavailable):
+            break
+        assert answer.detail["topic"] == "a"
+        assert {path: disk.read(path) for path in disk.files() if "/wal/" in path} == wal
+        expect(log, left([]))
+        calls += 1
+    assert answer.deleted == len(gone)
+    expect(log, left(gone))
+    assert calls >= 1
+
+
+def test_records_that_are_written_while_a_delete_waits_are_not_deleted(disk: FakeDisk, log: ColdLog) -> None:
+    log.runtime.holds = True
+    answers = start(log, tag="t2")
+    log.write(41)
+    assert not answers
+    log.runtime.holds = False
+    log.runtime.begin_held()
+    log.runtime.end_held()
+    log.engine.flush()
+    gone = list(range(2, 41, 3))
+    assert answers[0].deleted == len(gone)
+    expect(log, left(gone, 41))
+    disk.kill()
+    expect(ColdLog(disk), left(gone, 41))
+
+
+def test_records_that_die_while_a_delete_waits_are_counted_once(disk: FakeDisk, log: ColdLog) -> None:
+    """Another delete, and a cap that evicts half of a cold segment."""
+    log.runtime.holds = True
+    answers = start(log, tag="t1")
+    log.runtime.begin_held()
+    log.runtime.holds = False
+    assert start(log, seqs=[1, 4, 16, 31])[0].deleted == 4
+    log.create(durability="fsync", cap_records=33)
+    log.runtime.end_held()
+    log.engine.flush()
+    gone = sorted({*range(1, 41, 3), *range(1, 8)})
+    assert answers[0].deleted == len([seq for seq in range(8, 41) if seq % 3 == 1 and seq not in (16, 31)])
+    expect(log, left(gone))
+    disk.kill()
+    expect(ColdLog(disk), left(gone))
+
+
+def test_what_was_found_before_delete_bytes_were_set_is_looked_up_again(log: ColdLog) -> None:
+    assert start(log, seqs=[1, 4])[0].deleted == 2
+    log.runtime.holds = True
+    answers = start(log, tag="t1")
+    # The files are read now, and still say that seqs 1 and 4 are live.
+    log.runtime.begin_held()
+    log.runtime.holds = False
+    log.checkpoint()
+    assert not log.topic().live.segments.pending_seqs(log.topic().live.segments.segments[0])
+    log.runtime.end_held()
+    log.engine.flush()
+    assert answers[0].deleted == len(range(7, 41, 3))
+    expect(log, left(list(range(1, 41, 3))))
+
+
+def test_two_deletes_of_the_same_records_at_once_count_them_once(disk: FakeDisk, log: ColdLog) -> None:
+    log.runtime.holds = True
+    answers = [start(log, tag="t1"), start(log, tag_prefix="t1")]
+    log.runtime.begin_held()
+    for _ in range(20):
+        log.runtime.end_held()
+        log.runtime.begin_held()
+    log.engine.flush()
+    log.runtime.holds = False
+    assert sorted(answer[0].deleted for answer in answers) == [0, 14]
+    expect(log, left(list(range(1, 41, 3))))
+    disk.kill()
+    expect(ColdLog(disk), left(list(range(1, 41, 3))))
+
+
+def test_a_segment_that_becomes_cold_while_a_delete_waits_loses_its_records_too(disk: FakeDisk, log: ColdLog) -> None:
+    for number in range(41, 51):
+        log.write(number)
+    log.checkpoint()
+    log.runtime.holds = True
+    answers = start(log, tag="t1")
+    log.settle()
+    log.runtime.holds = False
+    log.runtime.begin_held()
+    log.runtime.end_held()
+    log.engine.flush()
+    gone = list(range(1, 51, 3))
+    assert answers[0].deleted == len(gone)
+    expect(log, left(gone, 50))
+    disk.kill()
+    expect(ColdLog(disk), left(gone, 50))
+
+
+def test_a_delete_that_waits_for_the_tier_ends_with_its_topic(log: ColdLog) -> None:
+    log.runtime.holds = True
+    answers = start(log, tag="t1")
+    log.drop()
+    log.runtime.begin_held()
+    log.runtime.end_held()
+    log.engine.flush()
+    assert isinstance(answers[0], TopicNotFound)
+
+
+def test_a_delete_that_waits_for_the_tier_is_refused_when_the_log_closes(log: ColdLog) -> None:
+    log.runtime.holds = True
+    answers = start(log, tag="t1")
+    log.runtime.begin_held()
+    log.engine.stop_writes()
+    log.runtime.end_held()
+    log.engine.flush()
+    assert isinstance(answers[0], Closed)
+
+
+def test_acks_of_cold_jobs_need_no_second_look_at_the_tier(log: ColdLog) -> None:
+    """The claim has brought the bytes, and the ack finds them in memory."""
+    log.create("q", type="queue", durability="fsync")
+    for number in range(1, 21):
+        log.write(number, "q")
+    log.settle()
+    claims: list[Any] = []
+    log.engine.queues.claim("q", "worker", 3, None, claims.append)
+    log.engine.flush()
+    assert [job.seq for job in claims[0].jobs] == [1, 2, 3]
+    log.tier.fail_after(0)
+    acks: list[Any] = []
+    log.engine.queues.ack("q", "worker", [1, 2, 3], [], acks.append)
+    log.engine.flush()
+    assert acks[0].settled == 3
+    assert log.topic("q").count == 17
+    assert log.tier.calls_of_owner == []
+
+
+def test_an_ack_that_the_tier_refuses_leaves_the_job_to_be_delivered_again(log: ColdLog) -> None:
+    log.create("q", type="queue", durability="fsync")
+    for number in range(1, 21):
+        log.write(number, "q")
+    claims: list[Any] = []
+    log.engine.queues.claim("q", "worker", 3, None, claims.append)
+    log.engine.flush()
+    log.settle()
+    log.tier.fail_after(0)
+    acks: list[Any] = []
+    log.engine.queues.ack("q", "worker", [1, 2], [], acks.append)
+    log.engine.flush()
+    assert isinstance(acks[0], ColdUnavailable)
+    log.tier.heal()
+    log.engine.queues.claim("q", "other", 1, None, claims.append)
+    log.engine.flush()
+    assert [job.seq for job in claims[1].jobs] == [1]
+
+
+def test_a_frame_of_an_older_version_makes_a_start_ask_the_tier(
+    disk: FakeDisk, log: ColdLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not name the records of cold segments. Without the tier the start is refused: else they would come
+    back."""
+    frame_data = _Pending.frame_data
+    monkeypatch.setattr(_Pending, "frame_data", lambda self: msgspec.structs.replace(frame_data(self), cold=None))
+    start(log, tag="t1")
+    disk.kill()
+    with pytest.raises(StartRefused, match="needs the cold tier, which does not answer"):
+        ColdLog(disk, is_down=True)
+    expect(ColdLog(disk), left(list(range(1, 41, 3))))
