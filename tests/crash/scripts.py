@@ -41,6 +41,19 @@ def batch(world: World) -> None:
     world.append("a", 6, size=400)
 
 
+def long_batch(world: World) -> None:
+    """Batches that go into the log over several turns, through changes of the WAL file: whole or not at all."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    world.append("a", 5, size=200)
+    world.append("b", 7, key="once", size=200)
+    world.append("a", 1)
+    world.append("b", 6, size=400)
+    world.append("a", 6, key="twice", size=300)
+    world.append("b", 2)
+
+
 def one_turn(world: World) -> None:
     """Turns that write one group of all kinds of frames: synced and unsynced writes, deletes and configs."""
     world.open()
@@ -398,6 +411,7 @@ TINY_WAL: Final = EngineSettings(
 SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "append": (append, SETTINGS),
     "batch": (batch, SETTINGS),
+    "long_batch": (long_batch, replace(TINY_WAL, long_write_bytes=300, long_write_turn_bytes=400)),
     "one_turn": (one_turn, SETTINGS),
     "auto_create": (auto_create, SETTINGS),
     "rotate": (rotate, TINY_WAL),

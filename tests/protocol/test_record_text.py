@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from topics.formats import envelope, segment, wal_frame
 from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY
 from topics.formats.records import RecordBatch
-from topics.protocol.record_text import record_texts
+from topics.protocol.record_text import pieces_of, record_texts
 
 FIRST_SEQ = 7
 TS = 1_790_000_000_123
@@ -114,3 +114,11 @@ def test_chunks_of_both_forms_follow_each_other() -> None:
 
 def test_nothing_is_rendered_of_nothing() -> None:
     assert record_texts([], include_tags=True, include_meta=True) == []
+
+
+def test_a_page_is_cut_into_pieces_and_nothing_is_lost() -> None:
+    chunks = [(WAL_BODY, [b"x" * size for size in (5, 20, 1, 1, 1, 40)]), (SEGMENT_BODY, [b"y" * 3])]
+    assert list(pieces_of(chunks, 100)) == [chunks]
+    pieces = list(pieces_of(chunks, 20))
+    assert [[len(raw) for _, raws in piece for raw in raws] for piece in pieces] == [[5, 20], [1, 1, 1, 40], [3]]
+    assert [form for piece in pieces for form, _ in piece] == [WAL_BODY, WAL_BODY, SEGMENT_BODY]

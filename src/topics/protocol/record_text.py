@@ -3,7 +3,7 @@
 Payloads are never parsed: the members of the envelope get their new names by cutting bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -17,8 +17,12 @@ _unpack_core: Final = CORE_HEADER.unpack_from
 json_string: Final = msgspec.json.Encoder().encode
 
 
+Chunk = tuple[RecordForm, Sequence[bytes]]
+"""Raw records of one form."""
+
+
 def record_texts(
-    chunks: Iterable[tuple[RecordForm, Sequence[bytes]]],
+    chunks: Iterable[Chunk],
     *,
     include_tags: bool,
     include_meta: bool,
@@ -41,6 +45,21 @@ def record_texts(
                 for raw in raws
             ]
     return texts
+
+
+def pieces_of(chunks: Sequence[Chunk], piece_bytes: int) -> Iterator[list[Chunk]]:
+    """The chunks of a page, cut into pieces of about this many bytes. A small page is one piece, as it is."""
+    if sum([sum(map(len, raws)) for _, raws in chunks]) <= piece_bytes:
+        yield list(chunks)
+        return
+    for form, raws in chunks:
+        start = 0
+        size = 0
+        for end, raw in enumerate(raws, 1):
+            size += len(raw)
+            if size >= piece_bytes or end == len(raws):
+                yield [(form, raws[start:end])]
+                start, size = end, 0
 
 
 def _text(raw: bytes, form: RecordForm, *, include_tags: bool, include_meta: bool, include_data: bool) -> bytes:

@@ -42,6 +42,7 @@ from topics.server.limits import (
     GZIP_BYTES_MIN,
     GZIP_ON_LOOP_BYTES_MAX,
     INFLATE_ON_LOOP_BYTES_MAX,
+    LARGE_PAGES_MAX,
     SMALL_BODY_BYTES_MAX,
 )
 from topics.server.live.delivery import Hub
@@ -96,6 +97,8 @@ class Application:
         self.open_streams = OpenStreams(self.counters)
         self.body_bytes_max = settings.max_body_bytes
         self.steps = StepRunner(loop)
+        # Requests whose large pages are being made.
+        self.large_pages: set[Exchange] = set()
         self.opened: OpenEngine | None = None
         # Delivers records to open streams. None until recovery is done.
         self.hub: Hub | None = None
@@ -372,6 +375,14 @@ class Application:
             then()
 
         self.guarded(exchange, go_on)
+
+    def may_make_large_page(self, exchange: Exchange) -> bool:
+        """Whether a page that may be large can be made now. If so, it counts until its request is answered."""
+        self.large_pages = {other for other in self.large_pages if not other.answered}
+        if len(self.large_pages) >= LARGE_PAGES_MAX or exchange.connection.must_wait:
+            return False
+        self.large_pages.add(exchange)
+        return True
 
     def run_in_steps(self, exchange: Exchange, steps: Steps[T], then: Callable[[T], None]) -> None:
         """Runs long work in later turns of the loop, then `then` with its result. An error becomes the answer.

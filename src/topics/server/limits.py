@@ -27,6 +27,20 @@ EXCHANGES_PER_TURN: Final = 16
 # A client with this many unsent bytes gets no further answers until it takes some.
 WRITE_HIGH_WATER_BYTES: Final = 256 * KIB
 
+# Bytes that wait for clients of all connections together. Beyond it large pages wait, and clients that took nothing for
+# a while lose their connections, the one that waits longest first.
+UNSENT_BYTES_MAX: Final = 64 * MIB
+UNSENT_GRACE_S: Final = 1.0
+
+# Bytes of one frame of a watch stream or a WebSocket. A larger record is a frame by itself.
+STREAM_FRAME_BYTES_MAX: Final = MIB
+
+# A page with more bytes is rendered in steps of this size.
+PAGE_STEP_BYTES: Final = 256 * KIB
+# Pages that may have more bytes than this are large: so many are rendered at the same time.
+LARGE_PAGE_BYTES: Final = MIB
+LARGE_PAGES_MAX: Final = 2
+
 # HTTP/2: the announced settings.
 H2_STREAMS_MAX: Final = 1024
 H2_STREAM_WINDOW_BYTES: Final = MIB
@@ -47,6 +61,8 @@ H2_IDLE_FRAMES_PER_S: Final = 200
 # The first is more than two of the largest answers: two streams that the client does not read hold up no others.
 H2_UNSENT_BYTES_HIGH: Final = 24 * MIB
 H2_UNSENT_BYTES_MAX: Final = 64 * MIB
+# Streams without an end: what waits for their windows, all streams of a connection together.
+H2_ENDLESS_BYTES_MAX: Final = 4 * MIB
 
 # WebSocket: bytes and fragments of one message.
 WS_MESSAGE_BYTES_MAX: Final = 64 * MIB
@@ -55,6 +71,7 @@ WS_FRAGMENTS_MAX: Final = 65_536
 WS_PARSED_BYTES_PER_STEP: Final = KIB
 # Messages that wait for the client.
 WS_QUEUED_MESSAGES_MAX: Final = 4
+WS_QUEUED_BYTES_MAX: Final = MIB
 # Writes of one client that wait for the log.
 WS_WRITES_MAX: Final = 32
 WS_SUBSCRIPTIONS_MAX: Final = 4096

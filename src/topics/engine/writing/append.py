@@ -3,6 +3,7 @@ only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from topics.engine.config import TopicConfig
@@ -83,7 +84,11 @@ class Appends:
             if topic is None:
                 return
         if not topic.writes.is_created:
-            self._topic_life.wait_change(topic, partial(again, created=created), done)
+            # Other writes must not overtake this one, so they wait as for a change.
+            self._topic_life.begin_change(topic)
+            self._topic_life.wait_change(
+                topic, partial(self._go_on_created, topic, partial(again, created=created)), done
+            )
             return
         if topic.writes.noted:
             self._write_path.submit_noted(topic)
@@ -91,6 +96,11 @@ class Appends:
             return
         self._write_path.check(topic, len(batch), batch.size_bytes)
         self._long_appends.append(topic, batch, done, key=key, created=created)
+
+    def _go_on_created(self, topic: Topic, append: Callable[[], None]) -> None:
+        """The creation of the topic is logged, or has failed."""
+        topic.writes.end_change()
+        append()
 
     def append_dead_letter(
         self, name: str, batch: RecordBatch, letter: control.DeadLetter, done: AppendDone, on_end: OnEnd

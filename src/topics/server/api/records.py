@@ -21,7 +21,7 @@ from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import DELETE_DECODER, DIFF_DECODER
 from topics.protocol.large_write import decode_write_in_steps
-from topics.protocol.record_text import json_string, record_texts
+from topics.protocol.record_text import Chunk, json_string, pieces_of, record_texts
 from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
 from topics.protocol.write_body import WriteRequest, decode_write
@@ -32,7 +32,8 @@ from topics.server.auth import DELETE, READ, WRITE
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
-from topics.server.limits import WHOLE_BODY_BYTES_MAX
+from topics.server.limits import LARGE_PAGE_BYTES, PAGE_STEP_BYTES, ROOM_RETRY_MS, WHOLE_BODY_BYTES_MAX
+from topics.server.steps import Steps
 
 _encode: Final = msgspec.json.Encoder().encode
 _BOOLEANS: Final = (b"false", b"true")
@@ -180,7 +181,12 @@ class _PendingDiff:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        when_up_to_date(self._app, self._exchange, self._exchange.name, self._fetch)
+        """A page that may be large waits while many bytes wait for clients, or other large pages are rendered."""
+        app, exchange = self._app, self._exchange
+        if self._bytes_max > LARGE_PAGE_BYTES and not app.may_make_large_page(exchange):
+            app.loop.call_later(ROOM_RETRY_MS / 1000, app.guarded, exchange, self.start)
+        else:
+            when_up_to_date(app, exchange, exchange.name, self._fetch)
 
     def _fetch(self) -> None:
         name = self._exchange.name
@@ -202,6 +208,7 @@ class _PendingDiff:
             self._answer(page)
             return
         self._first_page = page
+        self._app.large_pages.discard(self._exchange)
         self._engine.wait_append(self._exchange.name, self._read_after_wait)
         self._timer = self._app.loop.call_later(wait_ms / 1000, self._time_out)
         self._exchange.on_gone = self._stop_waiting
@@ -226,7 +233,23 @@ class _PendingDiff:
 
     def _answer(self, page: Page) -> None:
         body = self._body
-        texts = record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta)
+        pieces = list(pieces_of(page.chunks, PAGE_STEP_BYTES))
+        if len(pieces) > 1:
+            self._app.run_in_steps(self._exchange, self._rendered(pieces), partial(self._reply, page))
+            return
+        self._reply(page, record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta))
+
+    def _rendered(self, pieces: list[list[Chunk]]) -> Steps[list[bytes]]:
+        """The records of a large page, some of them in each step."""
+        body = self._body
+        texts: list[bytes] = []
+        for chunks in pieces:
+            more = record_texts(chunks, include_tags=body.include_tags, include_meta=body.include_meta)
+            texts.append(b",".join(more))
+            yield
+        return texts
+
+    def _reply(self, page: Page, texts: list[bytes]) -> None:
         self._exchange.reply(Response(200, diff_text(page, texts, self._exchange.elapsed_ms())))
 
 

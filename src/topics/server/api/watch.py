@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from topics.engine.topic.topic import Topic
 from topics.errors import Forbidden, InvalidRequest, NotAcceptable, NotFound, TopicNotFound
-from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT
 from topics.protocol.body_decoder import VALUES_MAX, WATCH_DECODER
 from topics.protocol.request_body import WatchBody, WatchTopic
 from topics.protocol.response_body import WatchCreated, WatchedTopic
@@ -20,6 +20,7 @@ from topics.server.auth import READ
 from topics.server.http.exchange import Exchange, Stream
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint
+from topics.server.limits import STREAM_FRAME_BYTES_MAX
 from topics.server.live.delivery import ReadOptions
 from topics.server.live.sse_feed import SseFeed
 from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSession, WatchSessions
@@ -119,7 +120,7 @@ class WatchApi:
         nodes = [body.node] if isinstance(body.node, str) else body.node
         return ReadOptions(
             limit=min(body.limit or READ_LIMIT_DEFAULT, self._limit_max),
-            bytes_max=min(body.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
+            bytes_max=min(body.max_batch_bytes or READ_BYTES_DEFAULT, STREAM_FRAME_BYTES_MAX),
             nodes=frozenset(node.encode() for node in nodes) if nodes else None,
             include_tags=body.include_tags,
             include_meta=body.include_meta,

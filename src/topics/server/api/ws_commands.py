@@ -25,7 +25,7 @@ from topics.errors import (
     TopicNotFound,
     TopicsError,
 )
-from topics.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_LIMIT_DEFAULT
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT
 from topics.protocol.large_write import decode_publish_in_steps, may_have_records
 from topics.protocol.response_body import WatchedTopic
 from topics.protocol.write_body import WriteRequest, checked_publish
@@ -45,7 +45,13 @@ from topics.server.app import Application
 from topics.server.auth import ADMIN, READ, WRITE, Key
 from topics.server.hidden_names import check_topics
 from topics.server.http.websocket import Message, WebSocketConnection, text_frame
-from topics.server.limits import SMALL_BODY_BYTES_MAX, WHOLE_BODY_BYTES_MAX, WS_SUBSCRIPTIONS_MAX, WS_WRITES_MAX
+from topics.server.limits import (
+    SMALL_BODY_BYTES_MAX,
+    STREAM_FRAME_BYTES_MAX,
+    WHOLE_BODY_BYTES_MAX,
+    WS_SUBSCRIPTIONS_MAX,
+    WS_WRITES_MAX,
+)
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
 from topics.server.live.open_streams import STOPPING, StreamEnd
 from topics.server.live.ws_feed import WsFeed
@@ -215,7 +221,7 @@ class WsSession:
         nodes = [command.node] if isinstance(command.node, str) else command.node
         return ReadOptions(
             limit=min(command.limit or READ_LIMIT_DEFAULT, self._app.settings.max_limit),
-            bytes_max=min(command.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
+            bytes_max=min(command.max_batch_bytes or READ_BYTES_DEFAULT, STREAM_FRAME_BYTES_MAX),
             nodes=frozenset(node.encode() for node in nodes) if nodes else None,
             include_tags=command.include_tags,
             include_meta=command.include_meta,

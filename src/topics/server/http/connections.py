@@ -17,7 +17,7 @@ from topics.clock import Clock
 from topics.errors import MethodNotAllowed
 from topics.server.http.exchange import App, Exchange
 from topics.server.http.known_heads import KnownHeads
-from topics.server.limits import Timeouts
+from topics.server.limits import UNSENT_BYTES_MAX, UNSENT_GRACE_S, Timeouts
 from topics.server.logs import RateLimited
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ def http_date(unix_s: float) -> bytes:
 
 SWEEPS_PER_TIMEOUT: Final = 8
 SWEEP_S_MAX: Final = 1.0
+# The bytes that wait are counted at most this often.
+UNSENT_COUNT_S: Final = 0.05
 
 
 class ConnectionSet:
@@ -57,6 +59,9 @@ class ConnectionSet:
         self.heads: dict[int, bytes] = {}
         # The time of the last sweep: exact enough for deadlines, and it costs no system call.
         self.now_s = 0.0
+        # About how many bytes wait for clients. Exact after each count.
+        self._unsent_bytes = 0
+        self._counted_s = 0.0
         self._empty: asyncio.Future[None] | None = None
         shortest_s = min(
             timeouts.head_s,
@@ -77,7 +82,45 @@ class ConnectionSet:
         self.heads.clear()
         for connection in list(self.open):
             connection.check_deadlines(now_s)
+        self._limit_unsent(now_s)
         self._timer = self.loop.call_later(self._sweep_s, self._sweep)
+
+    def note_unsent(self, count: int) -> None:
+        """So many bytes may have to wait for a client."""
+        self._unsent_bytes += count
+        if self._unsent_bytes > UNSENT_BYTES_MAX:
+            now_s = self.loop.time()
+            if now_s - self._counted_s >= UNSENT_COUNT_S:
+                # In the next turn, because the connection is in the middle of its work.
+                self._counted_s = now_s
+                self.loop.call_soon(self._limit_unsent, now_s)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too many bytes wait for clients: a large answer that can wait should wait."""
+        if self._unsent_bytes > UNSENT_BYTES_MAX and self.loop.time() - self._counted_s >= UNSENT_COUNT_S:
+            self._count_unsent(self.loop.time())
+        return self._unsent_bytes > UNSENT_BYTES_MAX
+
+    def _count_unsent(self, now_s: float) -> None:
+        self._counted_s = now_s
+        self._unsent_bytes = sum([connection.unsent_bytes for connection in self.open])
+
+    def _limit_unsent(self, now_s: float) -> None:
+        """Ends connections of clients that take nothing while too many bytes wait, the oldest first."""
+        self._count_unsent(now_s)
+        if self._unsent_bytes <= UNSENT_BYTES_MAX:
+            return
+        waiting = [connection for connection in self.open if connection.unsent_bytes and not connection.is_closed]
+        for connection in sorted(waiting, key=lambda connection: connection.taken_s):
+            if self._unsent_bytes <= UNSENT_BYTES_MAX or now_s - connection.taken_s < UNSENT_GRACE_S:
+                break
+            self._unsent_bytes -= connection.unsent_bytes
+            logger.warning(
+                "a client takes nothing, and too many bytes wait: its connection ends",
+                extra={"fields": {"peer": connection.peer_host, "bytes": connection.unsent_bytes}},
+            )
+            connection.give_up()
 
     def note_tls(self, peer_host: str) -> None:
         self._tls_on_plain.warning("tls", "a client speaks TLS to the plain HTTP port", {"peer": peer_host})
@@ -224,6 +267,22 @@ class Wire(asyncio.Protocol, ABC):
         if received:
             self.data_received(received)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the client in the memory of the server."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def taken_s(self) -> float:
+        """When the client last took bytes, as far as that is known."""
+        if not self.is_congested:
+            return self.connections.now_s
+        return self._congested_until_s - self.connections.timeouts.stalled_s
+
+    @property
+    def must_wait(self) -> bool:
+        return self.connections.is_full
+
     def write(self, data: bytes) -> None:
         self.counters.bytes_sent += len(data)
         self.transport.write(data)
@@ -234,6 +293,7 @@ class Wire(asyncio.Protocol, ABC):
         self.is_congested = True
         self._congested_bytes = self.transport.get_write_buffer_size()
         self._congested_until_s = self.loop.time() + self.connections.timeouts.stalled_s
+        self.connections.note_unsent(self._congested_bytes)
 
     def resume_writing(self) -> None:
         self.is_congested = False

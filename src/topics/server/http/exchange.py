@@ -116,6 +116,11 @@ class Connection(Parkable, Protocol):
 
     peer_host: str
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether a large answer should wait, because too many bytes wait for other clients."""
+        ...
+
     def send(self, exchange: Exchange, response: Response) -> None: ...
 
     def begin_stream(self, exchange: Exchange, head: Response) -> Stream:

@@ -69,6 +69,7 @@ _STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for sta
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _BLANKS: Final = b" \t"
+JOINED_BYTES_MAX: Final = 64 * KIB
 _BODY_BYTES_PER_STEP: Final = 64 * KIB
 # The largest head: headers and target at their limits, plus method and version.
 _HIDDEN_BYTES_MAX: Final = HEADER_BYTES_MAX + TARGET_BYTES_MAX + KIB
@@ -534,7 +535,12 @@ class Http1Connection(Wire):
     def _write_response(self, exchange: Exchange, response: Response, *, closes: bool) -> None:
         is_usual = not (exchange.is_head or closes or response.headers or self._says_keep_alive)
         if is_usual and response.content_type is JSON:
-            self.write(b"%b%d\r\n\r\n%b" % (self._head(response.status), len(response.body), response.body))
+            if len(response.body) <= JOINED_BYTES_MAX:
+                self.write(b"%b%d\r\n\r\n%b" % (self._head(response.status), len(response.body), response.body))
+            else:
+                # Two writes cost less than a copy.
+                self.write(b"%b%d\r\n\r\n" % (self._head(response.status), len(response.body)))
+                self.write(response.body)
             return
         parts = [
             _STATUS_LINES[response.status],
@@ -548,9 +554,11 @@ class Http1Connection(Wire):
             parts.append(b"connection: keep-alive\r\n")
         self._says_keep_alive.discard(exchange)
         parts.append(b"\r\n")
-        if not exchange.is_head:
+        if not exchange.is_head and len(response.body) <= JOINED_BYTES_MAX:
             parts.append(response.body)
         self.write(b"".join(parts))
+        if not exchange.is_head and len(response.body) > JOINED_BYTES_MAX:
+            self.write(response.body)
 
     def _head(self, status: int) -> bytes:
         """The first lines of a usual answer, up to the length."""

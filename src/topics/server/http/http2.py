@@ -49,6 +49,7 @@ from topics.server.limits import (
     DRAINED_BODY_BYTES_MAX,
     EXCHANGES_PER_TURN,
     H2_CONNECTION_WINDOW_BYTES,
+    H2_ENDLESS_BYTES_MAX,
     H2_FRAMES_PER_TURN,
     H2_HEADER_LIST_BYTES_MAX,
     H2_STREAM_WINDOW_BYTES,
@@ -469,7 +470,7 @@ class Http2Connection(Wire):
 
     def takes_endless(self, stream: _Stream) -> bool:
         """Whether a stream may send more. The library may hold bytes for which the client's window is closed."""
-        is_held_up = self.is_congested or self.is_closed or self._endless_bytes >= H2_UNSENT_BYTES_MAX
+        is_held_up = self.is_congested or self.is_closed or self._endless_bytes >= H2_ENDLESS_BYTES_MAX
         return not stream.unsent and not is_held_up
 
     def send_endless(self, stream: _Stream, data: bytes, *, ends: bool) -> None:
@@ -481,6 +482,7 @@ class Http2Connection(Wire):
         if data:
             stream.unsent = memoryview(bytes(stream.unsent) + data if stream.unsent else data)
             self._endless_bytes += len(data)
+            self.connections.note_unsent(len(data))
             self._sending[stream.id] = stream
             if not self.is_congested:
                 self._send_slice(stream)
@@ -533,6 +535,7 @@ class Http2Connection(Wire):
             self._progress_s = stream.progress_s
         stream.unsent = memoryview(body)
         self._unsent_bytes += len(body)
+        self.connections.note_unsent(len(body))
         self._sending[stream.id] = stream
         if not self.is_congested:
             self._send_slice(stream)
@@ -593,9 +596,9 @@ class Http2Connection(Wire):
         if stream.endless is None:
             self._unsent_bytes -= count
             return
-        was_full = self._endless_bytes >= H2_UNSENT_BYTES_MAX
+        was_full = self._endless_bytes >= H2_ENDLESS_BYTES_MAX
         self._endless_bytes -= count
-        if was_full and self._endless_bytes < H2_UNSENT_BYTES_MAX:
+        if was_full and self._endless_bytes < H2_ENDLESS_BYTES_MAX:
             self._wake_endless()
 
     def _finish(self, stream: _Stream) -> None:
@@ -627,6 +630,14 @@ class Http2Connection(Wire):
         # Not now, because under TLS a write of this connection may be calling.
         self._take_another_turn()
         self._wake_endless()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return super().unsent_bytes + self._unsent_bytes + self._endless_bytes
+
+    @property
+    def taken_s(self) -> float:
+        return super().taken_s if self.is_congested else self._progress_s
 
     # Deadlines and ends.
 

@@ -8,7 +8,8 @@ Rules of this file:
 1. Bytes are parsed step by step, and a few messages are handled in one turn: the received bytes may hold thousands.
 2. Nothing is read from the socket while the session takes no more messages, while a command waits for room, or while
    the client does not take its messages.
-3. At most four messages wait for the client. A sender checks for room first; only replies are sent without room.
+3. At most four messages and about 1 MiB wait for the client. A sender checks for room first; only replies are sent
+   without room.
 4. Messages that arrived before the end are handled, and their replies are sent, before the end is answered.
 
 Loop thread only.
@@ -35,6 +36,7 @@ from topics.server.limits import (
     WS_PARSED_BYTES_PER_STEP,
     WS_PINGS_MAX,
     WS_PINGS_PER_S,
+    WS_QUEUED_BYTES_MAX,
     WS_QUEUED_MESSAGES_MAX,
     WS_SILENT_PINGS_MAX,
 )
@@ -255,7 +257,12 @@ class WebSocketConnection(Wire):
 
     @property
     def has_room(self) -> bool:
-        return self._queued_count < WS_QUEUED_MESSAGES_MAX and not self.is_closed and not self._is_stopping
+        return (
+            self._queued_count < WS_QUEUED_MESSAGES_MAX
+            and not self.is_closed
+            and not self._is_stopping
+            and (not self.is_congested or self.transport.get_write_buffer_size() < WS_QUEUED_BYTES_MAX)
+        )
 
     def send(self, frame: bytes) -> None:
         """Sends a whole frame, as `text_frame` makes it."""

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from topics.engine.engine import Engine
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # Feeds that are served in one turn of the loop.
 FEEDS_PER_TURN: Final = 64
+# Feeds after this time are served in the next turn: a frame may have a megabyte.
+TURN_S_MAX: Final = 0.005
 # Frames that one feed gets in one turn of the loop.
 FRAMES_PER_TURN: Final = 4
 # How long a feed waits before it tries again to read from an unavailable cold tier.
@@ -290,12 +293,15 @@ class Hub:
     def _turn(self) -> None:
         """Serves some feeds. The other feeds are served in the next turn, after new requests."""
         self._turn_is_due = False
+        until_s = perf_counter() + TURN_S_MAX
         # Topics with new records go first. Feeds that still catch up wait for the next turn.
         for _ in range(FEEDS_PER_TURN):
             if len(self._serving) >= FEEDS_PER_TURN or not self._next_topic():
                 break
         for _ in range(min(FEEDS_PER_TURN, len(self._serving))):
             if not self._serving:
+                break
+            if perf_counter() >= until_s:
                 break
             feed = next(iter(self._serving))
             del self._serving[feed]
