@@ -54,8 +54,8 @@ class SegmentItem(NamedTuple):
 
 # A WAL header can be where `frame_len` ends in a byte of at most 2 (32 MiB), followed by a known type and flags.
 assert FRAME_BYTES_MAX >> 24 == 2
-_WAL_CANDIDATE: Final = re.compile(rb"[\x00-\x02](?=[\x01-\x0d][\x00-\x1f])")
-assert max(wal_frame.FrameType) == 0x0D
+_WAL_CANDIDATE: Final = re.compile(rb"[\x00-\x02](?=[\x01-\x0e][\x00-\x1f])")
+assert max(wal_frame.FrameType) == 0x0E
 
 
 def scan_wal(read: Read, size: int, offset: int = 0) -> Iterator[WalItem | BadBytes]:
