@@ -13,6 +13,8 @@ META_MEMBERS_MAX: Final = 64
 TAG_BYTES_MAX: Final = 256
 NODE_BYTES_MAX: Final = 128
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 256
+# Most keys in one frame, when a topic that was ephemeral logs the keys that its window still covers.
+KEYS_PER_NOTE_MAX: Final = 1000
 JSON_DEPTH_MAX: Final = 127
 TOPIC_NAME_BYTES_MAX: Final = 255
 

@@ -10,6 +10,7 @@ with these notes:
 | count | in a dest that only one router wrote to, the head is equal to the number of forwarded records |
 | full dests | a full dest has no more records than its cap |
 | losses | a dest without a cap has no floor. Each record that it does not have is one of the seqs in its tombstones |
+| caps | above its floor a topic has as many seqs as its cap keeps, not counting seqs in tombstones |
 | once | a record that a reader got keeps its seq, and no record exists twice |
 | cycles | a record in a cycle comes to each topic as often as its hops allow, and no more often |
 | ephemeral | an `ephemeral` dest is empty |
@@ -100,8 +101,10 @@ class RouterWorld(EngineWorld):
         self.found: dict[str, dict[int, Record]] = {}
         # Topic -> how many seqs of it are lost, as its tombstones with the reason `source_trim` say.
         self.trimmed: dict[str, int] = {}
-        # Topics that ever had a cap.
-        self.capped = {name for name, members in topics.items() if "cap_records" in members}
+        # Topic -> how many seqs of it are lost, as all its tombstones but that of the floor say.
+        self.lost: dict[str, int] = {}
+        # Topic -> the smallest cap that it ever had.
+        self.caps = {name: members["cap_records"] for name, members in topics.items() if "cap_records" in members}
         for name in topics:
             self.known.due[name], self.known.deleted[name] = set(), set()
             self.known.seen[name], self.known.often[name] = {}, Counter()
@@ -110,7 +113,7 @@ class RouterWorld(EngineWorld):
         other = copy.copy(self)
         other.disk, other.clock, other.known = self.disk.clone(), copy.copy(self.clock), copy.deepcopy(self.known)
         other.topics = {name: dict(members) for name, members in self.topics.items()}
-        other.found, other.trimmed, other.capped = {}, {}, set(self.capped)
+        other.found, other.trimmed, other.lost, other.caps = {}, {}, {}, dict(self.caps)
         return other
 
     def crash(self, blow: Blow, seed: int = 0) -> None:
@@ -137,8 +140,8 @@ class RouterWorld(EngineWorld):
     def put(self, *names: str, **members: Any) -> None:
         for name in names or self.topics:
             self.topics[name] |= members
-            if members.get("cap_records"):
-                self.capped.add(name)
+            if cap := members.get("cap_records"):
+                self.caps[name] = min(cap, self.caps.get(name, cap))
             answers: list[Any] = []
             self.engine.put_topic(name, TopicConfig(**self.topics[name]), answers.append)
             self._answer(answers)
@@ -268,7 +271,11 @@ class RouterWorld(EngineWorld):
         known = self.known
         for name in self.topics:
             self.found[name], tombstones = self._read(name)
-            self.trimmed[name] = sum(last - first + 1 for first, last, reason in tombstones if reason == "source_trim")
+            widths = Counter[str]()
+            for first, last, reason in tombstones:
+                widths[reason] += last - first + 1
+            self.trimmed[name] = widths["source_trim"]
+            self.lost[name] = widths["source_trim"] + widths["power_loss"]
         if known.crashed:
             for name in self._ephemeral():
                 self._check_ephemeral(name)
@@ -367,7 +374,10 @@ class RouterWorld(EngineWorld):
         missing = known.due[name] - on_the_way - counts.keys()
         for payload in missing:
             assert self._may_be_gone(name, payload, there), f"{payload} is not in {name} (31, 36)"
-        if name not in self.capped and not known.has_lost:
+        if topic.live.evict_floor > 1 and topic.config.durability != "ephemeral":
+            kept = topic.head_seq + 1 - topic.live.evict_floor - self.lost[name]
+            assert kept >= self.caps.get(name, kept + 1), f"the cap of {name} kept {kept} seqs (20)"
+        if name not in self.caps and not known.has_lost:
             expect(topic.live.evict_floor, 1, f"the floor of {name}, which has no cap")
             held_back = [payload for payload in missing if self._is_explained(name, payload)]
             trimmed = self.trimmed[name]

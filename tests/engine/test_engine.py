@@ -648,6 +648,50 @@ def test_a_checkpoint_saves_what_was_written_while_ephemeral() -> None:
     assert driver.seqs()[:3] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("end", [Driver.kill, Driver.lose_power], ids=["kill", "power loss"])
+def test_a_key_is_known_when_an_unfinished_checkpoint_saved_what_was_written_while_ephemeral_n18(end: Any) -> None:
+    """The record has no frame, and neither had its key: the repeated write was appended once more."""
+    kept = 0
+    for steps in range(5):
+        driver = Driver()
+        driver.append(0)
+        driver.checkpoint()
+        driver.put(durability="ephemeral")
+        first = driver.append(1, 2, key="k")
+        driver.put(durability="fsync")
+        driver.opened.checkpointer.start()
+        for _ in range(steps):
+            driver.runtime.checkpoints.step()
+        end(driver)
+        is_kept = driver.seqs() == [1, 2, 3]
+        kept += is_kept
+        again = driver.append(1, 2, key="k")
+        assert again.deduped == is_kept, f"after {steps} steps of the checkpoint"
+        assert not is_kept or again.first_seq == first.first_seq
+    assert 0 < kept < 5
+
+
+@pytest.mark.parametrize("end", [Driver.kill, Driver.reopen, Driver.lose_power], ids=["kill", "stop", "power loss"])
+def test_a_checkpoint_beside_a_longer_window_keeps_the_key_n18(end: Any) -> None:
+    """The old window ends while the new config is being logged. The config was asked for before, so the key is known:
+    before the end of the process and after it."""
+    driver = Driver()
+    driver.put(durability="fsync", idempotency_window_ms=60)
+    driver.append(1, key="k")
+    answers: list[Any] = []
+    config = TopicConfig(durability="fsync", idempotency_window_ms=2000)
+    driver.opened.engine.put_topic("t", config, answers.append)
+    driver.clock.advance(100)
+    driver.opened.checkpointer.start()
+    driver.finish_checkpoints()
+    driver.opened.engine.flush()
+    driver.finish_checkpoints()
+    assert answers == [False]
+    assert driver.append(1, key="k").deduped
+    end(driver)
+    assert driver.append(1, key="k").deduped
+
+
 @pytest.mark.parametrize("end", [Driver.kill, Driver.reopen, Driver.lose_power], ids=["kill", "stop", "power loss"])
 def test_what_is_deleted_while_ephemeral_stays_deleted_invariant_25(end: Any) -> None:
     driver = Driver()

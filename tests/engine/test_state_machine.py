@@ -497,6 +497,11 @@ class EngineAgainstModel(RuleBasedStateMachine):
             topic.live.lost.pairs(),
         )
         model.keys = {state.key: KeyModel(state.ts, state.first_seq, state.count) for state in topic.keys}
+        for key in before.keys:
+            known = before.known_key(key, self.now_ms)
+            seqs = range(known.first_seq, known.first_seq + known.count) if known is not None else range(0)
+            if seqs and all(seq in found and found[seq] == before.records.get(seq) for seq in seqs):
+                assert model.keys.get(key) == known, f"{name}: the records of key {key} are there, and the key is not"
         self.observed.pop(name, None)
         return model
 

@@ -10,6 +10,7 @@ from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
+from topics.engine.topic.router import RouterSpec
 from topics.formats.records import Record
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import Fs
@@ -53,6 +54,11 @@ class Store:
 
     def drop(self, topic: str) -> None:
         self._answer(lambda done: self.engine.delete_topic(topic, if_empty=False, done=done))
+
+    def route(self, source: str, dest: str) -> None:
+        self._answer(
+            lambda done: self.engine.put_router(f"{source}->{dest}", RouterSpec(source=source, dest=dest), done)
+        )
 
     def checkpoint(self) -> None:
         outcome: list[Exception | None] = []

@@ -217,7 +217,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     `key` is an idempotency key; the answer to the write follows from its frames. `dead_letter` is the job that the
     only record of the write is a copy of: a replay deletes that job. `copies` says that a router made the records.
     `group` is in a note without records. `writer` says that the write is a commit of staged records; a commit without
-    records is a note only.
+    records is a note only. `keys` is in a note without records too: [key, ts, first seq, count, head seq] of writes
+    whose records have no frames.
     """
 
     key: str | None = None
@@ -225,6 +226,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     copies: Copies | None = None
     group: GroupUpdate | None = None
     writer: WriterEpoch | None = None
+    keys: list[tuple[str, U64, U64, U64, U64]] = []
 
 
 class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -280,6 +280,27 @@ def test_a_gap_is_too_old_on_the_first_read_and_has_its_reason_later(
     assert (tombstone.name, tombstone.data["reason"], record.seqs) == ("tombstone", "cap", [9, 10])
 
 
+def test_a_source_trim_in_the_middle_of_a_topic_is_told_at_its_place(
+    client: Client, open_stream: Open, topic: str
+) -> None:
+    """First the older records of the dest, then the tombstone of the lost range, then the copies."""
+    source = f"{topic}.source"
+    client.put_topic(source, cap_records=2)
+    client.write(topic, "old")
+    assert client.request("PUT", f"/v0/routers/{topic}", {"source": source, "dest": topic}).status == 201
+    client.write(source, *range(5))
+    old, tombstone, copies, caught_up = open_stream(watch(client, {topic: {}})).take(4)
+    assert (old.seqs, copies.seqs, caught_up.name) == ([1], [5, 6], "caught-up")
+    assert tombstone.data == {
+        "topic": topic,
+        "reason": "source_trim",
+        "gap_from": 2,
+        "gap_to": 4,
+        "earliest_seq": 5,
+        "head_seq": 6,
+    }
+
+
 def test_h07_a_cursor_above_the_head_rewinds(client: Client, open_stream: Open, topic: str) -> None:
     client.write(topic, 1, 2)
     tombstone, record, caught_up = open_stream(watch(client, {topic: {"from_seq": 99}})).take(3)

@@ -211,6 +211,21 @@ def test_a_tombstone_has_the_real_reason_on_the_first_read_too(
     assert rest[0]["from_seq"] == earliest_seq - 1
 
 
+def test_a_source_trim_in_the_middle_of_a_topic_is_told_at_its_place(server: Running, topic: str) -> None:
+    """First the older records of the dest, then the tombstone of the lost range, then the copies."""
+    source = f"{topic}.source"
+    with http(server) as client, ws_client(server) as subscriber:
+        client.put_topic(source, cap_records=2)
+        client.write(topic, "old")
+        assert client.request("PUT", f"/v0/routers/{topic}", {"source": source, "dest": topic}).status == 201
+        client.write(source, *range(5))
+        subscriber.send("subscribe", topic=topic, from_seq=0)
+        _, old, tombstone, *rest = subscriber.receive_until("caught_up")
+    assert [record["$seq"] for record in records_of([old])] == [1]
+    assert [tombstone[name] for name in ("op", "reason", "gap_from", "gap_to")] == ["tombstone", "source_trim", 2, 4]
+    assert [record["$seq"] for record in records_of(rest)] == [5, 6]
+
+
 def test_a_deleted_topic_is_told_once_and_its_subscription_is_gone(server: Running, topic: str) -> None:
     with http(server) as client, ws_client(server) as subscriber:
         client.write(topic, 1)

@@ -42,6 +42,30 @@ def test_a_sound_directory_has_no_findings_and_is_left_as_it_is() -> None:
     assert (totals.files, totals.records, totals.damage, totals.in_use) == (17, 43, 0, False)
 
 
+def test_a_lost_range_of_a_router_is_sound_in_the_log_and_in_a_snapshot() -> None:
+    """Also the frames after it: their seqs leave a gap that no bad bytes explain."""
+    disk = FakeDisk()
+    opened = Store(disk)
+    opened.create("source", durability="fsync", cap_records=3)
+    opened.create("dest", durability="fsync")
+    opened.route("source", "dest")
+    for _ in range(2):
+        opened.append("source", *range(10))
+        opened.append("dest", "direct")
+        assert opened.engine.forwarder.bring_up_to_date(opened.engine.topic("dest"))
+        opened.mark_synced()
+        opened.kill()
+        assert lines(verified(disk)) == []
+        opened = Store(disk)
+        opened.checkpoint()
+        opened.kill()
+        assert lines(verified(disk)) == []
+        opened = Store(disk)
+    assert opened.engine.topic("dest").live.lost.pairs() == [(2, 8), (13, 19)]
+    opened.kill()
+    assert sum(row.get("type") == "lost" for row in dump(disk, WAL)) == 2
+
+
 def test_progress_reaches_the_total_and_never_goes_back() -> None:
     seen: list[tuple[int, int]] = []
     list(Verifier(filled_disk(), ROOT, progress=lambda done, total: seen.append((done, total))).run())

@@ -122,7 +122,11 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
     """The topic with its records up to `upto_seq` in segments."""
     # An idempotency key is kept while its window runs, whatever the durability is now. But its records must be kept
     # too: records that only memory holds end with the process.
-    keys = topic.keys.within(now_ms, topic.config.idempotency_window_ms, upto_seq)
+    keys = topic.keys.up_to(upto_seq)
+    if not topic.writes.is_changing:
+        # A config that is being logged has a time and a window of its own, and decides itself which keys have ended.
+        window_ms = topic.config.idempotency_window_ms
+        keys = [key for key in keys if now_ms - key.ts < window_ms]
     segments = topic.live.segments
     leases = topic.leases
     keeps_leases = topic.config.leases_durable and topic.config.durability != "ephemeral"

@@ -177,6 +177,10 @@ class TopicReplay:
     def note(self, note: control.Note, ts: int) -> None:
         if note.group is not None:
             apply_update(self.topic.groups, note.group, ts)
+        for key, key_ts, first_seq, count, head_seq in note.keys:
+            if first_seq + count <= self.next_seq:
+                # An unfinished checkpoint has put the records into segments. Without it they ended with the process.
+                self.topic.keys.note(key, key_ts, first_seq, count, head_seq)
         self.key, self.dead_letter, self.copies = note.key, note.dead_letter, note.copies
         self.writer = note.writer
 

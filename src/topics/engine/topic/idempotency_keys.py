@@ -46,10 +46,10 @@ class IdempotencyKeys:
         """Drops every key whose window has ended."""
         self._keys = {name: key for name, key in self._keys.items() if now_ms - key.ts < window_ms}
 
-    def within(self, now_ms: int, window_ms: int, upto_seq: int) -> list[KeyState]:
-        """Keys whose window runs and whose records have seqs up to `upto_seq`."""
-        return [
-            key
-            for key in self._keys.values()
-            if now_ms - key.ts < window_ms and key.first_seq + key.count - 1 <= upto_seq
-        ]
+    def up_to(self, upto_seq: int) -> list[KeyState]:
+        """Keys whose records have seqs up to `upto_seq`."""
+        return [key for key in self._keys.values() if key.first_seq + key.count - 1 <= upto_seq]
+
+    def after(self, seq: int) -> list[KeyState]:
+        """Keys whose records have seqs above `seq`."""
+        return [key for key in self._keys.values() if key.first_seq > seq]

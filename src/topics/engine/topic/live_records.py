@@ -273,10 +273,14 @@ class LiveRecords:
 
         `cap_records` is 0 unless the topic drops its oldest records to keep that many.
         """
-        self._begin_publish(write)
+        assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
+        tail = self.tail
+        if tail.end_seq != write.first_seq:
+            assert tail.end_seq == tail.first_seq
+            self.tail = tail = Tail(write.first_seq)
         if self.count == 0:
             self.first_live = write.first_seq
-        self.tail.extend(write.bodies, write.sizes, write.ts)
+        tail.extend(write.bodies, write.sizes, write.ts)
         count = len(write.bodies)
         self.head_seq += count
         self.count += count
@@ -295,12 +299,6 @@ class LiveRecords:
         self.raise_floors(cap_floor=floor)
         return before - self.size_bytes
 
-    def _begin_publish(self, write: Write) -> None:
-        assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
-        if self.tail.end_seq != write.first_seq:
-            assert self.tail.end_seq == self.tail.first_seq
-            self.tail = Tail(write.first_seq)
-
     def _add_tags(self, first_seq: int, tags: Sequence[bytes | None]) -> None:
         add = self.tags.add
         for seq, tag in enumerate(tags, first_seq):
@@ -309,7 +307,10 @@ class LiveRecords:
 
     def publish_holes(self, write: Write) -> None:
         """Adds seqs without records, in place of records that the source of a router lost. Older records stay."""
-        self._begin_publish(write)
+        assert write.first_seq == self.head_seq + 1, "a gap here would become a silent loss"
+        if self.tail.end_seq != write.first_seq:
+            assert self.tail.end_seq == self.tail.first_seq
+            self.tail = Tail(write.first_seq)
         self.tail.extend_holes(write.last_seq - write.first_seq + 1, write.ts)
         self.head_seq = write.last_seq
         if self.count == 0:

@@ -8,7 +8,7 @@ Owner only. Methods named `…_logged` run while a group completes: see `core`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from topics.engine.writing.write_path import WritePath
 from topics.errors import InvalidRequest, Throttled, TopicExistsIncompatible, TopicNotEmpty, TopicsError
 from topics.formats import control, wal_frame
 from topics.formats.wal_frame import FrameType
+from topics.limits import KEYS_PER_NOTE_MAX
 
 T = TypeVar("T")
 
@@ -165,8 +166,13 @@ class TopicLife:
         frames = [frame]
         if becomes_stored:
             # Copies of an ephemeral dest have no frames, nor has the place of their routers: a stored dest would get
-            # the copies again. The notes come first, so that a crash cannot keep the config without them.
-            frames = [*(unlogged_cursor_note(router, ts) for router in topic.links.routers_in), frame]
+            # the copies again. Keys have no frames either: a checkpoint may store their records and not end. The notes
+            # come first, so that a crash cannot keep the config without them.
+            frames = [
+                *(unlogged_cursor_note(router, ts) for router in topic.links.routers_in),
+                *_unlogged_key_notes(topic, ts),
+                frame,
+            ]
         logged = partial(self._config_logged, topic, config, (cap_floor, unlogged_last_seq, ts), done)
         core.log(topic, b"".join(frames), logged, durable=True, frame_count=len(frames))
         self.begin_change(topic)
@@ -236,6 +242,19 @@ class TopicLife:
                 self._write_path.wake(topic)
         core.answer(done, error if error is not None else True)
         self.end_change(topic)
+
+
+def _unlogged_key_notes(topic: Topic, ts: int) -> Iterator[bytes]:
+    """Frames with the idempotency keys of writes that were only in memory, while the topic was ephemeral."""
+    window_ms = topic.config.idempotency_window_ms
+    keys = [
+        (key.key, key.ts, key.first_seq, key.count, key.head_seq)
+        for key in topic.keys.after(topic.live.logged_last_seq)
+        if ts - key.ts < window_ms
+    ]
+    for place in range(0, len(keys), KEYS_PER_NOTE_MAX):
+        note = control.Note(keys=keys[place : place + KEYS_PER_NOTE_MAX])
+        yield wal_frame.encode_control(FrameType.NOTE, topic.id, ts, control.encode(note))
 
 
 def _check_dead_letter(name: str, config: TopicConfig) -> None:

@@ -488,8 +488,11 @@ class Hub:
         """
         topic = self.engine.topic(subscription.name)
         first_seq = 1 if subscription.cursor > topic.head_seq else subscription.cursor + 1
+        lost = topic.live.lost.at_or_after(first_seq)
         follows_gap = (
-            subscription.cursor > topic.head_seq or first_seq < topic.live.evict_floor or bool(topic.live.lost)
+            subscription.cursor > topic.head_seq
+            or first_seq < topic.live.evict_floor
+            or (lost is not None and lost.first_seq <= first_seq)
         )
         gap_from = first_seq if follows_gap else seq
         subscription.cursor = seq
