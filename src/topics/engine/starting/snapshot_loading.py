@@ -118,7 +118,11 @@ def _load_gaps(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshot
         # The first checkpoint was not finished. That is no reason to warn.
         return LoadedTopics(None, [], [], {}, {})
     report.warn("no snapshot is readable: the whole log is replayed, and records that it has no frames of are kept")
-    found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids)
+    unknown_ids = set(_topics_with_directory(engine)) - gaps.known_ids
+    wanted = gaps.topic_ids | unknown_ids
+    found, next_topic_id = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=wanted)
+    if unknown_ids:
+        engine.core.note_topic_id(next_topic_id - 1)
     for item in found:
         report.note(f'topic "{item.state.name}": records of {len(item.state.segments)} segments are kept')
     return _rebuilt(None, found)
