@@ -11,6 +11,7 @@ from tests.crash.sweep import RecordProperty, Tally, run_until, sampled
 from topics.testing.fake_disk import Damage
 
 POINTS = None if FULL else 40
+POINTS_WITHOUT_SNAPSHOTS = None if FULL else 15
 BLOWS_AT_ONE_POINT = len(BLOWS) if FULL else 2
 
 
@@ -97,6 +98,31 @@ def test_a_crash_at_any_operation_loses_no_job_and_brings_none_back(name: str, r
                     f"before operation {operation_index} of {operation_count}, {blow} and then {next_blow}: {error}"
                 ) from error
             tally.recoveries += 4
+    tally.record(record_property)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kill_and_no_readable_snapshot_lose_no_job_and_bring_none_back(
+    name: str, record_property: RecordProperty
+) -> None:
+    """Acked jobs stay acked, and no job is lost, although only the log and the segments can be read."""
+    settings, durability, durable, _ = CASES[name]
+    tally = Tally(f"crash sweep: queue without snapshots, {name}")
+    operation_count = run_until(work, QueueWorld(settings, durability, durable=durable), 1 << 60)
+    for operation_index in sampled(operation_count, POINTS_WITHOUT_SNAPSHOTS):
+        tally.points += 1
+        world = QueueWorld(settings, durability, durable=durable)
+        run_until(work, world, operation_index)
+        try:
+            for _ in range(2):
+                world.crash(None)
+                world.rot_snapshots()
+                world.open()
+                world.forget_leases()
+                world.check()
+        except Exception as error:
+            raise Broken(f"before operation {operation_index} of {operation_count}: {error}") from error
+        tally.recoveries += 2
     tally.record(record_property)
 
 

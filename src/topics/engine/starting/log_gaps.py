@@ -28,6 +28,8 @@ _SYNC: Final = int(FrameType.SYNC)
 class LogGaps:
     # Topics that have records without frames.
     topic_ids: set[int] = field(default_factory=set)
+    # Topics that the log creates or removes. A crash while the shard count changes may leave a log without some topics.
+    known_ids: set[int] = field(default_factory=set)
     # Whether a checkpoint was ever finished.
     has_marks: bool = False
     frame_count: int = 0
@@ -60,6 +62,8 @@ class _GapScan:
             self._end_write(topic_id)
         if frame.type == FrameType.CHECKPOINT:
             self.gaps.has_marks = True
+        elif frame.type in (FrameType.TOPIC_CREATE, FrameType.TOPIC_DELETE):
+            self.gaps.known_ids.add(topic_id)
         elif frame.type == FrameType.ROUTER_CREATE:
             self._dest_ids.add(control.decode(control.RouterState, data).dest)
         elif frame.type == FrameType.NOTE:

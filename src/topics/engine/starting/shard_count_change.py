@@ -80,12 +80,15 @@ def _remove_layout(fs: Fs, root: str, directories: list[str], below_frame: int) 
     """Removes WAL files whose first frame is below `below_frame`, and directories that are empty then."""
     wal = layout.wal_directory(root)
     for directory in directories:
-        for file in list_wal_files(fs, directory):
-            if file.first_frame < below_frame:
-                fs.unlink(file.path)
+        files = list_wal_files(fs, directory)
+        old = [file for file in files if file.first_frame < below_frame]
         current = f"{directory}/{layout.CURRENT}"
-        if not list_wal_files(fs, directory) and fs.exists(current):
+        if len(old) == len(files) and fs.exists(current):
+            # CURRENT goes first: a file that it names and that is not there would be damage.
             fs.unlink(current)
+            fs.sync_dir(directory)
+        for file in old:
+            fs.unlink(file.path)
         if directory != wal and not fs.listdir(directory):
             fs.rmdir(directory)
         else:

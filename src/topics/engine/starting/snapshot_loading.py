@@ -119,6 +119,11 @@ def _load_gaps(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshot
         return LoadedTopics(None, [], [], {}, {})
     report.warn("no snapshot is readable: the whole log is replayed, and records that it has no frames of are kept")
     found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids, gaps_are_lost=False)
+    unknown_ids = set(_topics_with_directory(engine)) - gaps.known_ids
+    if unknown_ids:
+        unknown, next_topic_id = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=unknown_ids)
+        engine.core.note_topic_id(next_topic_id - 1)
+        found += unknown
     for item in found:
         report.note(f'topic "{item.state.name}": records of {len(item.state.segments)} segments are kept')
     return _rebuilt(None, found)
