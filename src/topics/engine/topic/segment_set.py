@@ -8,13 +8,17 @@ rule the oldest, where retention works. The next checkpoint releases them.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from topics.errors import ColdUnavailable, FormatError
+from topics.formats import envelope, segment
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage.segments.cache import SegmentCache
 from topics.storage.segments.reader import SegmentColumns, build_tags
+
+# Bytes of a segment frame beyond its accounted bytes, without tag, node and meta.
+_FRAME_OVERHEAD_BYTES: Final = segment.OVERHEAD_BYTES + envelope.PLAIN_OVERHEAD_BYTES
 
 
 class SlotRun(NamedTuple):
@@ -36,7 +40,7 @@ class SegmentPart(NamedTuple):
 class SegmentSet:
     """Segments in ascending order, without overlap. Seqs between two segments have no record. Owner only."""
 
-    __slots__ = ("_cache", "_columns", "_columns_of", "_pending", "_topic_id", "dropped", "segments")
+    __slots__ = ("_cache", "_columns", "_columns_of", "_mean_bytes", "_pending", "_topic_id", "dropped", "segments")
 
     def __init__(self, cache: SegmentCache, topic_id: int, segments: list[SegmentState]) -> None:
         self._cache = cache
@@ -47,6 +51,8 @@ class SegmentSet:
         # The columns of the segment with this first seq, when they are loaded.
         self._columns: SegmentColumns | None = None
         self._columns_of = 0
+        # First seq of a segment -> bytes of its files for each live record, as a checkpoint job counted them.
+        self._mean_bytes: dict[int, float] = {}
         # Segments whose records are all dead. Their files are removed when no kept snapshot lists them.
         self.dropped: list[SegmentState] = []
 
@@ -277,6 +283,7 @@ class SegmentSet:
         for state in doomed:
             self._cache.forget(self._topic_id, state.first_seq)
             self._pending.pop(state.first_seq, None)
+            self._mean_bytes.pop(state.first_seq, None)
         self.dropped += doomed
         self.segments = [state for state in self.segments if state not in doomed]
 
@@ -300,6 +307,22 @@ class SegmentSet:
         records."""
         self._cache.forget(self._topic_id, old.first_seq)
         self.segments = [new if held is old else held for held in self.segments]
+
+    def is_mostly_deleted(self, state: SegmentState) -> bool:
+        """Whether more than half of the bytes of a sealed, hot segment seem to be deleted. The numbers in memory do not
+        count tags and nodes, so that the file may show that it is less."""
+        if not state.sealed or state.tier != "hot" or not state.live_count:
+            return False
+        mean_bytes = self._mean_bytes.get(state.first_seq)
+        if mean_bytes is None:
+            kept_bytes: float = state.live_bytes + state.live_count * _FRAME_OVERHEAD_BYTES
+        else:
+            kept_bytes = state.live_count * mean_bytes
+        return 2 * kept_bytes < state.data_bytes
+
+    def note_kept_bytes(self, state: SegmentState, mean_bytes: float) -> None:
+        """A checkpoint job looked at the file: it has this many bytes for each live record."""
+        self._mean_bytes[state.first_seq] = mean_bytes
 
     def drop_dead(self) -> None:
         """Drops every sealed segment whose records are all deleted."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from topics.errors import Damaged
+from topics.errors import Damaged, FormatError
 from topics.formats import wal_frame
 from topics.formats.record_layout import CHECKSUM_BYTES, FRAME_LEN_BYTES, SEQ, WAL_CORE_AT
 from topics.formats.snapshot import SegmentState, WalPosition
@@ -18,6 +18,7 @@ from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
 from topics.storage.segments.reader import SegmentReader
+from topics.storage.segments.replacement import rewrite_segment
 from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentAppender, SegmentLimits, flag_deleted
 from topics.storage.wal.reader import ShardReader
@@ -61,6 +62,29 @@ class FlagWork(msgspec.Struct, frozen=True):
     seqs: list[int]
 
 
+class RewriteWork(msgspec.Struct, frozen=True):
+    """A sealed, hot segment of which more than half seems to be deleted, once the delete bytes of the job are set."""
+
+    topic_id: int
+    segment: SegmentState
+
+
+class RewriteResult(msgspec.Struct, frozen=True):
+    """What came of a `RewriteWork`. `digest` is empty when the segment was not written again."""
+
+    topic_id: int
+    first_seq: int
+    # Bytes of the frames whose delete byte is not set.
+    kept_bytes: int
+    data_bytes: int = 0
+    tagged_count: int = 0
+    digest: bytes = b""
+    # False when a sync failed, or the work failed half way: its mark file stays until the next start.
+    is_durable: bool = True
+    # Why the work failed.
+    error: str = ""
+
+
 class Job(msgspec.Struct):
     root: str
     now_ms: int
@@ -70,11 +94,14 @@ class Job(msgspec.Struct):
     segment_events_max: int
     segment_bytes_max: int
     segment_age_ms_max: int
+    rewrites: list[RewriteWork] = []
 
 
 class JobResult(msgspec.Struct):
     # Topic id -> segments that were changed or made, in order.
     touched: dict[int, list[SegmentState]]
+    # In the order of `Job.rewrites`.
+    rewritten: list[RewriteResult] = []
 
 
 class _TopicRun:
@@ -136,6 +163,7 @@ def run_job(fs: Fs, job: Job) -> JobResult:
         result.touched[work.id] = runs[work.id].finish()
         if work.topic_json:
             _describe(fs, job.root, work)
+    result.rewritten = [_rewrite(fs, job.root, rewrite) for rewrite in job.rewrites]
     return result
 
 
@@ -179,3 +207,26 @@ def _flag(fs: Fs, root: str, work: FlagWork) -> None:
     finally:
         reader.close()
     flag_deleted(fs, stem, positions)
+
+
+def _rewrite(fs: Fs, root: str, work: RewriteWork) -> RewriteResult:
+    """A failure does not fail the job: the segment stays as it was, and readers go on with it."""
+    topic_id, state = work.topic_id, work.segment
+    try:
+        kept_bytes, replaced = rewrite_segment(fs, root, topic_id, state)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return RewriteResult(topic_id, state.first_seq, state.data_bytes, is_durable=False, error=reason)
+    except FormatError as error:
+        return RewriteResult(topic_id, state.first_seq, state.data_bytes, error=error.message)
+    if replaced is None:
+        return RewriteResult(topic_id, state.first_seq, kept_bytes)
+    return RewriteResult(
+        topic_id,
+        state.first_seq,
+        kept_bytes,
+        replaced.data_bytes,
+        replaced.tagged_count,
+        replaced.digest,
+        replaced.is_durable,
+    )
