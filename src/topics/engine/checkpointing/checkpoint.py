@@ -102,6 +102,7 @@ class Checkpoint:
             settings.segment_bytes_max,
             settings.segment_age_ms_max,
             self._rewriting.works,
+            is_last=self._requests.closing,
         )
 
     def _work(self, job: Job) -> JobResult:

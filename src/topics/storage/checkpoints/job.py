@@ -22,9 +22,13 @@ from topics.storage.segments.replacement import rewrite_segment
 from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentAppender, SegmentLimits, flag_deleted
 from topics.storage.wal.reader import ShardReader
+from topics.storage.wal.wal import shard_index
 
 # Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
 _unpack_seq: Final = SEQ.unpack_from
+
+# Frames of a shard that are worth another process: about a tenth of a second of work.
+PART_FRAMES_MIN: Final = 30_000
 
 
 class ShardRange(msgspec.Struct, frozen=True):
@@ -95,6 +99,8 @@ class Job(msgspec.Struct):
     segment_bytes_max: int
     segment_age_ms_max: int
     rewrites: list[RewriteWork] = []
+    # The log stops after this job, so that the other cores are free.
+    is_last: bool = False
 
 
 class JobResult(msgspec.Struct):
@@ -102,6 +108,30 @@ class JobResult(msgspec.Struct):
     touched: dict[int, list[SegmentState]]
     # In the order of `Job.rewrites`.
     rewritten: list[RewriteResult] = []
+
+
+def split_job(job: Job, parts_max: int) -> list[Job]:
+    """The last job of a log as jobs that can run at the same time: a shard, and the topics of this shard, are in one of
+    them. The same job when that is not worth another process."""
+    large = [shard for shard in job.shards if shard.stop.frame - shard.start.frame >= PART_FRAMES_MIN]
+    count = min(len(large), parts_max)
+    if not job.is_last or count < 2:
+        return [job]
+    parts = [
+        Job(
+            job.root,
+            job.now_ms,
+            job.shards[part::count],
+            [work for work in job.topics if shard_index(work.id, len(job.shards)) % count == part],
+            [work for work in job.flags if shard_index(work.topic_id, len(job.shards)) % count == part],
+            job.segment_events_max,
+            job.segment_bytes_max,
+            job.segment_age_ms_max,
+        )
+        for part in range(count)
+    ]
+    assert not job.rewrites, "the last checkpoint writes no segment again"
+    return parts
 
 
 class _TopicRun:
