@@ -373,6 +373,34 @@ def relocate(world: World) -> None:
     world.checkpoint()
 
 
+def rewrite_segments(world: World) -> None:
+    """More than half of sealed segments is deleted, so that checkpoints write them again: by tags and from the front,
+    the same segment twice, with deletes before, between and after, and beside segments that a program replaces."""
+    world.open()
+    world.put("a", durability="fsync")
+    world.put("b", durability="disk")
+    for name in ("a", "b"):
+        world.append(name, 14)
+    world.checkpoint()
+    for name in ("a", "b"):
+        world.delete(name, tag_prefix="t1.")
+        world.append(name, 2)
+    world.checkpoint()
+    world.delete("a", before_seq=7)
+    world.delete("b", before_seq=4)
+    world.append("a", 9)
+    world.checkpoint()
+    world.delete("b", tag_prefix="t2.")
+    world.purge("b")
+    world.checkpoint()
+    world.delete("a", tag_prefix="t")
+    world.append("a", 3)
+    world.checkpoint()
+    world.append("b", 1)
+    world.checkpoint()
+    world.checkpoint()
+
+
 def replace_segments(world: World) -> None:
     """Segments are replaced by files without deleted records: before and after checkpoints, twice in a row, and when
     only the last checkpoint sealed the segment."""
@@ -431,5 +459,6 @@ SCRIPTS: Final[dict[str, tuple[Script, EngineSettings]]] = {
     "several_shards": (several_shards, SETTINGS),
     "relocate": (relocate, replace(SETTINGS, cold_dir="/cold", hot_retain_segments=1)),
     "replace_segments": (replace_segments, SETTINGS),
+    "rewrite_segments": (rewrite_segments, SETTINGS),
     "busy_reservations": (busy_reservations, EngineSettings(wal_shards=1, wal_file_bytes=65536)),
 }

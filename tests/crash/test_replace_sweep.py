@@ -1,5 +1,5 @@
-"""Segments are replaced, with a crash at every call that changes the disk; then a start on each of the two
-snapshots."""
+"""Segments are replaced, by offers and by checkpoints, with a crash at every call that changes the disk; then a start
+on each of the two snapshots."""
 
 from __future__ import annotations
 
@@ -8,35 +8,46 @@ from xxhash import xxh3_128
 
 from tests.conftest import FULL
 from tests.crash.harness import ROOT, Blow, Broken, World
-from tests.crash.scripts import SCRIPTS
+from tests.crash.scripts import SCRIPTS, Script
 from tests.crash.sweep import RecordProperty, Tally, blows_at, count_operations, run_until, sampled
 from topics.engine.checkpointing.replacement import ReplacedSegment
 from topics.formats import segment as codec
 from topics.storage import layout
 from topics.testing.fake_disk import Damage
 
-SCRIPT, SETTINGS = SCRIPTS["replace_segments"]
+REPLACES, SETTINGS = SCRIPTS["replace_segments"]
+REWRITES, _ = SCRIPTS["rewrite_segments"]
 POINTS = None if FULL else 40
 
 
 def test_the_workload_replaces_segments() -> None:
     world = World(SETTINGS)
-    SCRIPT(world)
+    REPLACES(world)
     results = [result for result in world.replaced if isinstance(result, ReplacedSegment)]
     assert results == world.replaced
     assert sum(result.removed_count > 0 for result in results) >= 5
 
 
+def test_the_workload_makes_checkpoints_write_segments_again() -> None:
+    world = World(SETTINGS)
+    written: list[str] = []
+    world.disk.on_operation = lambda operation, path: written.append(path) if operation == "create" else None
+    REWRITES(world)
+    again = [path for path in written if path.endswith(".data.replacing.tmp")]
+    assert len(again) - len(world.replaced) >= 4
+
+
+@pytest.mark.parametrize("script", [REPLACES, REWRITES])
 @pytest.mark.parametrize("is_newest_bad", [False, True])
 def test_after_a_crash_the_log_knows_which_files_are_in_place(
-    is_newest_bad: bool, record_property: RecordProperty
+    is_newest_bad: bool, script: Script, record_property: RecordProperty
 ) -> None:
     """The records are right, and length and digest agree with the files, whichever snapshot was used."""
     tally = Tally("replace sweep: segments")
-    operation_count = count_operations(SCRIPT, World(SETTINGS))
+    operation_count = count_operations(script, World(SETTINGS))
     for operation_index in sampled(operation_count, POINTS):
         world = World(SETTINGS)
-        run_until(SCRIPT, world, operation_index)
+        run_until(script, world, operation_index)
         tally.points += 1
         for blow, next_blow in blows_at(operation_index, None if FULL else 2):
             try:

@@ -135,7 +135,8 @@ def test_a_delete_that_no_file_knows_of_holds_and_takes_no_record_out(disk: Fake
 def test_deletes_and_checkpoints_in_the_middle_of_a_replacement_hold(disk: FakeDisk) -> None:
     """The replacement waits for a checkpoint that sets delete bytes, and another checkpoint begins while it waits."""
     runtime = HeldRuntime()
-    log = SmallLog(disk, runtime=runtime)
+    # Less than half of the segment is deleted when the checkpoint begins: the checkpoint does not write it again.
+    log = SmallLog(disk, runtime=runtime, segment_events_max=12)
     line = runtime.checkpoints
     for seq in range(1, 13):
         log.append(tag="dead" if seq in DEAD else f"live{seq % 2}")
@@ -158,7 +159,7 @@ def test_deletes_and_checkpoints_in_the_middle_of_a_replacement_hold(disk: FakeD
     assert log.seqs() == [seq for seq in SEQS if seq % 2]
     line.run_all()
     (replaced,) = results
-    assert (replaced.topic, replaced.removed_count) == ("a", 2)
+    assert (replaced.topic, replaced.removed_count) == ("a", len(DEAD))
     log.checkpointer.start()
     line.run_all()
     assert log.seqs() == [seq for seq in SEQS if seq % 2]

@@ -82,8 +82,7 @@ def test_a_small_share_stays(there: World) -> None:
     fill(there)
     delete(there, "a", "t1")
     assert run(there, min_deleted=0.5).items_done == 0
-    delete(there, "a", "t2")
-    assert run(there, min_deleted=0.5).items_done == 3
+    assert run(there, min_deleted=0.3).items_done == 3
 
 
 def test_only_the_named_topics_are_purged(there: World) -> None:

@@ -14,9 +14,10 @@ from tests.storage.segments.segment_bench import NOW_MS
 from tests.storage.wal.wal_bench import frame
 from topics.formats.snapshot import WalPosition
 from topics.storage import layout
-from topics.storage.checkpoints.job import Job, ShardRange, TopicWork
+from topics.storage.checkpoints.job import PART_FRAMES_MIN, Job, ShardRange, TopicWork, run_job, split_job
 from topics.storage.checkpoints.runner import InlineRunner, JobFailed, WorkerRunner, receive, send
 from topics.storage.fs import RealFs
+from topics.storage.wal.wal import shard_index
 from topics.testing.fake_disk import FakeDisk
 
 
@@ -55,8 +56,8 @@ def runner(root: str) -> Iterator[WorkerRunner]:
 
 
 def pid_of(runner: WorkerRunner) -> int:
-    assert runner._process is not None
-    return runner._process.pid
+    (process,) = runner._processes
+    return process.pid
 
 
 def test_a_worker_does_the_job_and_stays_for_the_next(root: str, runner: WorkerRunner) -> None:
@@ -71,8 +72,7 @@ def test_a_worker_does_the_job_and_stays_for_the_next(root: str, runner: WorkerR
 
 def test_a_worker_that_was_killed_fails_its_job_and_the_next_one_gets_another(root: str, runner: WorkerRunner) -> None:
     runner.run(make_job(root))
-    process = runner._process
-    assert process is not None
+    (process,) = runner._processes
     os.kill(process.pid, signal.SIGSTOP)
     os.kill(process.pid, signal.SIGKILL)
     # Not reaped by `run`'s own look at it before the job is sent: the death is met while it is under way.
@@ -85,8 +85,7 @@ def test_a_worker_that_was_killed_fails_its_job_and_the_next_one_gets_another(ro
 
 def test_a_worker_that_died_between_two_jobs_is_replaced_without_a_word(root: str, runner: WorkerRunner) -> None:
     runner.run(make_job(root))
-    process = runner._process
-    assert process is not None
+    (process,) = runner._processes
     process.kill()
     process.wait()
     assert runner.run(make_job(root)).touched[1][0].live_count == 2
@@ -114,8 +113,7 @@ def test_closing_ends_the_worker(root: str) -> None:
     runner = WorkerRunner(lock)
     runner.close()
     runner.run(make_job(root))
-    process = runner._process
-    assert process is not None
+    (process,) = runner._processes
     runner.close()
     assert process.returncode == 0
     lock.release()
@@ -193,3 +191,56 @@ def test_messages_come_whole_or_not_at_all() -> None:
         cut = BytesIO(whole[-70_008:][:end] if end < 8 else whole[-70_008:-1])
         with pytest.raises(EOFError):
             receive(cut)
+
+
+# --- the last job of a log ----------------------------------------------------------------------------------------
+
+
+def last_job(root: str, *, count: int) -> Job:
+    """Two shards with records of four topics."""
+    shards = []
+    topics = []
+    for shard in (0, 1):
+        directory = Path(root) / f"wal-{shard}"
+        directory.mkdir(exist_ok=True)
+        ids = [topic_id for topic_id in range(1, 20) if shard_index(topic_id, 2) == shard][:2]
+        frames = [frame(seq, topic_id=topic_id) for seq in range(1, count // 2 + 1) for topic_id in ids]
+        (directory / layout.wal_name(1)).write_bytes(b"".join(frames))
+        shards.append(ShardRange(str(directory), WalPosition(1, 1, 0), WalPosition(len(frames) + 1, 1, 0)))
+        topics += [TopicWork(topic_id, 0, count // 2, 1, [], None) for topic_id in ids]
+    return Job(root, NOW_MS, shards, topics, [], 1000, 1 << 20, 0, is_last=True)
+
+
+def test_the_last_job_runs_in_a_process_for_each_core(
+    root: str, runner: WorkerRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.storage.checkpoints.job.PART_FRAMES_MIN", 10)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    job = last_job(root, count=20)
+    parts = split_job(job, 2)
+    assert [len(part.topics) for part in parts] == [2, 2]
+    result = runner.run(job)
+    assert len(runner._processes) == 2
+    assert {topic_id: states[0].live_count for topic_id, states in result.touched.items()} == {
+        work.id: 10 for work in job.topics
+    }
+    assert result == run_job(RealFs(), job), "the same as in one process"
+
+
+def test_a_worker_that_died_before_the_last_job_is_replaced(
+    root: str, runner: WorkerRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.storage.checkpoints.job.PART_FRAMES_MIN", 10)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    job = last_job(root, count=20)
+    runner.run(job)
+    victim = runner._processes[1]
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.wait()
+    assert len(runner.run(job).touched) == 4
+
+
+def test_a_small_job_and_a_job_that_is_not_the_last_stay_whole(root: str) -> None:
+    job = last_job(root, count=20)
+    assert split_job(job, 8) == [job]
+    assert PART_FRAMES_MIN > 20

@@ -24,6 +24,7 @@ from topics.engine.checkpointing.cold_upkeep import ColdUpkeep
 from topics.engine.checkpointing.old_files import FileRemoval, OldFiles
 from topics.engine.checkpointing.progress import CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
+from topics.engine.checkpointing.rewriting import Rewriting
 from topics.engine.checkpointing.take_over import take_over
 from topics.engine.checkpointing.topic_capture import CapturedTopic
 from topics.engine.engine import Engine
@@ -75,13 +76,16 @@ class Checkpoint:
         self._snapshot = capture.snapshot
         # Topic id -> snapshot entry.
         self._entries = capture.entries
+        self._rewriting = Rewriting(engine, capture.topics, requests.busy_segments, old_files)
         # Shards whose checkpoint mark is not written yet.
         self._marks_left = 0
 
     # 2. The job.
 
     def run(self) -> None:
-        """Starts the steps that follow the capture."""
+        """Starts the steps that follow the capture. Called in its turn."""
+        if not self._requests.closing:
+            self._rewriting.choose()
         job = self._job()
         self._background.run(lambda: self._runner.run(job), self._job_done)
 
@@ -100,19 +104,24 @@ class Checkpoint:
             settings.segment_events_max,
             settings.segment_bytes_max,
             settings.segment_age_ms_max,
+            self._rewriting.works,
+            is_last=self._requests.closing,
         )
 
     def _job_done(self, result: JobResult | BaseException) -> None:
         if isinstance(result, BaseException):
+            self._rewriting.job_failed()
             for item in self._captured:
                 item.job_failed()
             self._done(_reportable(result))
             return
+        self._rewriting.take_over(result.rewritten, last_snapshot=self._snapshot.number - 1)
         self._progress.filed(self._positions)
         for item in self._captured:
             touched = result.touched.get(item.topic.id, [])
             self._entries[item.topic.id] = item.entry(touched)
             self._take_over(item, touched)
+        self._rewriting.postpone()
         self._close_replayed_files()
         self._write_snapshot()
 

@@ -40,6 +40,11 @@ class CapturedTopic:
         state.pending_deletes = runs_of(left)
         return bytes(codec.encode_topic(state))
 
+    def segment_rewritten(self, segment: SegmentState) -> None:
+        """The job wrote the segment again: the snapshot notes the new files."""
+        state = self.state
+        state.segments = [segment if held.first_seq == segment.first_seq else held for held in state.segments]
+
     def topic_removed(self) -> None:
         """The topic was removed while the job ran."""
         self.topic.live.end_capture()

@@ -15,14 +15,18 @@ for them. Until they are there:
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from topics.errors import FormatError
+from topics.formats import envelope, segment
 from topics.formats.control import ColdDeaths
 from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage.segments.cache import SegmentCache, TagSelector
 from topics.storage.segments.reader import Measured, SegmentColumns, build_tags
+
+# Bytes of a segment frame beyond its accounted bytes, without tag, node and meta.
+_FRAME_OVERHEAD_BYTES: Final = segment.OVERHEAD_BYTES + envelope.PLAIN_OVERHEAD_BYTES
 
 
 class SlotRun(NamedTuple):
@@ -50,6 +54,7 @@ class SegmentSet:
         "_columns",
         "_columns_of",
         "_flagged",
+        "_mean_bytes",
         "_pending",
         "_topic_id",
         "dropped",
@@ -73,6 +78,8 @@ class SegmentSet:
         # First seq of a segment -> how often pending deletes of it became delete bytes. What was read from its file
         # before that is not true any more.
         self._flagged: dict[int, int] = {}
+        # First seq of a segment -> bytes of its files for each live record, as a checkpoint job counted them.
+        self._mean_bytes: dict[int, float] = {}
         # Segments whose records are all dead. Their files are removed when no kept snapshot lists them.
         self.dropped: list[SegmentState] = []
 
@@ -477,6 +484,7 @@ class SegmentSet:
             self._cold_columns.pop(state.first_seq, None)
             self._flagged.pop(state.first_seq, None)
             self.inexact.pop(state.first_seq, None)
+            self._mean_bytes.pop(state.first_seq, None)
         self.dropped += doomed
         self.segments = [state for state in self.segments if state not in doomed]
 
@@ -500,6 +508,22 @@ class SegmentSet:
         records."""
         self._cache.forget(self._topic_id, old.first_seq)
         self.segments = [new if held is old else held for held in self.segments]
+
+    def is_mostly_deleted(self, state: SegmentState) -> bool:
+        """Whether more than half of the bytes of a sealed, hot segment seem to be deleted. The numbers in memory do not
+        count tags and nodes, so that the file may show that it is less."""
+        if not state.sealed or state.tier != "hot" or not state.live_count:
+            return False
+        mean_bytes = self._mean_bytes.get(state.first_seq)
+        if mean_bytes is None:
+            kept_bytes: float = state.live_bytes + state.live_count * _FRAME_OVERHEAD_BYTES
+        else:
+            kept_bytes = state.live_count * mean_bytes
+        return 2 * kept_bytes < state.data_bytes
+
+    def note_kept_bytes(self, state: SegmentState, mean_bytes: float) -> None:
+        """A checkpoint job looked at the file: it has this many bytes for each live record."""
+        self._mean_bytes[state.first_seq] = mean_bytes
 
     def drop_dead(self) -> None:
         """Drops every sealed segment whose records are all deleted."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from topics.errors import Damaged
+from topics.errors import Damaged, FormatError
 from topics.formats import wal_frame
 from topics.formats.record_layout import CHECKSUM_BYTES, FRAME_LEN_BYTES, SEQ, WAL_CORE_AT
 from topics.formats.snapshot import SegmentState, WalPosition
@@ -18,12 +18,17 @@ from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
 from topics.storage.segments.reader import SegmentReader
+from topics.storage.segments.replacement import rewrite_segment
 from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentAppender, SegmentLimits, flag_deleted
 from topics.storage.wal.reader import ShardReader
+from topics.storage.wal.wal import shard_index
 
 # Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
 _unpack_seq: Final = SEQ.unpack_from
+
+# Frames of a shard that are worth another process: about a tenth of a second of work.
+PART_FRAMES_MIN: Final = 30_000
 
 
 class ShardRange(msgspec.Struct, frozen=True):
@@ -61,6 +66,30 @@ class FlagWork(msgspec.Struct, frozen=True):
     seqs: list[int]
 
 
+class RewriteWork(msgspec.Struct, frozen=True):
+    """A sealed, hot segment of which more than half seems to be deleted, once the delete bytes of the job are set."""
+
+    topic_id: int
+    segment: SegmentState
+
+
+class RewriteResult(msgspec.Struct, frozen=True):
+    """What came of a `RewriteWork`. `digest` is empty when the segment was not written again."""
+
+    topic_id: int
+    first_seq: int
+    # Bytes of the frames whose delete byte is not set.
+    kept_bytes: int
+    data_bytes: int = 0
+    tagged_count: int = 0
+    digest: bytes = b""
+    proof: bytes = b""
+    # False when a sync failed, or the work failed half way: its mark file stays until the next start.
+    is_durable: bool = True
+    # Why the work failed.
+    error: str = ""
+
+
 class Job(msgspec.Struct):
     root: str
     now_ms: int
@@ -70,11 +99,40 @@ class Job(msgspec.Struct):
     segment_events_max: int
     segment_bytes_max: int
     segment_age_ms_max: int
+    rewrites: list[RewriteWork] = []
+    # The log stops after this job, so that the other cores are free.
+    is_last: bool = False
 
 
 class JobResult(msgspec.Struct):
     # Topic id -> segments that were changed or made, in order.
     touched: dict[int, list[SegmentState]]
+    # In the order of `Job.rewrites`.
+    rewritten: list[RewriteResult] = []
+
+
+def split_job(job: Job, parts_max: int) -> list[Job]:
+    """The last job of a log as jobs that can run at the same time: a shard, and the topics of this shard, are in one of
+    them. The same job when that is not worth another process."""
+    large = [shard for shard in job.shards if shard.stop.frame - shard.start.frame >= PART_FRAMES_MIN]
+    count = min(len(large), parts_max)
+    if not job.is_last or count < 2:
+        return [job]
+    parts = [
+        Job(
+            job.root,
+            job.now_ms,
+            job.shards[part::count],
+            [work for work in job.topics if shard_index(work.id, len(job.shards)) % count == part],
+            [work for work in job.flags if shard_index(work.topic_id, len(job.shards)) % count == part],
+            job.segment_events_max,
+            job.segment_bytes_max,
+            job.segment_age_ms_max,
+        )
+        for part in range(count)
+    ]
+    assert not job.rewrites, "the last checkpoint writes no segment again"
+    return parts
 
 
 class _TopicRun:
@@ -136,6 +194,7 @@ def run_job(fs: Fs, job: Job) -> JobResult:
         result.touched[work.id] = runs[work.id].finish()
         if work.topic_json:
             _describe(fs, job.root, work)
+    result.rewritten = [_rewrite(fs, job.root, rewrite) for rewrite in job.rewrites]
     return result
 
 
@@ -177,3 +236,27 @@ def _flag(fs: Fs, root: str, work: FlagWork) -> None:
     finally:
         reader.close()
     flag_deleted(fs, stem, positions)
+
+
+def _rewrite(fs: Fs, root: str, work: RewriteWork) -> RewriteResult:
+    """A failure does not fail the job: the segment stays as it was, and readers go on with it."""
+    topic_id, state = work.topic_id, work.segment
+    try:
+        kept_bytes, replaced = rewrite_segment(fs, root, topic_id, state)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return RewriteResult(topic_id, state.first_seq, state.data_bytes, is_durable=False, error=reason)
+    except FormatError as error:
+        return RewriteResult(topic_id, state.first_seq, state.data_bytes, error=error.message)
+    if replaced is None:
+        return RewriteResult(topic_id, state.first_seq, kept_bytes)
+    return RewriteResult(
+        topic_id,
+        state.first_seq,
+        kept_bytes,
+        replaced.data_bytes,
+        replaced.tagged_count,
+        replaced.digest,
+        replaced.proof,
+        replaced.is_durable,
+    )

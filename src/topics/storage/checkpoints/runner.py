@@ -9,7 +9,7 @@ from typing import IO, Final, Protocol
 
 import msgspec
 
-from topics.storage.checkpoints.job import Job, JobResult, run_job
+from topics.storage.checkpoints.job import Job, JobResult, run_job, split_job
 from topics.storage.fs import Fs, Lock
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ class InlineRunner:
 
 
 class WorkerRunner:
-    """Runs jobs in a worker process, so on another core. The process starts with the first job.
+    """Runs jobs in a worker process, so on another core. The process starts with the first job. The last job of a log
+    may get a process for each core: a stop is as fast as the machine.
 
     The worker inherits the directory's lock, so that no other server can open the directory while the worker still
     writes. It ends with its parent: at the end of its input, and by a signal if the system has one for that.
@@ -66,29 +67,51 @@ class WorkerRunner:
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, job: Job) -> JobResult:
-        process = self._process
-        if process is not None and process.poll() is not None:
+        parts = split_job(job, os.cpu_count() or 1)
+        for process in [process for process in self._processes if process.poll() is not None]:
+            self._processes.remove(process)
             _bury(process)
-            process = None
-        if process is None:
-            process = self._process = self._start()
+        while len(self._processes) < len(parts):
+            self._processes.append(self._start())
+        processes = self._processes[: len(parts)]
+        failures = [self._send(process, part) for process, part in zip(processes, parts, strict=True)]
+        # Every reply is taken, also after an error: no worker may still write when this returns.
+        replies = [failure or self._receive(process) for process, failure in zip(processes, failures, strict=True)]
+        result = JobResult({})
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+            result.touched |= reply.touched
+            result.rewritten += reply.rewritten
+        return result
+
+    def _send(self, process: subprocess.Popen[bytes], job: Job) -> JobFailed | None:
         assert process.stdin is not None
-        assert process.stdout is not None
         try:
             send(process.stdin, _encode(job))
+        except BrokenPipeError:
+            return self._died(process)
+        return None
+
+    def _receive(self, process: subprocess.Popen[bytes]) -> JobResult | JobFailed | OSError:
+        assert process.stdout is not None
+        try:
             reply = receive(process.stdout)
-        except (BrokenPipeError, EOFError) as error:
-            self._process = None
-            raise JobFailed(f"the checkpoint worker died with status {_bury(process)}") from error
+        except EOFError:
+            return self._died(process)
         if reply[:1] == b"!":
             refusal = _decode_refusal(reply[1:])
             if refusal.errno:
-                raise OSError(refusal.errno, refusal.message, refusal.path)
-            raise JobFailed(refusal.message)
+                return OSError(refusal.errno, refusal.message, refusal.path)
+            return JobFailed(refusal.message)
         return _decode_reply(reply[1:])
+
+    def _died(self, process: subprocess.Popen[bytes]) -> JobFailed:
+        self._processes.remove(process)
+        return JobFailed(f"the checkpoint worker died with status {_bury(process)}")
 
     def _start(self) -> subprocess.Popen[bytes]:
         descriptor = self._lock.fileno()
@@ -102,8 +125,8 @@ class WorkerRunner:
         )
 
     def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
+        processes, self._processes = self._processes, []
+        for process in processes:
             process.communicate()
 
 

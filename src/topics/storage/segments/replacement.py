@@ -1,10 +1,11 @@
 """Replacing the files of a sealed segment by files without some of its deleted records.
 
-The offered files only say which frames stay. Each offered frame must equal the frame in the present file, except for
-its delete byte. The bytes are taken from the present file, so that no new bytes get in, and no delete byte that was
-set meanwhile gets lost. A frame is left out only if its delete byte is set in the file: the log up to that delete is
-synced by then. The last frame always stays, because a segment ends with a record: a reader without an index finds the
-end that way.
+A checkpoint job does it by itself when more than half of a segment is deleted (`rewrite_segment`), and a program may
+offer files (`replace_segment`). The offered files only say which frames stay. Each offered frame must equal the frame
+in the present file, except for its delete byte. The bytes are taken from the present file, so that no new bytes get
+in, and no delete byte that was set meanwhile gets lost. A frame is left out only if its delete byte is set in the
+file: the log up to that delete is synced by then. The last frame always stays, because a segment ends with a record:
+a reader without an index finds the end that way.
 
 A snapshot notes length and digest of a segment, and the two kept snapshots go on noting the old ones. So a *mark*
 beside the files, `seg-….replaced`, lists every version that a snapshot may note.
@@ -79,7 +80,56 @@ def replace_segment(fs: Fs, root: str, topic_id: int, state: SegmentState, data_
     frames = _present_frames(present, state)
     offered = _offered_frames(fs, root, state, data_name, idx_name, present, frames)
     removed_count = _check_left_out(frames, offered)
-    kept = [frame for frame in frames if frame.seq in offered]
+    replaced = _put_in_place(
+        fs, stem, state, present, [frame for frame in frames if frame.seq in offered], removed_count
+    )
+    _remove_offered(fs, root, data_name, idx_name)
+    return replaced
+
+
+class Rewritten(NamedTuple):
+    """A segment that was looked at, and its replacement if it was written again."""
+
+    # Bytes of the frames whose delete byte is not set.
+    kept_bytes: int
+    replaced: Replaced | None
+
+
+def rewrite_segment(fs: Fs, root: str, topic_id: int, state: SegmentState) -> Rewritten:
+    """Writes a sealed, hot segment again without its deleted records, if they are more than half of its bytes.
+
+    Raises `FormatError` for a file that is damaged. The files must not change meanwhile, and `state` must describe
+    them, or the version before the present one: the worker may have died after it replaced the files.
+    """
+    stem = f"{layout.topic_directory(root, topic_id)}/{layout.segment_stem(state.first_seq)}"
+    newer = version_in_place(fs, stem, state, 0)
+    if newer is not None:
+        settle_index(fs, stem, newer)
+        replaced = Replaced(
+            newer.data_bytes,
+            newer.tagged_count,
+            newer.digest,
+            removed_count=0,
+            is_durable=True,
+            proof=newer.proof,
+        )
+        return Rewritten(newer.data_bytes, replaced)
+    present = read_file(fs, f"{stem}.data")
+    frames = _present_frames(present, state)
+    deleted = [frame for frame in frames if frame.deleted]
+    kept_bytes = state.data_bytes - sum(frame.end - frame.offset for frame in deleted)
+    if 2 * kept_bytes >= state.data_bytes:
+        return Rewritten(kept_bytes, None)
+    kept = [frame for frame in frames if not frame.deleted or frame is frames[-1]]
+    if len(kept) == len(frames):
+        return Rewritten(kept_bytes, None)
+    return Rewritten(kept_bytes, _put_in_place(fs, stem, state, present, kept, len(frames) - len(kept)))
+
+
+def _put_in_place(
+    fs: Fs, stem: str, state: SegmentState, present: bytes, kept: list[SegmentFrame], removed_count: int
+) -> Replaced:
+    """Exchanges the files for files with these frames of the present file."""
     data = b"".join([present[frame.offset : frame.end] for frame in kept])
     tags = _tags(present, kept)
     new = msgspec.structs.replace(
@@ -94,7 +144,6 @@ def replace_segment(fs: Fs, root: str, topic_id: int, state: SegmentState, data_
     else:
         write_atomic(fs, f"{stem}.idx", index)
     is_durable = _finish(fs, stem, sidecar)
-    _remove_offered(fs, root, data_name, idx_name)
     return Replaced(new.data_bytes, new.tagged_count, new.digest, removed_count, is_durable, new.proof)
 
 
