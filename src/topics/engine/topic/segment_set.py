@@ -285,8 +285,8 @@ class SegmentSet:
         if state is None:
             return None
         if self._is_whole(state, measured, first_live, end_seq):
-            bits = measured.bits.to_bytes(state.entry_count // 8 + 1, "little")
-            return ColdDeaths(state.first_seq, bits, len(measured.seqs), measured.size_bytes)
+            whole = measured.bits.to_bytes(state.entry_count // 8 + 1, "little")
+            return ColdDeaths(state.first_seq, whole, len(measured.seqs), measured.size_bytes)
         pending = self._pending.get(state.first_seq)
         bits = bytearray(state.entry_count // 8 + 1)
         count, total = 0, 0
