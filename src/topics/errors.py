@@ -325,6 +325,10 @@ class ColdUnavailable(TopicsError):
     retriable = True
 
 
+class ColdBusy(ColdUnavailable):
+    """The call did not get, or did not end on, one of the threads that wait for the cold tier."""
+
+
 class NotFetched(ColdUnavailable):
     """Bytes of the cold tier are not in memory: they must be fetched first, then the call is worth another try."""
 

@@ -264,7 +264,7 @@ def test_a_delete_is_refused_and_changes_nothing_while_the_tier_hangs(
         assert ask(server, "POST", "/v0/topics/t/delete", {"match": ["tag", "Eq", "x"]})[1]["deleted"] == RECORDS // 10
 
 
-@pytest.mark.parametrize("calls", [0, 1, 2, 3, 10, 25])
+@pytest.mark.parametrize("calls", [0, 3, 25])
 def test_a_delete_that_the_tier_fails_half_way_deletes_nothing(cold: ColdServer, calls: int) -> None:
     cold.fill()
     with cold.served() as server:

@@ -2,7 +2,7 @@
 
 Calls belong to *lines*, one for each topic. Lines take turns, and one line gets only some of the threads: the readers
 of one topic do not keep the calls of other topics waiting. Threads, waiting calls and the time of a call are bounded.
-A call beyond a bound fails with `ColdUnavailable`.
+A call beyond a bound fails with `ColdBusy`.
 
 A thread that hangs in a call keeps its place among the threads until the call returns. Its caller is answered in
 time all the same. All threads are daemons, and nothing joins them: a process ends while they hang.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
 from topics.clock import Clock, SystemClock
-from topics.errors import ColdUnavailable
+from topics.errors import ColdBusy
 from topics.limits import (
     COLD_CALL_MS_MAX,
     COLD_THREADS_MAX,
@@ -108,14 +108,14 @@ class ThreadColdPool:
                 return
         self._post(lambda: done(refusal))
 
-    def _refusal(self, line: int) -> ColdUnavailable | None:
+    def _refusal(self, line: int) -> ColdBusy | None:
         if self._is_closed:
-            return ColdUnavailable(CLOSED)
+            return ColdBusy(CLOSED)
         waiting = self._lines.get(line)
         if self._waiting_count >= self._waiting_max or (
             waiting is not None and len(waiting) >= self._waiting_per_line_max
         ):
-            return ColdUnavailable("too many calls wait for the cold tier; try again later")
+            return ColdBusy("too many calls wait for the cold tier; try again later")
         return None
 
     # With the lock held.
@@ -204,7 +204,7 @@ class ThreadColdPool:
                     continue
                 late = self._open.popleft()
             seconds = self._call_ms_max / 1000
-            self._answer(late, ColdUnavailable(f"the cold tier did not answer within {seconds:g} seconds"))
+            self._answer(late, ColdBusy(f"the cold tier did not answer within {seconds:g} seconds"))
 
     def close(self) -> None:
         with self._lock:
@@ -216,4 +216,4 @@ class ThreadColdPool:
             self._has_work.notify_all()
             self._has_deadline.notify_all()
         for call in left:
-            self._answer(call, ColdUnavailable(CLOSED))
+            self._answer(call, ColdBusy(CLOSED))

@@ -1,12 +1,15 @@
 """Brings the bytes that a read needs into memory, so that the read does not wait: see `Engine.fetch_needed`."""
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from topics.engine.topic.replayed import Replayed, Span
 from topics.engine.topic.segment_set import SegmentPart, SegmentSet
-from topics.errors import ColdUnavailable, NotFetched
+from topics.errors import ColdBusy, ColdUnavailable, NotFetched
 from topics.limits import READ_PIECE_BYTES_MIN
+
+logger = logging.getLogger(__name__)
 
 # How often one read fetches the same page of the cold tier. What came may leave the memory again before it is read.
 FETCHES_MAX: Final = 3
@@ -85,10 +88,14 @@ class Fetch:
 def unreadable(topic: str, seq: int, error: OSError | ColdUnavailable) -> ColdUnavailable:
     """The error for a disk or network that does not answer, or for too few file descriptors: a retry may help.
 
-    It goes to clients, so it says no path or address. Its cause does.
+    Clients are not told where the data directory or the tier is. The log of the program is.
     """
     kind = NotFetched if isinstance(error, NotFetched) else ColdUnavailable
-    reason = "the cold tier does not answer" if isinstance(error, ColdUnavailable) else error.strerror
+    if isinstance(error, (ColdBusy, NotFetched)):
+        reason = error.message
+    else:
+        logger.info('records of topic "%s" from seq %d on cannot be read: %s', topic, seq, error)
+        reason = "their tier does not answer" if isinstance(error, ColdUnavailable) else error.strerror or "no answer"
     return kind(
         f'records of topic "{topic}" from seq {seq} on cannot be read now: {reason}', {"topic": topic, "seq": seq}
     )

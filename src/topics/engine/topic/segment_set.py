@@ -14,7 +14,7 @@ for them. Until they are there:
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from topics.errors import FormatError
@@ -45,20 +45,35 @@ class SegmentPart(NamedTuple):
     last_seq: int
 
 
+class _ColdNotes:
+    """What a topic knows about its cold segments beside their numbers, each by the first seq of the segment."""
+
+    __slots__ = ("columns", "flagged", "inexact")
+
+    def __init__(self) -> None:
+        # Columns of the segments that have them.
+        self.columns: dict[int, SegmentColumns] = {}
+        # How often pending deletes became delete bytes. What was read from the file before that is not true any more.
+        self.flagged: dict[int, int] = {}
+        # Segments whose live numbers may be too high.
+        self.inexact: dict[int, None] = {}
+
+
+_NOTHING_COLD: Final = _ColdNotes()
+
+
 class SegmentSet:
     """Segments in ascending order, without overlap. Seqs between two segments have no record. Owner only."""
 
     __slots__ = (
         "_cache",
-        "_cold_columns",
+        "_cold",
         "_columns",
         "_columns_of",
-        "_flagged",
         "_mean_bytes",
         "_pending",
         "_topic_id",
         "dropped",
-        "inexact",
         "segments",
     )
 
@@ -71,17 +86,22 @@ class SegmentSet:
         # The columns of the segment with this first seq, when they are loaded.
         self._columns: SegmentColumns | None = None
         self._columns_of = 0
-        # First seq of a cold segment -> its columns, for the segments that have them.
-        self._cold_columns: dict[int, SegmentColumns] = {}
-        # First seqs of cold segments whose live numbers may be too high.
-        self.inexact: dict[int, None] = {}
-        # First seq of a segment -> how often pending deletes of it became delete bytes. What was read from its file
-        # before that is not true any more.
-        self._flagged: dict[int, int] = {}
+        # Shared by all topics that have nothing to note there: see `_own_cold`.
+        self._cold = _NOTHING_COLD
         # First seq of a segment -> bytes of its files for each live record, as a checkpoint job counted them.
         self._mean_bytes: dict[int, float] = {}
         # Segments whose records are all dead. Their files are removed when no kept snapshot lists them.
         self.dropped: list[SegmentState] = []
+
+    def _own_cold(self) -> _ColdNotes:
+        if self._cold is _NOTHING_COLD:
+            self._cold = _ColdNotes()
+        return self._cold
+
+    @property
+    def inexact(self) -> Collection[int]:
+        """First seqs of cold segments whose live numbers may be too high."""
+        return self._cold.inexact
 
     @property
     def first_seq(self) -> int:
@@ -164,7 +184,7 @@ class SegmentSet:
     def _columns_for(self, state: SegmentState) -> SegmentColumns | None:
         """None for a cold segment whose columns are not there: they are on their way then."""
         if state.tier == "cold":
-            columns = self._cold_columns.get(state.first_seq)
+            columns = self._cold.columns.get(state.first_seq)
             if columns is None:
                 self._cache.want_columns(self._topic_id, state.first_seq)
             return columns
@@ -186,21 +206,21 @@ class SegmentSet:
 
     def version(self, first_seq: int) -> int:
         """Changes when delete bytes are set in the file of the segment."""
-        return self._flagged.get(first_seq, 0)
+        return self._cold.flagged.get(first_seq, 0)
 
     def use_cold_columns(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> tuple[int, int]:
         """Takes over the columns of a cold segment. Returns (count, bytes) by which its live numbers were too high."""
         self._clear_dead(state, columns, first_live)
-        self._cold_columns[state.first_seq] = columns
-        if state.first_seq not in self.inexact:
+        self._own_cold().columns[state.first_seq] = columns
+        if state.first_seq not in self._cold.inexact:
             return 0, 0
-        self.inexact.pop(state.first_seq, None)
+        self._cold.inexact.pop(state.first_seq, None)
         before = state.live_count, state.live_bytes
         self._count(state, columns, first_live)
         return before[0] - state.live_count, before[1] - state.live_bytes
 
     def release_cold_columns(self, first_seq: int) -> None:
-        self._cold_columns.pop(first_seq, None)
+        self._cold.columns.pop(first_seq, None)
 
     def _count(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> None:
         start = max(first_live - state.first_seq, 0)
@@ -216,7 +236,7 @@ class SegmentSet:
             slots -= sum(_bit(pending, place) for place in range(seq - state.first_seq, state.entry_count))
         left = min(state.live_count, slots)
         if left:
-            self.inexact[state.first_seq] = None
+            self._own_cold().inexact[state.first_seq] = None
             state.live_bytes = state.live_bytes * left // state.live_count
         else:
             state.live_bytes = 0
@@ -242,7 +262,7 @@ class SegmentSet:
                 if columns is not None:
                     size = columns.sizes[place] if columns.live[place] else None
                 elif state.tier == "cold":
-                    self.inexact[state.first_seq] = None
+                    self._own_cold().inexact[state.first_seq] = None
                     size = state.live_bytes // state.live_count if state.live_count else None
                 else:
                     size = _live_size(self._cache.reader(self._topic_id, state).single(seq))
@@ -261,7 +281,7 @@ class SegmentSet:
         pending = self._pending_of(state)
         if (
             self._is_whole(state, measured, first_live, end_seq)
-            and state.first_seq not in self._cold_columns
+            and state.first_seq not in self._cold.columns
             and state.live_count >= len(measured.seqs)
             and state.live_bytes >= measured.size_bytes
         ):
@@ -292,8 +312,8 @@ class SegmentSet:
         if state is None:
             return None
         if self._is_whole(state, measured, first_live, end_seq):
-            all_bits = measured.bits.to_bytes(state.entry_count // 8 + 1, "little")
-            return ColdDeaths(state.first_seq, all_bits, len(measured.seqs), measured.size_bytes)
+            whole = measured.bits.to_bytes(state.entry_count // 8 + 1, "little")
+            return ColdDeaths(state.first_seq, whole, len(measured.seqs), measured.size_bytes)
         pending = self._pending.get(state.first_seq)
         bits = bytearray(state.entry_count // 8 + 1)
         count, total = 0, 0
@@ -318,7 +338,7 @@ class SegmentSet:
             size = deaths.size_bytes
             if fresh < deaths.count:
                 # Two deletes that were under way at the same time name the same records.
-                self.inexact[state.first_seq] = None
+                self._own_cold().inexact[state.first_seq] = None
                 size = size * fresh // deaths.count
             state.live_count = max(state.live_count - fresh, 0)
             state.live_bytes = max(state.live_bytes - size, 0) if state.live_count else 0
@@ -332,7 +352,7 @@ class SegmentSet:
     def _kill(self, state: SegmentState, pending: bytearray, place: int, size: int) -> None:
         _set_bit(pending, place)
         if state.tier == "cold":
-            columns = self._cold_columns.get(state.first_seq)
+            columns = self._cold.columns.get(state.first_seq)
         else:
             columns = self._columns if self._columns_of == state.first_seq else None
         if columns is not None:
@@ -401,11 +421,12 @@ class SegmentSet:
         wrong."""
         state = self.segment_of(first_live)
         if state is not None and state.tier == "cold" and state.live_count != state.last_seq + 1 - first_live:
-            self.inexact[state.first_seq] = None
+            self._own_cold().inexact[state.first_seq] = None
 
     def doubt_numbers(self, first_seqs: list[int]) -> None:
         """The numbers of these cold segments may not fit their files."""
-        self.inexact |= dict.fromkeys(first_seqs)
+        if first_seqs:
+            self._own_cold().inexact.update(dict.fromkeys(first_seqs))
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
         """(last seq, bytes, whether they are one record) of live records from `seq` on: single records, or all that
@@ -424,7 +445,7 @@ class SegmentSet:
     @property
     def inexact_bytes(self) -> int:
         """Bytes that may not be live: the numbers of these segments may be too high."""
-        return sum(state.live_bytes for state in self.segments if state.first_seq in self.inexact)
+        return sum(state.live_bytes for state in self.segments if state.first_seq in self._cold.inexact)
 
     def expired_last_seq(self, seq: int, cutoff_ts: int) -> int:
         """The last seq of the run from `seq` on with times before `cutoff_ts`; `seq - 1` when there is no such run."""
@@ -481,9 +502,9 @@ class SegmentSet:
         for state in doomed:
             self._cache.forget(self._topic_id, state.first_seq)
             self._pending.pop(state.first_seq, None)
-            self._cold_columns.pop(state.first_seq, None)
-            self._flagged.pop(state.first_seq, None)
-            self.inexact.pop(state.first_seq, None)
+            self._cold.columns.pop(state.first_seq, None)
+            self._cold.flagged.pop(state.first_seq, None)
+            self._cold.inexact.pop(state.first_seq, None)
             self._mean_bytes.pop(state.first_seq, None)
         self.dropped += doomed
         self.segments = [state for state in self.segments if state not in doomed]
@@ -551,7 +572,7 @@ class SegmentSet:
         if columns is None:
             if state.first_seq < first_live:
                 self._estimate_below(state, first_live)
-            self.inexact[state.first_seq] = None
+            self._own_cold().inexact[state.first_seq] = None
             return
         self._count(state, columns, first_live)
         self.release_columns()
@@ -570,7 +591,7 @@ class SegmentSet:
 
     def measure_resident(self, state: SegmentState, seqs: list[int]) -> Measured | None:
         """The live ones among these records of a cold segment, if that is known without the tier."""
-        columns = self._cold_columns.get(state.first_seq)
+        columns = self._cold.columns.get(state.first_seq)
         if columns is None:
             return self._cache.measure_resident(self._topic_id, state, seqs)
         measured = Measured()
@@ -606,7 +627,7 @@ class SegmentSet:
     def clear_pending(self, first_seq: int, seqs: list[int]) -> None:
         """The delete bytes of these seqs are set in the file, so their deletes are not pending any more."""
         bits = self._pending.get(first_seq)
-        self._flagged[first_seq] = self._flagged.get(first_seq, 0) + 1
+        self._own_cold().flagged[first_seq] = self.version(first_seq) + 1
         if bits is None:
             return
         for seq in seqs:

@@ -108,7 +108,7 @@ class ResidentSource:
     def _resident(self, name: str, offset: int, size: int) -> Buffer:
         found = self._store.resident(name, offset, size) if size else b""
         if found is None:
-            raise NotFetched(f"{self._store.address}: {name} was not fetched")
+            raise NotFetched(f"{name} of the cold tier is not in memory")
         return found
 
     def has_index(self, offset: int, size: int) -> bool:
