@@ -17,7 +17,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
     assert run_benchmarks(["speed"]) == 1
     assert (
         capsys.readouterr().err == "no benchmark is called 'speed': "
-        "choose among append, read, fsync, open, serve, live, routers, idle, streams, spark\n"
+        "choose among append, read, fsync, open, serve, live, routers, stalls, idle, streams, spark\n"
     )
 
 

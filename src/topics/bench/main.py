@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.bench import http, live, routers, spark, storage, streams
+from topics.bench import http, live, routers, spark, stalls, storage, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,19 @@ def _routers(directory: str, scale: float) -> list[Row]:
     return rows
 
 
+def _stalls(directory: str, scale: float) -> list[Row]:
+    return [
+        Row(
+            f"stalls: {stall.what}",
+            stall.longest_gap_ms,
+            "ms",
+            ceiling=50,
+            note=f"status {stall.status}, {stall.took_s:.1f} s, {stall.resident_mib:.0f} MiB",
+        )
+        for stall in stalls.measure(directory, scale=scale)
+    ]
+
+
 def _idle(directory: str, scale: float) -> list[Row]:
     topics = _scaled(100_000, scale)
     result = live.idle_topics(directory, topics=topics, settle_s=max(0.1, 5 * scale))
@@ -179,6 +192,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "serve": _serve,
     "live": _live,
     "routers": _routers,
+    "stalls": _stalls,
     "idle": _idle,
     "streams": _streams,
     "spark": _spark,
