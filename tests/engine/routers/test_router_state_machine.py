@@ -245,6 +245,14 @@ class RoutersAgainstModel(RuleBasedStateMachine):
         self.settle()
 
     @rule()
+    def kill_and_lose_the_snapshots(self) -> None:
+        """No snapshot can be read. Copies in segments stay, and routers go on where they were."""
+        self.keep_what_is_behind()
+        self.driver.rot_snapshots()
+        self.driver.kill()
+        self.settle()
+
+    @rule()
     def reopen(self) -> None:
         self.keep_what_is_behind()
         self.driver.finish_checkpoints()

@@ -23,14 +23,6 @@ SHORT_LOG = replace(SMALL, wal_file_bytes=1024)
 Content = dict[str, list[tuple[int, object]]]
 
 
-def rot_snapshots(driver: RouterDriver) -> None:
-    """One byte of every snapshot changes."""
-    for number in snapshot_names(driver.disk):
-        path = layout.snapshot_path(ROOT, number)
-        raw = driver.disk.read(path)
-        driver.disk.replace(path, raw[:-1] + bytes([raw[-1] ^ 1]))
-
-
 def log_is_whole(driver: RouterDriver) -> bool:
     directories = [layout.shard_directory(ROOT, shard, SHARDS) for shard in range(SHARDS)]
     return all(list_wal_files(driver.disk, directory)[0].first_frame == 1 for directory in directories)
@@ -130,7 +122,25 @@ def an_exact_router(driver: RouterDriver) -> None:
     driver.append("last", topic="a")
 
 
+def a_delete_of_copies_after_a_clean_stop(driver: RouterDriver) -> None:
+    """The copies are in segments, and no frame names them."""
+    driver.route()
+    write_and_checkpoint(driver, "a")
+    driver.reopen()
+    driver.delete(before_seq=20, topic="b")
+
+
+def a_delete_in_the_source_after_a_clean_stop(driver: RouterDriver) -> None:
+    """The router has made no copy since the start, so no frame says how far it is."""
+    driver.route()
+    write_and_checkpoint(driver, "a")
+    driver.reopen()
+    driver.delete(before_seq=20, topic="a")
+
+
 HISTORIES = [
+    a_delete_in_the_source_after_a_clean_stop,
+    a_delete_of_copies_after_a_clean_stop,
     a_copy_of_deleted_records,
     a_copy_that_a_later_delete_made_part_of_the_log,
     a_queue_with_acked_jobs,
@@ -153,7 +163,7 @@ def test_a_start_without_snapshots_keeps_every_copy(history: Callable[[RouterDri
     expected = read_all(driver)
     routers = {name: (router.cursor, router.forwarded_total) for name, router in driver.opened.engine.routers.items()}
     assert log_is_whole(driver) == (settings is WHOLE_LOG)
-    rot_snapshots(driver)
+    driver.rot_snapshots()
     for _ in range(2):
         driver.kill()
         assert read_all(driver) == expected

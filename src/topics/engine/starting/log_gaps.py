@@ -1,9 +1,8 @@
 """Which topics have records that the log has no frames of, although the log has its first frame.
 
 Two kinds of records may be only in segments: copies that a router made without frames, and records that were written
-while their topic was `ephemeral`. A router that logs how far it is names copies without frames if both kept snapshots
-have them; the seqs of these copies are missing in the log. All other copies without frames are made again from their
-source.
+while their topic was `ephemeral`. Seqs of such copies are missing in the frames of the topic, although a note, a delete
+or a checkpoint mark says that the topic had them. All other copies without frames are made again from their source.
 
 Only a start that has no readable snapshot asks for this.
 """
@@ -62,6 +61,10 @@ class _GapScan:
             self._end_write(topic_id)
         if frame.type == FrameType.CHECKPOINT:
             self.gaps.has_marks = True
+            for router in control.decode(control.CheckpointMark, data).routers:
+                if router.dest_seq > self._last_seqs.get(router.dest, 0):
+                    # Its source may have lost the records since, and then no run of the router makes the copies again.
+                    self._gap(router.dest)
         elif frame.type in (FrameType.TOPIC_CREATE, FrameType.TOPIC_DELETE):
             self.gaps.known_ids.add(topic_id)
         elif frame.type == FrameType.ROUTER_CREATE:
@@ -70,6 +73,10 @@ class _GapScan:
             copies = control.decode(control.Note, data).copies
             if copies is not None:
                 self._copied_seqs[topic_id] = copies.dest_seq
+        elif frame.type == FrameType.DELETE:
+            if control.decode(control.Delete, data).bound > self._last_seqs.get(topic_id, 0) + 1:
+                # It may have deleted copies that were in segments only.
+                self._gap(topic_id)
         elif frame.type == FrameType.EVICT:
             self._account(topic_id, control.decode(control.Evict, data).trim_floor)
         elif frame.type == FrameType.LOST:
