@@ -1,6 +1,7 @@
 """Start and stop of the real server process: its output, refused starts, and requests that it finishes before it
 ends."""
 
+import fcntl
 import json
 import os
 import shlex
@@ -180,14 +181,13 @@ def test_damage_refuses_the_start_and_doctor_mends_it(tmp_path: Path) -> None:
 
 
 def test_while_recovering_only_probes_and_metrics_answer_and_a_stop_leaves_everything_as_it_was() -> None:
-    """Recovery waits where it reads the newest snapshot, because the test has replaced that by a pipe without a
-    writer."""
-    with ServerProcess() as server:
+    """Recovery waits for the lock of the directory, as for a worker of a killed server that still ends."""
+    with ExitStack() as stack, ServerProcess() as server:
         with client(server) as writer:
             writer.write("orders", "before")
         server.kill()
-        pipe = server.data_dir / "meta" / "snapshot.9999.bin"
-        os.mkfifo(pipe)
+        lock = stack.enter_context((server.data_dir / ".topics.lock").open("r+"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
         server.spawn()
         server.wait_listening()
         with client(server) as caller:
@@ -201,7 +201,7 @@ def test_while_recovering_only_probes_and_metrics_answer_and_a_stop_leaves_every
             assert b"\ntopics_ready 0\n" in caller.request("GET", "/v0/metrics").body
         assert server.stop() == 0
         assert "stopped while recovering" in server.output
-        pipe.unlink()
+        fcntl.flock(lock, fcntl.LOCK_UN)
         server.start()
         with client(server) as reader:
             assert reader.datas("orders") == ["before"]
