@@ -4,12 +4,19 @@ They take a third of the time that all imports of a server take. A server import
 ready, so that the first client that needs one does not wait for it.
 """
 
+import logging
 from importlib import import_module
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 _MODULES: Final = ("topics.server.api.ws_commands", "topics.server.http.http2", "topics.server.openapi.document")
 
 
 def import_late_modules() -> None:
-    for name in _MODULES:
-        import_module(name)
+    """Without file descriptors it stops. Then a module is imported when a client needs it."""
+    try:
+        for name in _MODULES:
+            import_module(name)
+    except OSError as error:
+        logger.info("not all modules could be imported ahead of need", extra={"fields": {"reason": error.strerror}})
