@@ -232,7 +232,9 @@ def test_doctor_gives_missing_segments_up_only_with_accept_loss(directory: Path,
     accepted = run("doctor", directory, "--repair", "--accept-loss", "--yes")
     assert accepted.exit_code == 0
     with topics.open(directory, settings=SETTINGS) as log:
-        assert [record.seq for record in log.records("orders")] == [*range(1, 11), *range(21, 26)]
+        items = list(log.records("orders"))
+        assert [item.seq for item in items if isinstance(item, topics.Record)] == [*range(1, 11), *range(21, 26)]
+        assert [(item.gap_from, item.gap_to) for item in items if isinstance(item, topics.Tombstone)] == [(11, 20)]
 
 
 def test_doctor_of_a_sound_directory_has_nothing_to_repair(directory: Path) -> None:

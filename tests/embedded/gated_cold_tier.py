@@ -45,7 +45,9 @@ def gated_log(tmp_path: Path) -> tuple[Path, topics.EngineSettings, GatedFs]:
         while any(state.tier != "cold" for state in log._engine.topic("t").live.segments.segments):
             pause.wait(0.01)
         # The hot copies go when no snapshot that is kept names them.
-        for _ in range(3):
+        hot = path / "topics" / "00000001"
+        while list(hot.glob("seg-*")):
             log.append("other", [1])
             log.checkpoint()
+            pause.wait(0.01)
     return path, settings, GatedFs(cold)

@@ -277,7 +277,7 @@ def test_other_tasks_run_while_a_page_comes_from_the_cold_tier(tmp_path: Path) -
             cancelled = asyncio.create_task(log.read("t", limit=5))
             await asyncio.to_thread(fs.is_waiting.wait, 60)
             await log.append("hot", [1])
-            assert not reading.done()
+            assert not reading.done(), reading
             cancelled.cancel()
             await turns()
             assert cancelled.cancelled()

@@ -102,6 +102,8 @@ HARD = {
     "a comma too many in the middle": body_of([b'{"data":1}'] * 20 + [b" "] + [b'{"data":1}'] * 20),
     "a member twice": body_of([b'{"data":1}'] * 39 + [b'{"data":1,"x":2,"data":3}']),
     "a member twice by an escape": body_of([b'{"data":1}'] * 39 + [rb'{"data":1,"d\u0061ta":3}']),
+    "records twice, the first empty": b'{"records":[],' + body_of([b'{"data":1}'] * 40)[1:],
+    "records in another member": body_of([b'{"data":1}'], b',"more":[%b]' % b",".join([b'{"data":2}'] * 40)),
     "records twice": body_of([b'{"data":1}'] * 40, b',"records":[{"data":1}]'),
     "a repeat in the config": body_of([b'{"data":1}'] * 40, b',"config":{"ttl_ms":1,"ttl_ms":2}'),
     "deep": body_of([b'{"data":1}'] * 20 + [b'{"data":' + b"[" * 124 + b"]" * 124 + b"}"] + [b'{"data":1}'] * 20),

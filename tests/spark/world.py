@@ -79,6 +79,8 @@ class World:
         self.checkpoint()
         self.server.call(self._relocate())
         self.checkpoint()
+        # The checkpoint has begun the removal of hot files, on the thread that copies.
+        self.server.call(self._relocate())
         return [found.tier for found in self.manifest(TOPIC).segments]
 
     async def _relocate(self) -> None:

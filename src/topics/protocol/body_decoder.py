@@ -37,6 +37,7 @@ from topics.protocol.request_body import (
 )
 
 S = TypeVar("S", bound=Struct)
+T = TypeVar("T")
 
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -48,8 +49,8 @@ class MalformedBody(InvalidRequest):
         super().__init__(f"malformed JSON body: {reason}")
 
 
-def decoded(decode: Callable[[bytes], S], text: bytes) -> S:
-    """The struct in the text, or `InvalidRequest`: syntax, types, and ranges of the struct."""
+def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
+    """What the text holds, or `InvalidRequest`: syntax, types, and ranges of the type."""
     try:
         return decode(text)
     except msgspec.DecodeError as error:

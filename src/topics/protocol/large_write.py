@@ -88,7 +88,7 @@ class _Tail(msgspec.Struct):
 
 
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_records: Final = msgspec.json.Decoder(RecordsBody).decode
+_decode_records: Final = msgspec.json.Decoder(list[RecordBody]).decode
 _decode_tail: Final = msgspec.json.Decoder(_Tail).decode
 _decode_name: Final = msgspec.json.Decoder(str).decode
 
@@ -279,13 +279,16 @@ class _Records:
         return at + len(array) - 2
 
     def _maybe_records(self, piece: bytes) -> RecordsBody | None:
+        """The records of the piece; None if it is no list of records. As a list: in a body the piece could end the
+        array, and begin another member.
+        """
         try:
-            return _decode_records(_OPEN + piece + _CLOSE)
+            return RecordsBody(records=_decode_records(b"[%b]" % piece))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def _take_checked(self, piece: bytes) -> Steps[None]:
-        yield from self._take(piece, decoded(_decode_records, _OPEN + piece + _CLOSE))
+        yield from self._take(piece, RecordsBody(records=decoded(_decode_records, b"[%b]" % piece)))
 
     def _take(self, piece: bytes, body: RecordsBody) -> Steps[None]:
         """Checks a piece, and keeps its records."""

@@ -138,8 +138,8 @@ def test_files_that_were_set_aside_or_renamed_are_recognized() -> None:
     for path, name in ((WAL, "wal-0000000000000001.log.broken"), (WAL, "a"), (DATA, "b")):
         disk.replace(f"/{name}", disk.read(path))
         assert [row["offset"] for row in rows(disk, f"/{name}")] == [row["offset"] for row in rows(disk, path)]
-    disk.replace("/wal-0000000000000001.log.6534.torn", disk.read(WAL)[6534:7000])
-    assert [row["type"] for row in rows(disk, "/wal-0000000000000001.log.6534.torn")][:2] == ["append", "sync"]
+    disk.replace("/wal-0000000000000001.log.6546.torn", disk.read(WAL)[6546:7012])
+    assert [row["type"] for row in rows(disk, "/wal-0000000000000001.log.6546.torn")][:2] == ["append", "sync"]
 
 
 def test_a_file_that_is_none_of_ours_is_refused() -> None:

@@ -78,7 +78,7 @@ def test_diagnosing_changes_nothing_and_says_what_a_repair_would_do_b04() -> Non
     plan = doctor.plan()
     assert disk.files() == before
     offset, frame = audit_append(disk, 1)["offset"], 96
-    assert offset == 6401
+    assert offset == 6413
     assert plan.lost_lines == [
         'lost: seqs 2 to 3 of topic "audit"; readers get a tombstone (1 of them can be read from the copy)'
     ]
@@ -88,7 +88,7 @@ def test_diagnosing_changes_nothing_and_says_what_a_repair_would_do_b04() -> Non
         "copy wal/wal-0000000000000001.log to wal/wal-0000000000000001.log.broken",
     ]
     assert texts[2].startswith(
-        f"cut the log in wal before frame {frame}, at offset 6534 of wal/wal-0000000000000001.log (checksum does not"
+        f"cut the log in wal before frame {frame}, at offset 6546 of wal/wal-0000000000000001.log (checksum does not"
     )
     assert texts[3] == "let wal/CURRENT name wal-0000000000000001.log"
 
@@ -252,7 +252,7 @@ def test_a_repair_cuts_at_the_damage_and_the_engine_opens_b04() -> None:
     (loss,) = report["lost"]
     assert (loss["file"], loss["offset"], loss["first_lost_frame"], loss["valid_frames_behind"]) == (
         "wal/wal-0000000000000001.log",
-        6534,
+        6546,
         96,
         3,
     )
@@ -377,12 +377,12 @@ def test_a_shard_that_lost_all_its_files_gets_a_new_one() -> None:
 
 def test_a_copy_that_an_interrupted_start_left_is_part_of_the_log() -> None:
     disk = disk_with_a_flip_in_the_log()
-    flip(disk, WAL, 6534 + 50)
-    disk.replace(f"{WAL}.6534.rewrite", disk.read(WAL)[6534:6800])
-    disk.poke(WAL, 6534, b"whatever a power cut left")
+    flip(disk, WAL, 6546 + 50)
+    disk.replace(f"{WAL}.6546.rewrite", disk.read(WAL)[6546:6812])
+    disk.poke(WAL, 6546, b"whatever a power cut left")
     assert lines(verified(disk)) == [
         (
-            "note: wal/wal-0000000000000001.log.6534.rewrite: a copy of the log's end that a start left; the next one "
+            "note: wal/wal-0000000000000001.log.6546.rewrite: a copy of the log's end that a start left; the next one "
             "writes it back"
         )
     ]

@@ -371,7 +371,7 @@ def test_a_flip_in_the_middle_of_the_log_is_damage_with_its_frame_number_b04() -
     damage, lost = verified(disk)
     assert (damage.severity, damage.file, damage.offset) == ("damage", "wal/wal-0000000000000001.log", row["offset"])
     assert damage.message.startswith(f"frame {row['frame']}: checksum does not agree: stored ")
-    assert damage.message.endswith("; the sync mark at offset 6730 covers it")
+    assert damage.message.endswith("; the sync mark at offset 6742 covers it")
     assert lost.line() == (
         f"damage: wal/wal-0000000000000001.log offset {row['offset']} seq 2: records that were in the missing or bad "
         'bytes, as the seqs of their neighbours show [topic "audit"]'

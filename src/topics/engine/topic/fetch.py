@@ -95,7 +95,9 @@ def unreadable(topic: str, seq: int, error: OSError | ColdUnavailable) -> ColdUn
         reason = error.message
     else:
         logger.info('records of topic "%s" from seq %d on cannot be read: %s', topic, seq, error)
-        reason = "their tier does not answer" if isinstance(error, ColdUnavailable) else error.strerror or "no answer"
+        reason = "the cold tier does not answer"
+        if not isinstance(error, ColdUnavailable):
+            reason = error.strerror or "no answer"
     return kind(
         f'records of topic "{topic}" from seq {seq} on cannot be read now: {reason}', {"topic": topic, "seq": seq}
     )
