@@ -30,7 +30,7 @@ from topics.engine.topic.leases import LeaseTable
 from topics.engine.topic.live_records import LiveBytes, LiveRecords
 from topics.engine.topic.page import Page
 from topics.engine.topic.router_links import RouterLinks
-from topics.engine.topic.segment_set import SegmentSet
+from topics.engine.topic.segment_set import NOTHING_HOT, HotRecords, SegmentSet
 from topics.engine.topic.write import Write
 from topics.engine.topic.write_state import WriteState
 from topics.errors import FormatError
@@ -164,6 +164,10 @@ class Topic:
 
     def refresh(self, now_ms: int) -> None:
         """Brings the TTL floor up to date. Called at the start of every read and around every write."""
+        if self.live.segments.unread:
+            self.live.count_unread()
+            self.writes.recount_evictions(self.live)
+            self.checkpoint.mark_changed()
         ttl_ms = self.config.ttl_ms
         # A record expires when now - ts > ttl, so now - ttl is the oldest time that is still good.
         if ttl_ms and self.live.count and self.live.expire(now_ms - ttl_ms):
@@ -201,7 +205,7 @@ class Topic:
         """
         live, writes = self.live, self.writes
         excess = live.size_bytes + writes.bytes_in_flight - writes.evict_bytes + size_bytes - config.cap_bytes
-        if live.segments.inexact:
+        if live.segments.inexact or live.segments.unread:
             # Bytes that may be dead already must not evict others.
             excess -= live.segments.inexact_bytes
         by_count = self.record_cap_floor(config, first_seq + len(sizes) - 1) if config.cap_records else 0
@@ -260,17 +264,22 @@ class Topic:
 
     # Deleting.
 
-    def delete_before(self, before_seq: int, cold: Mapping[int, Measured] = NOTHING_COLD) -> int:
-        """Deletes every live record below `before_seq`; how many there were. `cold`: see `LiveRecords`."""
-        deleted = self.live.delete_before(before_seq, cold)
+    def delete_before(
+        self, before_seq: int, cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
+    ) -> int:
+        """Deletes every live record below `before_seq`; how many there were. `cold` and `hot`: see `LiveRecords`."""
+        deleted = self.live.delete_before(before_seq, cold, hot)
         if deleted is None:
             return 0
         self._deleted()
         return deleted[0]
 
-    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD) -> int:
-        """Deletes the live records among these seqs (ascending), and those of cold segments; how many there were."""
-        deleted = self.live.delete_seqs(seqs, cold)
+    def delete_seqs(
+        self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
+    ) -> int:
+        """Deletes the live records among these seqs (ascending), and those of cold segments; how many there were.
+        `hot`: see `LiveRecords`."""
+        deleted = self.live.delete_seqs(seqs, cold, hot)
         self._deleted()
         return deleted[0]
 
