@@ -370,7 +370,8 @@ class SegmentSet:
                     size = None
                     _set_bit(pending, place)
                 if size is not None:
-                    self._kill(state, pending, place, size)
+                    # The bytes of a segment that could not be read may be too few for its largest records.
+                    self._kill(state, pending, place, min(size, state.live_bytes))
             if is_unread:
                 self._estimate_below(state, state.first_seq)
             count += before[0] - state.live_count

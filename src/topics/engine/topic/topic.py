@@ -165,13 +165,17 @@ class Topic:
     def refresh(self, now_ms: int) -> None:
         """Brings the TTL floor up to date. Called at the start of every read and around every write."""
         if self.live.segments.unread:
-            self.live.count_unread()
-            self.writes.recount_evictions(self.live)
-            self.checkpoint.mark_changed()
+            self._count_unread()
         ttl_ms = self.config.ttl_ms
         # A record expires when now - ts > ttl, so now - ttl is the oldest time that is still good.
         if ttl_ms and self.live.count and self.live.expire(now_ms - ttl_ms):
             self.writes.recount_evictions(self.live)
+
+    def _count_unread(self) -> None:
+        """A segment file could not be read. Corrects the numbers that changed without it, if it can be read now."""
+        self.live.count_unread()
+        self.writes.recount_evictions(self.live)
+        self.checkpoint.mark_changed()
 
     def floor_under(self, config: TopicConfig) -> int:
         """The cap floor once every write in flight is published, if this config holds then."""
@@ -204,6 +208,8 @@ class Topic:
         is evicted as a whole or not at all: the next write after they came evicts its first records.
         """
         live, writes = self.live, self.writes
+        if live.segments.unread:
+            self._count_unread()
         excess = live.size_bytes + writes.bytes_in_flight - writes.evict_bytes + size_bytes - config.cap_bytes
         if live.segments.inexact or live.segments.unread:
             # Bytes that may be dead already must not evict others.
