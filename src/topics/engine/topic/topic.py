@@ -205,7 +205,7 @@ class Topic:
         """(floor, bytes evicted by it) once a write of these sizes is published after every write in flight.
 
         Walks from the oldest record that stays: the cost is that of the records evicted. A cold segment without columns
-        is evicted as a whole or not at all: the next write after they came evicts its first records.
+        is evicted as a whole or not at all: its first records are evicted when the columns come.
         """
         live, writes = self.live, self.writes
         if live.segments.unread:
@@ -226,6 +226,26 @@ class Topic:
             evicted += size
             floor = seq
         return floor, evicted
+
+    def overdue_cap_floor(self) -> int:
+        """The cap floor, if a byte cap can raise it without a write: sizes came that it waited for. Else 0.
+
+        A write in flight or a config that is being logged raises it anyway. Copies of routers into the topic must be
+        logged before a floor, so there it waits for the next write."""
+        config, writes = self.config, self.writes
+        if not config.cap_bytes or config.discard != "old" or self.links.routers_in:
+            return 0
+        if writes.in_flight or writes.is_changing:
+            return 0
+        floor = self.floor_under(config)
+        return floor if floor > self.live.cap_floor else 0
+
+    def evict(self, cap_floor: int) -> None:
+        """Raises the cap floor without a write. It is logged."""
+        self.live.raise_floors(cap_floor=cap_floor)
+        self.writes.settle_cap_floor(max(self.writes.cap_floor, self.live.cap_floor))
+        self.writes.recount_evictions(self.live)
+        self.checkpoint.mark_changed()
 
     @property
     def evicted_above_records(self) -> int:
