@@ -318,7 +318,7 @@ class StorageFull(TopicsError):
 
 
 class ColdUnavailable(TopicsError):
-    """The tier of the records does not answer, or too many calls wait for it. A delete answered so deleted nothing."""
+    """The tier or file of the records does not answer, or too many calls wait. A delete answered so deleted nothing."""
 
     code = "cold_unavailable"
     status = 503

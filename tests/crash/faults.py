@@ -37,7 +37,30 @@ KINDS: Final[dict[str, Arm]] = {
     "torn write, ENOSPC for good": lambda fs, at: list(fs.torn_write(at=at, lasts=True)),
     "torn write, EIO": lambda fs, at: list(fs.torn_write(at=at, error=errno.EIO)),
 }
+READS: Final[tuple[Operation, ...]] = ("pread", "open", "exists", "size", "listdir", "map", "lock")
+
+
+def _in_segments(path: str) -> bool:
+    return "/topics/" in path
+
+
+# Segment files that cannot be opened or read: no write may depend on that.
+READ_KINDS: Final[dict[str, Arm]] = {
+    "EMFILE at a segment, once": lambda fs, at: [fs.fail(*READS, error=errno.EMFILE, at=at, path=_in_segments)],
+    "EMFILE at segments, for good": lambda fs, at: [
+        fs.fail(*READS, "create", error=errno.EMFILE, at=at, lasts=True, path=_in_segments)
+    ],
+    "EIO at a segment, once": lambda fs, at: [fs.fail(*READS, at=at, path=_in_segments)],
+    "EIO at segments, for good": lambda fs, at: [fs.fail(*READS, at=at, lasts=True, path=_in_segments)],
+}
 # After these failures the engine goes on without a restart.
 HARMLESS: Final = frozenset(
-    ("ENOSPC once", "ENOSPC for good", "short writes", "torn write, ENOSPC once", "torn write, ENOSPC for good")
+    (
+        "ENOSPC once",
+        "ENOSPC for good",
+        "short writes",
+        "torn write, ENOSPC once",
+        "torn write, ENOSPC for good",
+        *READ_KINDS,
+    )
 )

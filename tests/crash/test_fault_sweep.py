@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import FULL
-from tests.crash.faults import CHANGES, HARMLESS, KINDS
+from tests.crash.faults import CHANGES, HARMLESS, KINDS, READ_KINDS, READS
 from tests.crash.harness import Broken, World, expect
 from tests.crash.scripts import SCRIPTS
 from tests.crash.sweep import RecordProperty, Tally
@@ -18,7 +18,6 @@ from topics.errors import StartRefused
 from topics.testing.fake_disk import Damage
 from topics.testing.fault_fs import Fault, Operation
 
-READS: Final[tuple[Operation, ...]] = ("pread", "open", "exists", "size", "listdir", "map", "lock")
 NAMES: Final = (
     "append",
     "batch",
@@ -34,6 +33,9 @@ NAMES: Final = (
     "replace_segments",
 )
 STRIDE: Final = 1 if FULL else 29
+# Workloads whose deletes, caps and expiry look into segment files.
+READING_NAMES: Final = ("delete", "delete_everything", "configure", "reject", "rewrite_segments")
+READ_STRIDE: Final = 1 if FULL else 17
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,11 +50,27 @@ def test_a_failed_call_fails_its_write_and_nothing_else(name: str, record_proper
     tally.record(record_property)
 
 
+@pytest.mark.parametrize("name", READING_NAMES)
+def test_a_segment_file_that_cannot_be_read_leaves_no_call_without_an_answer(
+    name: str, record_property: RecordProperty
+) -> None:
+    """A delete is whole or refused. Retention and checkpoints catch up on a healed disk."""
+    tally = Tally(f"failed reads of segments: {name}")
+    for place, kind in enumerate(READ_KINDS):
+        at = place % READ_STRIDE
+        while _strike(name, kind, at):
+            tally.points += 1
+            tally.recoveries += 4
+            at += READ_STRIDE
+    tally.record(record_property)
+
+
 def _strike(name: str, kind: str, at: int) -> bool:
     """Runs the workload with the fault at call `at`. Returns whether the fault happened."""
     script, settings = SCRIPTS[name]
     faults: list[Fault] = []
-    world = World(settings, arm=lambda fs: faults.extend(KINDS[kind](fs, at)))
+    arm = KINDS.get(kind) or READ_KINDS[kind]
+    world = World(settings, arm=lambda fs: faults.extend(arm(fs, at)))
     try:
         started = True
         try:
@@ -71,6 +89,11 @@ def _strike(name: str, kind: str, at: int) -> bool:
 
 def _go_on(world: World, kind: str) -> None:
     """The disk works again, and the process lives: reads show the answered records, and writes go on where they can."""
+    unanswered = [op.kind for history in world.histories.values() for op in history.ops if op.fate == "unanswered"]
+    expect(unanswered, [], "operations without an answer")
+    if kind in READ_KINDS:
+        # A byte cap that could not look into a segment evicts with the next write.
+        world.write_more()
     world.check()
     failure = world.engine.wal.failure()
     if kind in HARMLESS and failure is not None:

@@ -97,6 +97,43 @@ def test_a_byte_cap_never_evicts_more_than_it_must(log: ColdLog) -> None:
     assert size <= cap_bytes < size + log.size_of(earliest - 1)
 
 
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+def test_a_byte_cap_evicts_when_the_sizes_come_and_not_with_the_next_write(durability: str) -> None:
+    """The floor is logged: a start without the tier has it."""
+    disk = FakeDisk()
+    log = ColdLog(disk)
+    make(log)
+    log.create(durability=durability)
+    cap_bytes = log.topic().size_bytes - 8
+    log.runtime.holds = True
+    log.create(durability=durability, cap_bytes=cap_bytes)
+    assert log.topic().earliest_seq == 1, "which records are too many is not known"
+    log.runtime.holds = False
+    log.runtime.begin_held()
+    log.runtime.end_held()
+    log.engine.flush()
+    assert log.topic().earliest_seq == 3
+    assert numbers(log) == live_numbers(log)
+    _, _, size = numbers(log)
+    assert size <= cap_bytes < size + log.size_of(2)
+    expected = numbers(log)
+    disk.kill()
+    log = ColdLog(disk, is_down=True)
+    assert log.topic().earliest_seq == 3
+    assert log.topic().head_seq == 40
+    log.tier.heal()
+    log.clock.advance(COLD_COLUMNS_RETRY_MS)
+    log.append()
+    log.engine.flush()
+    log.append()
+    log.engine.flush()
+    disk.kill()
+    log = ColdLog(disk)
+    log.engine.flush()
+    assert numbers(log) == live_numbers(log)
+    assert numbers(log)[0] >= expected[0]
+
+
 def test_columns_that_a_checkpoint_made_wrong_are_read_again(log: ColdLog) -> None:
     """Delete bytes are set between the read of the file and its end."""
     make(log, cap_records=40)

@@ -44,6 +44,14 @@ def prepare(caller: Caller) -> None:
     records = [{"data": {"n": n, "pad": "x" * 100}, "tag": f"t-{n % 3}"} for n in range(60)]
     assert caller.call("PUT", "/v0/topics/a", {"durability": "fsync"}).status < 300
     assert caller.call("PUT", "/v0/topics/jobs", {"type": "queue"}).status < 300
+    # Its leases survive a restart, and a start need not open the file of a segment with one record: so jobs are acked
+    # whose files are not open.
+    held = {"type": "queue", "leases_durable": True, "lease_ms": 3_600_000, "max_deliveries": 1, "dead_letter": "dead"}
+    assert caller.call("PUT", "/v0/topics/held", held).status < 300
+    for record in records[:6]:
+        assert caller.call("POST", "/v0/topics/held", {"records": [record]}).status < 300
+        assert caller.call("POST", "/v0/topics/held/seal").status < 300
+    assert caller.call("POST", "/v0/topics/held/claim", {"node": "n", "max": 6}).body["count"] == 6
     assert caller.call("POST", "/v0/topics/a", {"records": records}).status < 300
     assert caller.call("POST", "/v0/topics/jobs", {"records": records}).status < 300
     assert caller.call("POST", "/v0/topics/a/seal").status < 300
@@ -83,10 +91,17 @@ def call_every_route(caller: Caller, turn: int) -> dict[str, Answer]:
         ("POST", "/v0/writers/w/abort", {"epoch": turn + 50}),
         ("PUT", f"/v0/topics/a/groups/g-{turn}", {"seq": 1}),
         ("POST", "/v0/topics/a/groups/g/commit", {"seq": turn + 1}),
+        ("GET", "/v0/topics/a/groups/g", None),
         ("POST", "/v0/topics/jobs/claim", {"node": "n", "max": 2}),
+        ("POST", "/v0/topics/held/ack", {"node": "n", "seqs": [turn]}),
+        ("POST", "/v0/topics/held/nack", {"node": "n", "seqs": [turn + 3]}),
+        # The job that was given back is a dead letter now.
+        ("POST", "/v0/topics/held/claim", {"node": "m", "max": 1}),
         ("PUT", f"/v0/routers/r-{turn}", {"source": "a", "dest": "copies"}),
         ("POST", "/v0/admin/segments/replace", offer),
         ("GET", "/v0/topics/copies", None),
+        ("GET", "/v0/topics/a", None),
+        ("GET", "/v0/topics/held", None),
         ("DELETE", f"/v0/topics/new-{turn}", None),
         ("GET", "/v0/metrics", None),
         ("GET", "/v0/health", None),

@@ -51,6 +51,15 @@ print(json.dumps(told))
 """
 
 
+# Deletes that must look into segment files.
+DELETES: list[dict[str, object]] = [
+    {"match": ["tag", "Eq", "t-1"]},
+    {"match": ["tag", "Glob", "t-*"]},
+    {"match": ["tag", "Eq", "t-1"], "before_seq": 40},
+    {"before_seq": 31},
+]
+
+
 def limit_file_size(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
@@ -159,16 +168,38 @@ def test_without_file_descriptors_every_route_of_the_server_answers_and_none_wit
         _, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
         with Caller(server) as caller:
             # The server has accepted the connection when it answers.
-            assert caller.call("GET", "/v0/health").status == 200
+            before = {name: _count(caller, name) for name in ("a", "held")}
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (0, hard))
             for turn in (1, 2):
                 answers = call_every_route(caller, turn)
                 _check_no_internal_error(answers)
-                for route in ("a/seal", "a/stage", "a/diff"):
+                for route in ("a/seal", "a/stage", "a/diff", "held/ack"):
                     assert answers[f"POST /v0/topics/{route}"].status == 503, route
                 assert answers["POST /v0/topics/a"].status == 200, "an open log needs no descriptor"
+                for what in DELETES:
+                    refused = caller.call("POST", "/v0/topics/a/delete", what)
+                    assert refused[:2] == (503, "cold_unavailable"), what
+            assert _count(caller, "a") == before["a"] + 20
+            assert _count(caller, "held") == before["held"]
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (hard, hard))
+            assert caller.call("POST", "/v0/topics/a/delete", {"before_seq": 31}).body["deleted"] == 30
+            assert caller.call("POST", "/v0/topics/a/delete", {"match": ["tag", "Eq", "t-1"]}).body["deleted"] == 30
+            assert _count(caller, "a") == before["a"] - 40
             _check_goes_on(server, caller)
+        server.start()
+        with Caller(server) as caller:
+            # The third turn has appended 10 records to `a` and acked a job.
+            assert _count(caller, "a") == before["a"] - 30
+            for _ in range(3):
+                # The three jobs that were given back become dead letters. A claim may end at a file that is not open.
+                assert caller.call("POST", "/v0/topics/held/claim", {"node": "m"}).body["count"] == 0
+            assert _count(caller, "dead") == 3
+            assert _count(caller, "held") == before["held"] - 4
+
+
+def _count(caller: Caller, name: str) -> int:
+    count: int = caller.call("GET", f"/v0/topics/{name}").body["count"]
+    return count
 
 
 def _begin(server: ServerProcess) -> None:

@@ -1,8 +1,9 @@
 """Brings the columns of cold segments: times and sizes of single records, which retention needs inside a segment.
 
 A topic asks for them where a floor lies in a cold segment, or should move into one (`SegmentSet`). They are read on
-another thread, and the topic goes on with them: its numbers become exact, and records expire. A bounded number of
-segments keep their columns. When the tier does not answer, the next call of the topic asks again. Owner only.
+another thread, and the topic goes on with them: its numbers become exact, records expire, and a byte cap evicts what it
+waited for, with a frame of its own. A bounded number of segments keep their columns. When the tier does not answer, the
+next call of the topic asks again. Owner only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from functools import partial
 
 from topics.engine.core import Core
 from topics.engine.topic.topic import Topic
+from topics.errors import TopicsError
+from topics.formats import control, wal_frame
 from topics.formats.snapshot import SegmentState
+from topics.formats.wal_frame import FrameType
 from topics.limits import COLD_COLUMNS_MAX, COLD_COLUMNS_RETRY_MS
 from topics.storage.segments.reader import SegmentColumns
 
@@ -84,11 +88,37 @@ class ColdColumns:
             self.want(*key)
             return
         topic.use_cold_columns(state, result, self._core.now_ms())
+        self._evict(topic)
         self._kept[key] = None
         self._kept.move_to_end(key)
         while len(self._kept) > COLD_COLUMNS_MAX:
             oldest, _ = self._kept.popitem(last=False)
             self._release(oldest)
+
+    def _evict(self, topic: Topic) -> None:
+        """Raises the floor of a byte cap that waited for the columns. A start could not find the floor again without
+        them, so it is logged first."""
+        floor = topic.overdue_cap_floor()
+        if not floor:
+            return
+        if topic.config.durability == "ephemeral":
+            topic.evict(floor)
+            return
+        data = control.encode(control.Evict(floor, topic.live.ttl_floor))
+        # The frame is no write: the time of the last write stays.
+        frame = wal_frame.encode_control(FrameType.EVICT, topic.id, topic.writes.last_ts, data)
+        durable = topic.config.durability == "fsync"
+        try:
+            self._core.log(topic, frame, partial(self._evicted, topic, floor), durable=durable)
+        except TopicsError as error:
+            self._evicted(topic, floor, error)
+
+    def _evicted(self, topic: Topic, floor: int, error: TopicsError | None) -> None:
+        """While a group completes."""
+        if error is None:
+            topic.evict(floor)
+        else:
+            logger.warning('a byte cap of topic "%s" waits for the next write: %s', topic.name, error)
 
     def _release(self, key: _Key) -> None:
         found = self._find(key)

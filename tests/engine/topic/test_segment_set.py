@@ -1,11 +1,18 @@
 """Segments of one topic, made by real checkpoints."""
 
+import errno
+from typing import Any
+
 import pytest
 
 from tests.engine.driver import Driver
+from tests.engine.small_log import SmallLog
 from topics.engine.topic.segment_set import SegmentSet, SlotRun
 from topics.engine.writing.intake import NewRecord
 from topics.storage.segments.cache import TagSelector
+from topics.testing.clock import ManualClock
+from topics.testing.fake_disk import FakeDisk
+from topics.testing.fault_fs import FaultFs
 
 
 @pytest.fixture
@@ -139,3 +146,79 @@ def test_a_lost_sidecar_is_built_again(driver: Driver) -> None:
     segments = driver.topic().live.segments
     assert segments.tagged(segments.segments[0], TagSelector(b"t0", False, 1, 100)) == [3, 6]
     assert driver.disk.read(tags) == before
+
+
+# Files that cannot be read.
+
+
+def fail_reads(fs: FaultFs, error: int) -> None:
+    fs.fail("open", "exists", "size", "map", "pread", error=error, lasts=True, path=lambda path: "/topics/" in path)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("config", [{"cap_records": 12}, {"cap_bytes": 200}, {"ttl_ms": 135}])
+def test_retention_goes_on_without_segment_files_and_counts_again_with_them(config: dict[str, Any], error: int) -> None:
+    """A topic whose files fail answers every write, and ends like a topic whose files never failed."""
+    disk, clock = FakeDisk(), ManualClock()
+    log = SmallLog(disk, clock=clock)
+    log.create(durability="fsync")
+    for seq in range(1, 24):
+        log.append(tag=f"t{seq % 4}")
+        clock.advance(10)
+    log.checkpoint()
+    # In every segment some records are dead, so that a count without the file is too high.
+    log.delete(tag="t1")
+    log.checkpoint()
+    disk.kill()
+    ends: list[tuple[Any, ...]] = []
+    for is_failing in (False, True):
+        fork, now = disk.clone(), ManualClock(clock.now_ms(), clock.monotonic_ms())
+        fs = FaultFs(fork)
+        log = SmallLog(fs, clock=now)
+        if is_failing:
+            fail_reads(fs, error)
+        log.create(durability="fsync", **config)
+        for _ in range(3):
+            log.append()
+            now.advance(10)
+            topic = log.topic()
+            assert topic.count >= 3
+        fs.heal()
+        log.append()
+        topic.refresh(now.now_ms())
+        assert not topic.live.segments.unread
+        shown = log.seqs(), topic.count, topic.size_bytes, topic.earliest_seq, topic.live.evict_floor
+        log.checkpoint()
+        fork.kill()
+        log = SmallLog(fork, clock=now)
+        topic = log.topic()
+        assert (log.seqs(), topic.count, topic.size_bytes, topic.earliest_seq, topic.live.evict_floor) == shown
+        ends.append(shown)
+    assert ends[0] == ends[1]
+    assert ends[0][0][0] > 2, "retention took something"
+
+
+def test_records_that_a_checkpoint_filed_since_a_delete_was_logged_are_deleted_also_if_they_cannot_be_read() -> None:
+    """The delete knows nothing of them. No live record is taken for dead, and the numbers are right in the end."""
+    disk = FakeDisk()
+    fs = FaultFs(disk)
+    log = SmallLog(fs)
+    log.create(durability="fsync")
+    for _ in range(12):
+        log.append()
+    log.checkpoint()
+    assert log.delete(seqs=[3]) == 1
+    segments = log.topic().live.segments
+    segments.release_columns()
+    for state in segments.segments:
+        log.engine.core.cache.forget(log.topic().id, state.first_seq)
+    fail_reads(fs, errno.EMFILE)
+    log.topic().delete_seqs([2, 3, 4, 8])
+    assert segments.unread == (1, 6)
+    assert log.topic().count >= 8
+    fs.heal()
+    assert log.seqs() == [1, 5, 6, 7, 9, 10, 11, 12]
+    assert not segments.unread
+    log.checkpoint()
+    disk.kill()
+    assert SmallLog(disk).seqs() == [1, 5, 6, 7, 9, 10, 11, 12]

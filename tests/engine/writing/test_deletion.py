@@ -1,14 +1,18 @@
-"""Deletes over cold segments: what they remove is found out without the owner, then they happen whole."""
+"""Deletes over segments: what they remove is found out first, in cold segments without the owner. Then they happen
+whole."""
 
+import errno
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.engine.cold_log import ColdLog
+from tests.engine.small_log import SmallLog
 from topics.engine.writing.deletion import _Pending
 from topics.errors import Closed, ColdUnavailable, StartRefused, TopicNotFound
 from topics.testing.fake_disk import FakeDisk
+from topics.testing.fault_fs import FaultFs, Operation
 
 # What a delete may select, and the seqs of 40 records that it removes. Tags are t0, t1 and t2 in turn.
 SELECTIONS: list[tuple[dict[str, Any], list[int]]] = [
@@ -17,6 +21,15 @@ SELECTIONS: list[tuple[dict[str, Any], list[int]]] = [
     ({"tag": "t2", "before_seq": 13}, [2, 5, 8, 11]),
     ({"before_seq": 14}, list(range(1, 14))),
     ({"seqs": [3, 4, 11, 38, 99]}, [3, 4, 11, 38]),
+]
+# The same for 43 records, the last three in the active segment.
+HOT_SELECTIONS: list[tuple[dict[str, Any], list[int]]] = [
+    ({"tag": "t1"}, [*range(1, 41, 3), 43]),
+    ({"tag_prefix": "t"}, list(range(1, 44))),
+    ({"tag": "t2", "before_seq": 13}, [2, 5, 8, 11]),
+    ({"before_seq": 14}, list(range(1, 14))),
+    ({"before_seq": 43}, list(range(1, 43))),
+    ({"seqs": [3, 4, 11, 38, 42, 99]}, [3, 4, 11, 38, 42]),
 ]
 
 
@@ -253,3 +266,81 @@ def test_a_frame_of_an_older_version_makes_a_start_ask_the_tier(
     with pytest.raises(StartRefused, match="needs the cold tier, which does not answer"):
         ColdLog(disk, is_down=True)
     expect(ColdLog(disk), left(list(range(1, 41, 3))))
+
+
+# Hot segments.
+
+READS: tuple[Operation, ...] = ("open", "exists", "size", "map", "pread")
+
+
+@pytest.fixture(scope="module")
+def filed() -> FakeDisk:
+    """43 records in sealed segments and an active one, after a kill."""
+    disk = FakeDisk()
+    log = SmallLog(disk)
+    log.create(durability="fsync")
+    for seq in range(1, 41):
+        log.append(tag=f"t{seq % 3}")
+    log.checkpoint()
+    log.append(tag="t2")
+    log.append(tag="t0")
+    log.append(tag="t1")
+    log.checkpoint()
+    disk.kill()
+    return disk
+
+
+def in_segments(path: str) -> bool:
+    return "/topics/" in path
+
+
+def numbers(log: SmallLog) -> tuple[int, int, int]:
+    topic = log.topic()
+    topic.refresh(log.clock.now_ms())
+    return topic.count, topic.size_bytes, topic.earliest_seq
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize(("what", "gone"), HOT_SELECTIONS)
+def test_a_segment_file_that_fails_at_any_call_of_a_delete_makes_it_whole_or_refused(
+    filed: FakeDisk, what: dict[str, Any], gone: list[int], error: int, lasts: bool
+) -> None:
+    refusals = 0
+    at = 0
+    while True:
+        disk = filed.clone()
+        fs = FaultFs(disk)
+        log = SmallLog(fs)
+        wal = {path: disk.read(path) for path in disk.files() if "/wal/" in path}
+        fault = fs.fail(*READS, error=error, at=at, lasts=lasts, path=in_segments)
+        answers: list[Any] = []
+        try:
+            log.engine.delete_records("a", answers.append, **what)
+            log.engine.flush()
+        except ColdUnavailable as refusal:
+            answers.append(refusal)
+        fs.heal()
+        (answer,) = answers
+        if isinstance(answer, ColdUnavailable):
+            refusals += 1
+            assert answer.detail["topic"] == "a"
+            assert {path: disk.read(path) for path in disk.files() if "/wal/" in path} == wal
+        else:
+            assert answer.deleted == len(gone)
+        expected = left([] if isinstance(answer, ColdUnavailable) else gone, 43)
+        assert log.seqs() == expected
+        shown = numbers(log)
+        assert shown[2] == [*expected, 44][0]
+        # A delete that was refused works when it is repeated, and deletes what it would have deleted at first.
+        assert log.delete(**what) == (len(gone) if isinstance(answer, ColdUnavailable) else 0)
+        expected, shown = left(gone, 43), numbers(log)
+        assert log.seqs() == expected
+        disk.kill()
+        log = SmallLog(disk)
+        assert log.seqs() == expected
+        assert numbers(log) == shown
+        if not fault.fired_count:
+            break
+        at += 1
+    assert refusals >= 1

@@ -129,6 +129,7 @@ def _begin_to_serve(
     for warning in engine.staging.resume():
         report.warn(warning)
     engine.directory.note_recovered()
+    engine.core.cache.end_start()
     engine.cold_columns.begin()
     relocator = Relocator(engine, checkpointer, cold_background)
     return OpenEngine(engine, checkpointer, runner, relocator, Replacer(engine, checkpointer), report)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from topics.engine.topic.leases import LeaseTable
 from topics.engine.topic.lost_ranges import LossReason, LostRanges
 from topics.engine.topic.replayed import Replayed, WalFiles
-from topics.engine.topic.segment_set import SegmentSet
+from topics.engine.topic.segment_set import HotRecords, SegmentSet
 from topics.engine.topic.tag_index import TagIndex
 from topics.engine.topic.tail import Tail
 from topics.formats.snapshot import SegmentState, TopicState
@@ -241,6 +241,13 @@ class LiveRecords:
         self._add_size(-size)
         self._settle_first_live()
 
+    def count_unread(self) -> None:
+        """Corrects numbers that changed while a segment file could not be read, if it can be read now."""
+        count, size = self.segments.count_unread(self.first_live)
+        self.count -= count
+        self._add_size(-size)
+        self._settle_first_live()
+
     def expire(self, cutoff_ts: int) -> bool:
         """Raises the TTL floor over every record that is older than `cutoff_ts`; whether a live record was."""
         expired = self._expired_last_seq(cutoff_ts)
@@ -329,9 +336,9 @@ class LiveRecords:
 
     # Deleting.
 
-    def delete_before(self, before_seq: int, cold: Mapping[int, Measured]) -> tuple[int, int] | None:
+    def delete_before(self, before_seq: int, cold: Mapping[int, Measured], hot: HotRecords) -> tuple[int, int] | None:
         """Deletes every live record below `before_seq`; (count, bytes) of them. None when an earlier delete did
-        that. `cold` has the live records of a cold segment that `before_seq` lies in."""
+        that. `cold` and `hot` have the live records of a segment that `before_seq` lies in."""
         before_seq = min(before_seq, self.head_seq + 1)
         if before_seq <= self.delete_below:
             return None
@@ -339,7 +346,7 @@ class LiveRecords:
         before = self.count, self.size_bytes
         if before_seq > self.first_live:
             # Delete bytes are set at the next checkpoint, so that the files alone tell the truth too.
-            count, size = self.segments.kill_below(before_seq, self.first_live)
+            count, size = self.segments.kill_below(before_seq, self.first_live, hot)
             more_count, more_size = self._kill_cold(cold, before_seq)
             count, size = count + more_count, size + more_size
             self.count -= count
@@ -355,9 +362,9 @@ class LiveRecords:
             count, size = count + more_count, size + more_size
         return count, size
 
-    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured]) -> tuple[int, int]:
-        """Deletes the live records among these seqs (ascending), and those of cold segments; (count, bytes) of
-        them."""
+    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured], hot: HotRecords) -> tuple[int, int]:
+        """Deletes the live records among these seqs (ascending), and those of cold segments; (count, bytes) of them.
+        `hot` has the seqs that are live in hot segments."""
         count, size = self._kill_cold(cold, self.head_seq + 1)
         for measured in cold.values():
             # The newest records may be in memory too.
@@ -381,7 +388,7 @@ class LiveRecords:
             if self._leases is not None:
                 self._leases.forget(seq)
         if filed:
-            more = self.segments.kill_many(filed)
+            more = self.segments.kill_many(filed, hot)
             count, size = count + more[0], size + more[1]
         self._note_deleted(killed)
         self.count -= count
@@ -422,7 +429,7 @@ class LiveRecords:
     def _load_missing_tags(self) -> None:
         """Loads the tags of the active segment, which a start does not read. All their seqs are below the seqs of the
         tail."""
-        upto_seq, self.tags_missing_to = self.tags_missing_to, 0
+        upto_seq = self.tags_missing_to
         if not upto_seq:
             return
         loaded = TagIndex()
@@ -435,6 +442,7 @@ class LiveRecords:
                             loaded.add(tag, seq)
         loaded.merge(self.tags)
         self.tags = loaded
+        self.tags_missing_to = 0
 
     # Checkpoints.
 

@@ -11,8 +11,14 @@ for them. Until they are there:
   no live record is taken for dead. The segment is *inexact*: the columns correct its numbers.
 - The first live record may be said to be lower than it is.
 - Records in the middle of the segment expire when the times are known, and a byte cap evicts the segment as a whole.
+
+The same holds for a hot segment whose file cannot be opened or read: it is *unread*, and `count_unread` corrects its
+numbers when the file can be read again. So no change of a topic fails because of a segment file, also in the middle of
+a group of the log. Only a start raises the error. What a delete needs to know for certain, `measure_hot` tells before
+the delete is logged.
 """
 
+import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -24,6 +30,8 @@ from topics.formats.snapshot import SegmentState
 from topics.formats.tag_sidecar import TagSidecar
 from topics.storage.segments.cache import SegmentCache, TagSelector
 from topics.storage.segments.reader import Measured, SegmentColumns, build_tags
+
+logger = logging.getLogger(__name__)
 
 # Bytes of a segment frame beyond its accounted bytes, without tag, node and meta.
 _FRAME_OVERHEAD_BYTES: Final = segment.OVERHEAD_BYTES + envelope.PLAIN_OVERHEAD_BYTES
@@ -62,6 +70,23 @@ class _ColdNotes:
 _NOTHING_COLD: Final = _ColdNotes()
 
 
+class HotRecords:
+    """Live records of hot segments, as their files had them before a delete was logged."""
+
+    __slots__ = ("checkpointed_seq", "sizes", "versions")
+
+    def __init__(self, checkpointed_seq: int = 0) -> None:
+        # Records with higher seqs were in memory.
+        self.checkpointed_seq = checkpointed_seq
+        # Seq -> accounted size.
+        self.sizes: dict[int, int] = {}
+        # First seq of a segment that was looked into -> version of its file.
+        self.versions: dict[int, int] = {}
+
+
+NOTHING_HOT: Final = HotRecords()
+
+
 class SegmentSet:
     """Segments in ascending order, without overlap. Seqs between two segments have no record. Owner only."""
 
@@ -75,6 +100,7 @@ class SegmentSet:
         "_topic_id",
         "dropped",
         "segments",
+        "unread",
     )
 
     def __init__(self, cache: SegmentCache, topic_id: int, segments: list[SegmentState]) -> None:
@@ -92,6 +118,8 @@ class SegmentSet:
         self._mean_bytes: dict[int, float] = {}
         # Segments whose records are all dead. Their files are removed when no kept snapshot lists them.
         self.dropped: list[SegmentState] = []
+        # First seqs of hot segments that could not be read when their numbers changed: the numbers may be too high.
+        self.unread: tuple[int, ...] = ()
 
     def _own_cold(self) -> _ColdNotes:
         if self._cold is _NOTHING_COLD:
@@ -182,17 +210,49 @@ class SegmentSet:
     # Liveness.
 
     def _columns_for(self, state: SegmentState) -> SegmentColumns | None:
-        """None for a cold segment whose columns are not there: they are on their way then."""
+        """None for a cold segment whose columns are not there: they are on their way then. None for a hot segment that
+        cannot be read now."""
         if state.tier == "cold":
             columns = self._cold.columns.get(state.first_seq)
             if columns is None:
                 self._cache.want_columns(self._topic_id, state.first_seq)
             return columns
         if self._columns is None or self._columns_of != state.first_seq:
-            columns = self._cache.reader(self._topic_id, state).columns()
+            try:
+                columns = self._cache.reader(self._topic_id, state).columns()
+            except OSError as error:
+                self._note_unread(state, error)
+                return None
             self._clear_dead(state, columns, state.first_seq)
             self._columns, self._columns_of = columns, state.first_seq
         return self._columns
+
+    def _note_unread(self, state: SegmentState, error: OSError) -> None:
+        if self._cache.is_starting:
+            raise error
+        if state.first_seq not in self.unread:
+            logger.warning("numbers of a topic wait for a segment file: %s", error)
+            self.unread += (state.first_seq,)
+
+    def count_unread(self, first_live: int) -> tuple[int, int]:
+        """Counts the segments that could not be read, if they can be read now. Returns (count, bytes) by which their
+        live numbers were too high."""
+        unread, self.unread = self.unread, ()
+        count, size = 0, 0
+        for first_seq in unread:
+            state = self.segment_of(first_seq)
+            if state is None or state.first_seq != first_seq:
+                continue
+            columns = self._columns_for(state)
+            if columns is not None:
+                before = state.live_count, state.live_bytes
+                self._count(state, columns, first_live)
+                count += before[0] - state.live_count
+                size += before[1] - state.live_bytes
+            elif state.tier == "cold":
+                # It was moved there meanwhile.
+                self._own_cold().inexact[first_seq] = None
+        return count, size
 
     def _clear_dead(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> None:
         """Pending deletes and records below `first_live` are not live."""
@@ -236,7 +296,8 @@ class SegmentSet:
             slots -= sum(_bit(pending, place) for place in range(seq - state.first_seq, state.entry_count))
         left = min(state.live_count, slots)
         if left:
-            self._own_cold().inexact[state.first_seq] = None
+            if state.tier == "cold":
+                self._own_cold().inexact[state.first_seq] = None
             state.live_bytes = state.live_bytes * left // state.live_count
         else:
             state.live_bytes = 0
@@ -245,31 +306,76 @@ class SegmentSet:
     def release_columns(self) -> None:
         self._columns = None
 
-    def kill_many(self, seqs: Sequence[int]) -> tuple[int, int]:
+    def measure_hot(self, seqs: Sequence[int], checkpointed_seq: int) -> HotRecords:
+        """The live ones among these ascending seqs that are in hot segments. Raises OSError when a file cannot be
+        read."""
+        found = HotRecords(checkpointed_seq)
+        for state, inside in self._by_segment(seqs):
+            if state.tier != "hot":
+                continue
+            found.versions[state.first_seq] = self.version(state.first_seq)
+            reader = self._cache.reader(self._topic_id, state)
+            pending = self._pending.get(state.first_seq)
+            is_loaded = self._columns is not None and self._columns_of == state.first_seq
+            columns = self._columns_for(state) if is_loaded or len(inside) * 8 > state.entry_count else None
+            for seq in inside:
+                place = seq - state.first_seq
+                if pending is not None and _bit(pending, place):
+                    continue
+                if columns is not None:
+                    size = columns.sizes[place] if columns.live[place] else None
+                else:
+                    size = _live_size(reader.single(seq))
+                if size is not None:
+                    found.sizes[seq] = size
+        return found
+
+    def measure_hot_range(self, first_seq: int, end_seq: int, checkpointed_seq: int) -> HotRecords:
+        """`measure_hot` of the seqs of this range that are in the segment of its end: all that a delete of the range
+        must know, because of segments with lower seqs every record dies."""
+        state = self.segment_of(end_seq - 1)
+        if state is None or state.last_seq < end_seq:
+            return HotRecords(checkpointed_seq)
+        return self.measure_hot(range(max(first_seq, state.first_seq), end_seq), checkpointed_seq)
+
+    def kill_many(self, seqs: Sequence[int], hot: HotRecords = NOTHING_HOT) -> tuple[int, int]:
         """Marks the live records among these ascending seqs as deleted. Returns (count, bytes) of them.
 
-        Records of cold segments are deleted by `kill_measured`. A segment may have become cold since: the seqs count as
-        live then, until the columns tell.
+        Records of cold segments are deleted by `kill_measured`. `hot` has the records of hot segments. A checkpoint may
+        have put others into segments since, or have set delete bytes: those are looked up here. If the segment has
+        become cold, the seqs count as live until the columns tell. If it cannot be read, they are
+        deleted too, and its numbers may be too high until it can.
         """
         count, total = 0, 0
         for state, inside in self._by_segment(seqs):
-            columns = self._columns_for(state) if len(inside) * 8 > state.entry_count or state.tier == "cold" else None
+            is_known = hot.versions.get(state.first_seq) == self.version(state.first_seq)
+            known_to = hot.checkpointed_seq if is_known else 0
+            columns = self._columns_for(state) if inside[-1] > known_to else None
             pending = self._pending_of(state)
+            before = state.live_count, state.live_bytes
+            is_unread = False
             for seq in inside:
                 place = seq - state.first_seq
                 if _bit(pending, place):
                     continue
-                if columns is not None:
+                if seq <= known_to:
+                    size = hot.sizes.get(seq)
+                elif columns is not None:
                     size = columns.sizes[place] if columns.live[place] else None
                 elif state.tier == "cold":
                     self._own_cold().inexact[state.first_seq] = None
                     size = state.live_bytes // state.live_count if state.live_count else None
                 else:
-                    size = _live_size(self._cache.reader(self._topic_id, state).single(seq))
+                    is_unread = True
+                    size = None
+                    _set_bit(pending, place)
                 if size is not None:
-                    self._kill(state, pending, place, size)
-                    count += 1
-                    total += size
+                    # The bytes of a segment that could not be read may be too few for its largest records.
+                    self._kill(state, pending, place, min(size, state.live_bytes))
+            if is_unread:
+                self._estimate_below(state, state.first_seq)
+            count += before[0] - state.live_count
+            total += before[1] - state.live_bytes
         return count, total
 
     def kill_measured(self, measured: Measured, first_live: int, end_seq: int) -> tuple[int, int]:
@@ -371,9 +477,9 @@ class SegmentSet:
             yield state, seqs[start:end]
             start = end
 
-    def kill_below(self, seq: int, first_live: int) -> tuple[int, int]:
+    def kill_below(self, seq: int, first_live: int, hot: HotRecords = NOTHING_HOT) -> tuple[int, int]:
         """Deletes every live record below `seq`. A segment that is all below only gets new numbers; a hot one that has
-        `seq` gets a bit per record. Records of a cold one are deleted by `kill_measured`."""
+        `seq` gets a bit per record, see `kill_many`. Records of a cold one are deleted by `kill_measured`."""
         count, total = 0, 0
         for state in self.segments:
             if state.first_seq >= seq:
@@ -383,14 +489,7 @@ class SegmentSet:
                 total += state.live_bytes
                 state.live_count = state.live_bytes = 0
             elif state.last_seq >= first_live and state.live_count and state.tier == "hot":
-                columns = self._columns_for(state)
-                assert columns is not None
-                inside = [
-                    place + state.first_seq
-                    for place in range(max(first_live - state.first_seq, 0), seq - state.first_seq)
-                    if columns.live[place]
-                ]
-                more = self.kill_many(inside)
+                more = self.kill_many(range(max(first_live, state.first_seq), seq), hot)
                 count += more[0]
                 total += more[1]
         return count, total
@@ -445,7 +544,8 @@ class SegmentSet:
     @property
     def inexact_bytes(self) -> int:
         """Bytes that may not be live: the numbers of these segments may be too high."""
-        return sum(state.live_bytes for state in self.segments if state.first_seq in self._cold.inexact)
+        inexact = {*self._cold.inexact, *self.unread}
+        return sum(state.live_bytes for state in self.segments if state.first_seq in inexact)
 
     def expired_last_seq(self, seq: int, cutoff_ts: int) -> int:
         """The last seq of the run from `seq` on with times before `cutoff_ts`; `seq - 1` when there is no such run."""
@@ -457,7 +557,9 @@ class SegmentSet:
             if state.first_ts >= cutoff_ts:
                 break
             columns = self._columns_for(state)
-            times = columns.ts if columns is not None else self._cache.resident_times(self._topic_id, state)
+            times: Sequence[int] | None = None if columns is None else columns.ts
+            if columns is None and state.tier == "cold":
+                times = self._cache.resident_times(self._topic_id, state)
             if times is not None:
                 seq = max(seq, state.first_seq + bisect_left(times, cutoff_ts))
             break
@@ -572,7 +674,8 @@ class SegmentSet:
         if columns is None:
             if state.first_seq < first_live:
                 self._estimate_below(state, first_live)
-            self._own_cold().inexact[state.first_seq] = None
+            if state.tier == "cold":
+                self._own_cold().inexact[state.first_seq] = None
             return
         self._count(state, columns, first_live)
         self.release_columns()

@@ -30,7 +30,7 @@ from topics.engine.topic.leases import LeaseTable
 from topics.engine.topic.live_records import LiveBytes, LiveRecords
 from topics.engine.topic.page import Page
 from topics.engine.topic.router_links import RouterLinks
-from topics.engine.topic.segment_set import SegmentSet
+from topics.engine.topic.segment_set import NOTHING_HOT, HotRecords, SegmentSet
 from topics.engine.topic.write import Write
 from topics.engine.topic.write_state import WriteState
 from topics.errors import FormatError
@@ -164,10 +164,18 @@ class Topic:
 
     def refresh(self, now_ms: int) -> None:
         """Brings the TTL floor up to date. Called at the start of every read and around every write."""
+        if self.live.segments.unread:
+            self._count_unread()
         ttl_ms = self.config.ttl_ms
         # A record expires when now - ts > ttl, so now - ttl is the oldest time that is still good.
         if ttl_ms and self.live.count and self.live.expire(now_ms - ttl_ms):
             self.writes.recount_evictions(self.live)
+
+    def _count_unread(self) -> None:
+        """A segment file could not be read. Corrects the numbers that changed without it, if it can be read now."""
+        self.live.count_unread()
+        self.writes.recount_evictions(self.live)
+        self.checkpoint.mark_changed()
 
     def floor_under(self, config: TopicConfig) -> int:
         """The cap floor once every write in flight is published, if this config holds then."""
@@ -197,11 +205,13 @@ class Topic:
         """(floor, bytes evicted by it) once a write of these sizes is published after every write in flight.
 
         Walks from the oldest record that stays: the cost is that of the records evicted. A cold segment without columns
-        is evicted as a whole or not at all: the next write after they came evicts its first records.
+        is evicted as a whole or not at all: its first records are evicted when the columns come.
         """
         live, writes = self.live, self.writes
+        if live.segments.unread:
+            self._count_unread()
         excess = live.size_bytes + writes.bytes_in_flight - writes.evict_bytes + size_bytes - config.cap_bytes
-        if live.segments.inexact:
+        if live.segments.inexact or live.segments.unread:
             # Bytes that may be dead already must not evict others.
             excess -= live.segments.inexact_bytes
         by_count = self.record_cap_floor(config, first_seq + len(sizes) - 1) if config.cap_records else 0
@@ -216,6 +226,26 @@ class Topic:
             evicted += size
             floor = seq
         return floor, evicted
+
+    def overdue_cap_floor(self) -> int:
+        """The cap floor, if a byte cap can raise it without a write: sizes came that it waited for. Else 0.
+
+        A write in flight or a config that is being logged raises it anyway. Copies of routers into the topic must be
+        logged before a floor, so there it waits for the next write."""
+        config, writes = self.config, self.writes
+        if not config.cap_bytes or config.discard != "old" or self.links.routers_in:
+            return 0
+        if writes.in_flight or writes.is_changing:
+            return 0
+        floor = self.floor_under(config)
+        return floor if floor > self.live.cap_floor else 0
+
+    def evict(self, cap_floor: int) -> None:
+        """Raises the cap floor without a write. It is logged."""
+        self.live.raise_floors(cap_floor=cap_floor)
+        self.writes.settle_cap_floor(max(self.writes.cap_floor, self.live.cap_floor))
+        self.writes.recount_evictions(self.live)
+        self.checkpoint.mark_changed()
 
     @property
     def evicted_above_records(self) -> int:
@@ -260,17 +290,22 @@ class Topic:
 
     # Deleting.
 
-    def delete_before(self, before_seq: int, cold: Mapping[int, Measured] = NOTHING_COLD) -> int:
-        """Deletes every live record below `before_seq`; how many there were. `cold`: see `LiveRecords`."""
-        deleted = self.live.delete_before(before_seq, cold)
+    def delete_before(
+        self, before_seq: int, cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
+    ) -> int:
+        """Deletes every live record below `before_seq`; how many there were. `cold` and `hot`: see `LiveRecords`."""
+        deleted = self.live.delete_before(before_seq, cold, hot)
         if deleted is None:
             return 0
         self._deleted()
         return deleted[0]
 
-    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD) -> int:
-        """Deletes the live records among these seqs (ascending), and those of cold segments; how many there were."""
-        deleted = self.live.delete_seqs(seqs, cold)
+    def delete_seqs(
+        self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
+    ) -> int:
+        """Deletes the live records among these seqs (ascending), and those of cold segments; how many there were.
+        `hot`: see `LiveRecords`."""
+        deleted = self.live.delete_seqs(seqs, cold, hot)
         self._deleted()
         return deleted[0]
 

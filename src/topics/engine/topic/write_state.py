@@ -247,5 +247,5 @@ class WriteState:
         self.ceiling = self.ceiling_asked = self.ceiling_step = 0
 
     def settle_cap_floor(self, cap_floor: int) -> None:
-        """No write is in flight: the cap floor is that of the published records."""
+        """The cap floor is that of the published records, or a higher one of writes in flight."""
         self.cap_floor = cap_floor

@@ -15,6 +15,7 @@ from typing import Final
 from topics.engine.completions import Done
 from topics.engine.core import Core
 from topics.engine.topic.fetch import unreadable
+from topics.engine.topic.segment_set import NOTHING_HOT
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.append import check_unicode
 from topics.engine.writing.derived_copies import DerivedCopies
@@ -59,6 +60,7 @@ class _Pending:
         "cold",
         "done",
         "hot",
+        "hot_records",
         "is_over",
         "seqs",
         "tag",
@@ -86,6 +88,8 @@ class _Pending:
         self.done = done
         # Seqs that match, outside the cold segments; None for a delete by `before_seq` alone.
         self.hot: list[int] | None = None
+        # The ones of them that are live in a segment file.
+        self.hot_records = NOTHING_HOT
         # First seq of a cold segment -> its live records that match.
         self.cold: dict[int, Measured] = {}
         # First seq -> version of the segment's file when it was looked into.
@@ -125,7 +129,8 @@ class _Pending:
         return self.versions.get(state.first_seq) == version and state.first_seq in self.cold
 
     def find_hot(self) -> None:
-        """Finds the records outside the cold segments. A segment may become cold before the delete is applied."""
+        """Finds the records outside the cold segments, and reads all that the delete must know of hot segment files.
+        Raises OSError when a file cannot be read. A segment may become cold before the delete is applied."""
         live = self.topic.live
         if self.tag is not None:
             self.hot = live.tagged_seqs(self.tag.encode(), is_prefix=False, end_seq=self.end_seq)
@@ -134,6 +139,13 @@ class _Pending:
         elif self.seqs is not None:
             segments = live.segments
             self.hot = [seq for seq in self.seqs if not segments.is_cold(seq)]
+        filed_to = live.checkpointed_seq
+        if self.hot is None:
+            end_seq = min(self.end_seq, filed_to + 1)
+            self.hot_records = live.segments.measure_hot_range(live.first_live, end_seq, filed_to)
+        elif self.hot and self.hot[0] <= filed_to:
+            filed = [seq for seq in self.hot if live.first_live <= seq <= filed_to]
+            self.hot_records = live.segments.measure_hot(filed, filed_to)
 
     def frame_data(self) -> control.Delete:
         live = self.topic.live
@@ -151,9 +163,9 @@ class _Pending:
 
 
 class Deletion:
-    """A delete that concerns cold segments first finds out which of their records it removes, without the owner. Then
-    its frame is logged, and then it is applied. When the cold tier does not answer, nothing was logged, and nothing is
-    deleted."""
+    """A delete first finds out which records of segments it removes: of cold segments without the owner. Then its frame
+    is logged, and then it is applied, without a look into files. When a file cannot be read, or the cold tier does not
+    answer, nothing was logged, and nothing is deleted."""
 
     def __init__(
         self,
@@ -257,12 +269,15 @@ class Deletion:
 
     def _log(self, pending: _Pending) -> None:
         topic = pending.topic
+        live = topic.live
+        durability = topic.config.durability
+        try:
+            pending.find_hot()
+        except OSError as error:
+            raise unreadable(topic.name, live.first_live, error) from error
         if topic.links.routers_in:
             # A replay must find the copies that the frame is about.
             self._derived.log(topic)
-        live = topic.live
-        durability = topic.config.durability
-        pending.find_hot()
         data = control.encode(pending.frame_data())
         if len(data) > DELETE_BYTES_MAX:
             raise InvalidRequest("the delete concerns too many segments at once; give a lower before_seq")
@@ -298,7 +313,7 @@ class Deletion:
         topic.links.end_change()
         topic.refresh(self._core.now_ms())
         if pending.hot is None:
-            deleted = topic.delete_before(pending.end_seq, pending.cold)
+            deleted = topic.delete_before(pending.end_seq, pending.cold, pending.hot_records)
         else:
-            deleted = topic.delete_seqs(pending.hot, pending.cold)
+            deleted = topic.delete_seqs(pending.hot, pending.cold, pending.hot_records)
         self._core.answer(pending.done, Deleted(topic, deleted, sync_ms))

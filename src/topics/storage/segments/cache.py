@@ -57,6 +57,11 @@ class SegmentCache:
         self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
         # Told (topic id, first seq) of a cold segment whose columns the owner needs.
         self.want_columns: Callable[[int, int], None] = _nothing
+        # A start does not go on without a file that it needs. After it, topics do: see `SegmentSet`.
+        self.is_starting = True
+
+    def end_start(self) -> None:
+        self.is_starting = False
 
     def stem(self, topic_id: int, first_seq: int) -> str:
         return f"{layout.topic_directory(self._root, topic_id)}/{layout.segment_stem(first_seq)}"
@@ -180,7 +185,12 @@ class SegmentCache:
         sidecar = load_tags(self._fs, stem)
         if sidecar is None:
             built = build_tags(self.reader(topic_id, state))
-            write_atomic(self._fs, f"{stem}.tags", built)
+            try:
+                write_atomic(self._fs, f"{stem}.tags", built)
+            except OSError as error:
+                # A delete makes room, so it must work on a full disk.
+                if error.errno not in NO_SPACE:
+                    raise
             sidecar = TagSidecar(built)
         return [seq for seq in selector.seqs_in(sidecar) if selector.first_seq <= seq < selector.end_seq]
 
