@@ -107,6 +107,8 @@ def _entry(engine: Engine, topic: Topic, state: SegmentState) -> dict[str, Any]:
         "sealed": state.sealed,
         # 32 hexadecimal digits. Empty while the segment is not sealed.
         "digest": state.digest.hex(),
+        # Tells the file from a file of another topic (`storage/segments/proof.py`). Empty: not known.
+        "proof": state.proof.hex(),
     }
 
 

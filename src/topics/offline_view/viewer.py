@@ -185,6 +185,7 @@ def _tail_segment(engine: Engine, fs: Fs, folder: str, topic: Topic, data: bytes
         "live": sum(1 for row in rows if row[1]),
         "sealed": True,
         "digest": "",
+        "proof": "",
     }
 
 

@@ -287,6 +287,13 @@ class ManifestSegment(Struct, kw_only=True):
             "Empty while the segment is not sealed."
         ),
     ]
+    proof: Annotated[
+        str,
+        Meta(
+            description="Tells the file from a file of another topic (docs/formats.md, proof of a segment), in "
+            "hexadecimal. Empty when an older version wrote the segment."
+        ),
+    ]
 
 
 class PinState(Struct, kw_only=True):

@@ -46,6 +46,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     live: int
     sealed: bool
     digest: str
+    # Tells the file from a file of another topic (`storage/segments/proof.py`), in hexadecimal. Empty: not known.
+    proof: str = ""
     # Records that are in no file that a task could open, as frames. Only for reads without a server.
     frames: bytes = b""
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.storage.segments.segment_bench import ROOT, TOPIC, live_seqs, stem, write
+from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.engine.starting.adoption import adopt_segments, segment_files
 from topics.formats import segment_index
 from topics.formats.snapshot import SegmentState, TopicState
@@ -41,7 +42,7 @@ def state_of(segments: list[SegmentState], **numbers: int) -> TopicState:
 def adopt(disk: FakeDisk, state: TopicState) -> list[str]:
     """All warnings and notes."""
     said: list[str] = []
-    adopt_segments(disk, ROOT, state, said.append, said.append)
+    adopt_segments(disk, ROOT, state, AdoptedRecords(state.checkpointed_seq + 1), said.append, said.append)
     return said
 
 
@@ -169,7 +170,7 @@ def test_a_segment_below_the_floors_is_handed_back_for_removal_not_removed(disk:
     state = state_of(write(disk, list(range(1, 13)), limits=FIVE), cap_floor=6)
     state.segments.pop(0)
     before = disk.files()
-    dropped = adopt_segments(disk, ROOT, state, pytest.fail, pytest.fail)
+    dropped = adopt_segments(disk, ROOT, state, AdoptedRecords(state.checkpointed_seq + 1), pytest.fail, pytest.fail)
     assert [segment.first_seq for segment in dropped] == [1]
     assert disk.files() == before
 
@@ -194,7 +195,8 @@ def test_the_order_of_calls_is_kept(disk: FakeDisk) -> None:
     noted = msgspec.structs.replace(active)
     write(disk, list(range(3, 15)), active=active, limits=FIVE)
     monitor = MonitorFs(disk)
-    adopt_segments(monitor, ROOT, state_of([noted]), pytest.fail, lambda note: None)
+    state = state_of([noted])
+    adopt_segments(monitor, ROOT, state, AdoptedRecords(state.checkpointed_seq + 1), pytest.fail, lambda note: None)
     assert monitor.violations == []
     assert monitor.check_settled() == []
 

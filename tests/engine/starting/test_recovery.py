@@ -1091,6 +1091,51 @@ def test_a_longer_active_segment_of_another_topic_is_not_taken_in(disk: FakeDisk
     assert log.append("a").first_seq == 4
 
 
+@pytest.mark.parametrize("own_count", [0, 2, 5, 8])
+def test_a_foreign_segment_that_no_snapshot_lists_is_not_taken_in(disk: FakeDisk, own_count: int) -> None:
+    """It begins where the segments of the topic end, like a segment of an unfinished checkpoint. `own_count` records
+    with these seqs are in the log."""
+    log = SmallLog(disk, segment_events_max=5)
+    for name, count in (("a", 5), ("b", 10)):
+        log.create(name, durability="fsync")
+        for _ in range(count):
+            log.append(name)
+    log.checkpoint()
+    for _ in range(own_count):
+        log.append("a")
+    killed(disk)
+    stems = [f"{ROOT}/topics/{topic:08X}/{layout.segment_stem(6)}" for topic in (1, 2)]
+    for kind in ("data", "idx"):
+        disk.replace(f"{stems[0]}.{kind}", disk.read(f"{stems[1]}.{kind}"))
+    error = refused(disk, segment_events_max=5)
+    assert isinstance(error, Damaged)
+    assert error.path == f"{stems[0]}.data"
+    assert "a file of another topic" in error.found
+    for kind in ("data", "idx"):
+        disk.unlink(f"{stems[0]}.{kind}")
+    log = SmallLog(disk, segment_events_max=5)
+    assert readable(log, "a") == list(range(1, 6 + own_count))
+
+
+def test_a_segment_of_an_unfinished_checkpoint_agrees_with_the_log(disk: FakeDisk) -> None:
+    log = SmallLog(disk, segment_events_max=5)
+    log.create("a", durability="fsync")
+    for _ in range(7):
+        log.append("a")
+    log.checkpoint()
+    numbers = snapshot_names(disk)
+    for _ in range(8):
+        log.append("a")
+    log.delete("a", seqs=[9])
+    log.checkpoint()
+    killed(disk)
+    for number in set(snapshot_names(disk)) - set(numbers):
+        disk.unlink(layout.snapshot_path(ROOT, number))
+    log = SmallLog(disk, segment_events_max=5)
+    assert "records of an unfinished checkpoint" in "".join(log.report.notes)
+    assert log.seqs("a") == [seq for seq in range(1, 16) if seq != 9]
+
+
 def test_a_snapshot_without_proofs_opens_as_before(disk: FakeDisk) -> None:
     """An older version wrote it."""
     two_topics(disk, close=True)

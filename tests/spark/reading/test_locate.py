@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.client.faulty_proxy import DROP, faulty_proxy
 from tests.spark.world import SEGMENT_EVENTS, Row, World, batch_options, gaps, plan, read, read_rows, short, world
@@ -20,6 +21,7 @@ from topics.errors import ColdUnavailable
 from topics.formats.segment import HEADER_BYTES
 from topics.spark.errors import BadOption
 from topics.spark.loss import TopicsDataLoss
+from topics.spark.reading.file_manifest import DamagedFiles
 from topics.spark.reading.offline import TailMissing
 from topics.spark.reading.plan import Partition
 from topics.testing.server_process import ServerProcess
@@ -251,6 +253,47 @@ def test_a_damaged_record_is_never_delivered(tmp_path: Path, access: str) -> Non
     assert gaps(rows) == [(seq, seq, "corrupt") for seq in damaged]
     assert [row["seq"] for row in rows] == list(range(1, 251))
     assert short(rows) == [row for row in expected if row[0] not in damaged]
+
+
+@pytest.mark.parametrize("tier", ["hot", "cold"])
+def test_a_file_of_another_topic_is_an_error_and_never_its_rows(place: World, tier: str) -> None:
+    """Files are swapped while the server runs. The server has checked its own maps of them already."""
+    for topic in ("t", "u"):
+        place.fill(topic, 450)
+    place.checkpoint()
+    if tier == "cold":
+        place.relocate()
+        place.relocate()
+    assert place.manifest("t").segments[0].tier == tier
+    for kind in ("data", "idx"):
+        one, other = (place.files(topic)[0].with_suffix(f".{kind}") for topic in ("t", "u"))
+        kept = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(kept)
+    for topic in ("t", "u"):
+        for first, last in ((1, 450), (40, 60)):
+            options = place.options(
+                subscribe=topic,
+                access="files",
+                onCorrupt="rows",
+                startingOffsets=f'{{"{topic}":{first}}}',
+                endingOffsets=f'{{"{topic}":{last}}}',
+            )
+            with pytest.raises(DamagedFiles, match=rf'^topics/.*{one.stem}.* of topic "{topic}", found a file of'):
+                read(options)
+    options = place.options(subscribe="t", access="files", startingOffsets='{"t":101}')
+    assert len(read(options)) == 350
+
+
+def test_a_server_without_proofs_is_read_as_before(place: World) -> None:
+    """An older version of the server."""
+    place.fill("t", 250)
+    place.checkpoint()
+    options = place.options(subscribe="t", access="files")
+    (each,) = plan(options)
+    assert all(file.proof for file in each.files)
+    each = replace(each, files=tuple(structs.replace(file, proof="") for file in each.files))
+    assert short(read_rows(each, options)) == place.rows("t")
 
 
 def test_an_index_that_is_gone_or_wrong_costs_nothing_but_a_warning(

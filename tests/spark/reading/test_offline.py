@@ -33,6 +33,7 @@ from topics.spark.reading.locate import read_partition
 from topics.spark.reading.offline import TailMissing, take_manifests
 from topics.spark.reading.plan import plan_batch
 from topics.spark.schemas import schema_of
+from topics.storage import layout
 from topics.storage.fs import RealFs
 from topics.storage.tiers.addresses import open_store
 from topics.storage.tiers.store import SegmentStore
@@ -538,6 +539,78 @@ def test_a_path_to_nothing_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "empty")
 
 
+# Files of another topic.
+
+
+def swap(one: Path, other: Path) -> None:
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def two_topics(root: Path, tag_of_b: str = "y") -> SmallLog:
+    """Both have two sealed segments and an active one, with the same seqs."""
+    log = open_log(root)
+    for name in ("a", "b"):
+        log.append(name, count=2 * SEGMENT_EVENTS + 3, tag="x" if name == "a" else tag_of_b)
+    log.checkpoint()
+    return log
+
+
+FOREIGN = r"topics/0000000[12]/seg-0*{}\.data: expected .* of topic \"[ab]\", found a file of another topic"
+
+
+@pytest.mark.parametrize("kinds", [("data",), ("data", "idx"), ("data", "no idx")], ids=" and ".join)
+@pytest.mark.parametrize("first_seq", [1, 2 * SEGMENT_EVENTS + 1], ids=["sealed", "active"])
+@pytest.mark.parametrize("state", ["stopped", "killed", "served", "archived"])
+def test_a_file_of_another_topic_is_an_error_and_never_its_rows(
+    root: Path, tmp_path: Path, state: str, first_seq: int, kinds: tuple[str, ...]
+) -> None:
+    log = two_topics(root)
+    if state != "served":
+        log.close() if state == "stopped" else crash(log)
+    if state == "archived":
+        for name in ("topics", "meta"):
+            shutil.copytree(root / name, tmp_path / "archive" / name)
+        root = tmp_path / "archive"
+    stems = [root / "topics" / f"{topic_id:08X}" / layout.segment_stem(first_seq) for topic_id in (1, 2)]
+    for kind in kinds:
+        if kind == "no idx":
+            for stem in stems:
+                stem.with_suffix(".idx").unlink()
+        else:
+            swap(*(stem.with_suffix(f".{kind}") for stem in stems))
+    for stem in stems:
+        with pytest.raises(DamagedFiles, match=FOREIGN.format(first_seq)):
+            read(stem.parent, tail="skip", on_corrupt="rows")
+    # Other segments are still read.
+    bounds = {"starting_offsets": {"a": SEGMENT_EVENTS + 1}, "ending_offsets": {"a": 2 * SEGMENT_EVENTS}}
+    rows = read(stems[0].parent, tail="skip", **bounds)["a"]
+    assert [row["tag"] for row in rows] == ["x"] * SEGMENT_EVENTS
+
+
+@pytest.mark.parametrize("tag_of_b", ["y", "longer"])
+def test_a_part_of_a_foreign_file_is_an_error_too(root: Path, tag_of_b: str) -> None:
+    """Whichever part of the file a task reads."""
+    two_topics(root, tag_of_b).close()
+    swap(*sorted((root / "topics").rglob(f"{layout.segment_stem(1)}.data")))
+    for seq in range(1, SEGMENT_EVENTS + 1):
+        with pytest.raises(DamagedFiles, match=FOREIGN.format(1)):
+            read(root / "topics/00000001", starting_offsets={"a": seq}, ending_offsets={"a": seq})
+
+
+def test_an_archive_with_swapped_directories_is_an_error(root: Path, archive: Path) -> None:
+    """It has no snapshot, but the `topic.json` of each topic has the id."""
+    for path in (root / "topics").rglob("topic.json"):
+        shutil.copy(path, archive / path.relative_to(root))
+    one, other = sorted((archive / "topics").iterdir())
+    one.rename(archive / "kept")
+    other.rename(one)
+    (archive / "kept").rename(other)
+    with pytest.raises(DamagedFiles, match=r"topic\.json: expected topic id 1, .* found id 2"):
+        read(archive)
+
+
 def test_spark_reads_a_directory_and_its_tables(spark: SparkSession, root: Path) -> None:
     """The planner is a process of its own, with the environment that Spark gives it."""
     log = open_log(root)
@@ -554,6 +627,10 @@ def test_spark_reads_a_directory_and_its_tables(spark: SparkSession, root: Path)
     topics = reader.option("table", "topics").load().select("name", "count").collect()
     assert sorted(map(tuple, topics)) == [("a", 3 * SEGMENT_EVENTS + 4), ("b", 2)]
     assert content(root) == before
+    one, other = (root / "topics/00000001" / f"{layout.segment_stem(1 + n * SEGMENT_EVENTS)}.data" for n in (0, 1))
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(Exception, match=FOREIGN.format(1)):
+        reader.option("table", "records").load().select("seq").collect()
 
 
 def test_a_file_address_is_a_path(root: Path) -> None:

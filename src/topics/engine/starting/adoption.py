@@ -2,11 +2,13 @@
 
 An unfinished checkpoint leaves frames after the noted length of the active segment, or whole files that no snapshot
 lists. Their records were synced in the WAL and published. So frames and files that continue the noted segments are
-taken in, and the replay skips their seqs. Any other file that is not listed is left alone and reported.
+taken in, and the replay skips their seqs, but compares them (`adopted_records`). Any other file that is not listed is
+left alone and reported.
 """
 
 from collections.abc import Callable
 
+from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.errors import Damaged, FormatError
 from topics.formats import envelope, segment_index
 from topics.formats import segment as codec
@@ -37,13 +39,20 @@ def segment_files(fs: Fs, directory: str) -> tuple[dict[int, set[str]], list[int
 
 
 def adopt_segments(
-    fs: Fs, root: str, state: TopicState, warn: Tell, note: Tell, on_replaced: Callable[[int], None] | None = None
+    fs: Fs,
+    root: str,
+    state: TopicState,
+    adopted: AdoptedRecords,
+    warn: Tell,
+    note: Tell,
+    on_replaced: Callable[[int], None] | None = None,
 ) -> list[SegmentState]:
     """Brings the noted segments of one topic in line with its files.
 
-    `warn` gets damage, `note` gets repairs that lost nothing, `on_replaced` gets the first seq of each segment that was
-    replaced. Returns segments that the snapshot does not list because the floors have passed them. Their files must
-    stay until no kept snapshot lists them, like the files of every dropped segment.
+    `adopted` gets the records that are taken in, `warn` gets damage, `note` gets repairs that lost nothing,
+    `on_replaced` gets the first seq of each segment that was replaced. Returns segments that the snapshot does not list
+    because the floors have passed them. Their files must stay until no kept snapshot lists them, like the files of
+    every dropped segment.
     """
     directory = layout.topic_directory(root, state.id)
     found, replaced = segment_files(fs, directory)
@@ -59,9 +68,10 @@ def adopt_segments(
             segment.tier = "hot"
         if "data" in kinds:
             _check_segment(fs, f"{directory}/{layout.segment_stem(segment.first_seq)}", segment, kinds, warn)
-    _adopt_active(fs, directory, state, warn, note)
+    _adopt_active(fs, directory, state, adopted, warn, note)
     unlisted = [
-        _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], warn, note) for first_seq in sorted(found)
+        _adopt_unlisted(fs, directory, state, first_seq, found[first_seq], adopted, warn, note)
+        for first_seq in sorted(found)
     ]
     return [segment for segment in unlisted if segment is not None]
 
@@ -97,7 +107,7 @@ def _check_segment(fs: Fs, stem: str, segment: SegmentState, kinds: set[str], wa
         rebuild_index(fs, stem, segment)
 
 
-def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Tell, note: Tell) -> None:
+def _adopt_active(fs: Fs, directory: str, state: TopicState, adopted: AdoptedRecords, warn: Tell, note: Tell) -> None:
     """Takes in whole frames after the noted length of the active segment."""
     if not state.segments or state.segments[-1].sealed or state.segments[-1].tier != "hot":
         return
@@ -111,11 +121,12 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Tell, note: T
         segment.sealed = True
         return
     data = read_file(fs, path)
-    before = segment.entry_count
+    before, noted_bytes = segment.entry_count, segment.data_bytes
     extend(segment, data)
     if segment.data_bytes < len(data):
         _cut(fs, path, segment.data_bytes)
     if segment.entry_count > before:
+        adopted.add(path, data, noted_bytes, segment)
         note(f"{path}: took in {segment.entry_count - before} records of an unfinished checkpoint")
         write_atomic(
             fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], segment.first_seq, None))
@@ -126,7 +137,14 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, warn: Tell, note: T
 
 
 def _adopt_unlisted(
-    fs: Fs, directory: str, state: TopicState, first_seq: int, kinds: set[str], warn: Tell, note: Tell
+    fs: Fs,
+    directory: str,
+    state: TopicState,
+    first_seq: int,
+    kinds: set[str],
+    adopted: AdoptedRecords,
+    warn: Tell,
+    note: Tell,
 ) -> SegmentState | None:
     """Takes in a segment that continues the listed ones. Returns the segment when it is wholly below the floors."""
     stem = f"{directory}/{layout.segment_stem(first_seq)}"
@@ -145,6 +163,7 @@ def _adopt_unlisted(
         if segment.entry_count:
             warn(f"{stem}.data: seqs {first_seq} to {last_seq} are in no snapshot and follow no segment; left alone")
         return None
+    adopted.add(f"{stem}.data", data, 0, segment)
     if state.segments and not state.segments[-1].sealed:
         state.segments[-1].sealed = True
     if segment.data_bytes < len(data):

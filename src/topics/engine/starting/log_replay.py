@@ -68,6 +68,8 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
     replay.add_waiting()
     for item in replay.topics.values():
         item.drop_open()
+        if item.adopted is not None:
+            item.adopted.check_end()
     for warning in replay.warnings:
         report.warn(warning)
     engine.core.note_time(replay.newest_ts)
@@ -135,7 +137,7 @@ class _Replay:
         self.removed: dict[int, list[SegmentState]] = {}
         # By topic id.
         self.topics: dict[int, TopicReplay] = {
-            topic.id: TopicReplay(topic, wal_files) for topic in engine.topics.values()
+            topic.id: TopicReplay(topic, wal_files, loaded.adopted.get(topic.id)) for topic in engine.topics.values()
         }
         # By router id.
         self.routers: dict[int, ReplayedRouter] = {}
@@ -299,6 +301,7 @@ class _Replay:
         dest = self.topics.get(state.dest)
         if dest is not None:
             dest.routers.append(router)
+            dest.expect_unlogged()
 
     def _remove_router(self, router_id: int) -> None:
         self._removed_routers.add(router_id)

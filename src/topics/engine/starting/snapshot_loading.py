@@ -16,6 +16,7 @@ import msgspec
 
 from topics.engine.config import stored_config
 from topics.engine.engine import Engine
+from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.engine.starting.adoption import adopt_segments
 from topics.engine.starting.log_gaps import topics_with_gaps
 from topics.engine.starting.rebuilding import RebuiltTopic, rebuild_topics
@@ -61,6 +62,8 @@ class LoadedTopics:
     evict_floors: dict[int, int]
     # Without a snapshot: topics that were rebuilt from their files, by id.
     rebuilt: dict[int, RebuiltTopic] = field(default_factory=dict)
+    # Topic id -> records that were taken in from segments, to be compared with the log.
+    adopted: dict[int, AdoptedRecords] = field(default_factory=dict)
 
     def start_positions(self, shard_count: int) -> list[WalPosition | None]:
         """Where the replay of each shard begins. None: at its first frame."""
@@ -200,9 +203,12 @@ class _TopicLoader:
         self._missing: list[MissingSegment] = []
         self._replaced: list[ReplacedSegmentKey] = []
         self._evict_floors: dict[int, int] = {}
+        self._adopted: dict[int, AdoptedRecords] = {}
 
     def loaded(self, snapshot: Snapshot, unused_entries: dict[int, bytes]) -> LoadedTopics:
-        return LoadedTopics(snapshot, self._missing, self._replaced, unused_entries, self._evict_floors)
+        return LoadedTopics(
+            snapshot, self._missing, self._replaced, unused_entries, self._evict_floors, adopted=self._adopted
+        )
 
     def load(self, noted: TopicState) -> None:
         engine = self._engine
@@ -219,11 +225,13 @@ class _TopicLoader:
         if not state.segments and state.id not in self._with_directory:
             return state, []
         noted = encode_topic(state)
+        adopted = AdoptedRecords(state.checkpointed_seq + 1)
         try:
-            return state, adopt_segments(
+            dropped = adopt_segments(
                 self._engine.directory.fs,
                 self._engine.directory.root,
                 state,
+                adopted,
                 self._report.warn,
                 self._report.note,
                 lambda first_seq: self._replaced.append(ReplacedSegmentKey(state.id, first_seq)),
@@ -236,6 +244,9 @@ class _TopicLoader:
                 f'topic "{state.name}": no room to take in the records that an unfinished checkpoint left'
             )
             return decode_topic(noted), []
+        if adopted:
+            self._adopted[state.id] = adopted
+        return state, dropped
 
     def _set_missing_aside(self, state: TopicState) -> list[int]:
         """Takes segments without a file out of the state. The WAL may say that all their records are dead.

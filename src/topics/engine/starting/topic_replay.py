@@ -12,18 +12,21 @@ from typing import Final
 
 from topics.engine.config import stored_config
 from topics.engine.groups import apply_update
+from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, StartRefused
 from topics.formats import control, envelope
-from topics.formats.record_layout import FLAG_TAG
+from topics.formats.record_layout import CHECKSUM_BYTES, FLAG_TAG, FRAME_LEN_BYTES, WAL_CORE_AT
 from topics.formats.snapshot import WriterState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame, FrameColumns
 
 _META: Final = envelope.META
 HEAD_SEQ_MAX: Final = 2**64 - 1
+# Where the core of a record begins in a frame.
+_CORE_AT: Final = FRAME_LEN_BYTES + WAL_CORE_AT
 
 # Fewer frames than this are not worth taking by the column.
 RUN_FRAMES_MIN: Final = 16
@@ -38,6 +41,7 @@ assert (FLAG_FIRST, FLAG_MORE) == (16, 8)
 
 class TopicReplay:
     __slots__ = (
+        "adopted",
         "asks_tier",
         "copies",
         "dead_letter",
@@ -57,8 +61,11 @@ class TopicReplay:
         "writer",
     )
 
-    def __init__(self, topic: Topic, wal_files: WalFiles) -> None:
+    def __init__(self, topic: Topic, wal_files: WalFiles, adopted: AdoptedRecords | None = None) -> None:
         self.topic = topic
+        # Records that segments already hold although no snapshot says so.
+        self.adopted = adopted
+        self._note_class()
         self.replayed = topic.live.begin_replay(wal_files)
         self.next_seq = self.replayed.first_seq
         # First seq of the write whose last frame was not read yet; None when no write is open.
@@ -84,6 +91,15 @@ class TopicReplay:
         # records.
         self.asks_tier = bool(topic.live.segments.inexact)
 
+    def _note_class(self) -> None:
+        if self.topic.config.durability == "ephemeral":
+            self.expect_unlogged()
+
+    def expect_unlogged(self) -> None:
+        """The topic may have records without frames."""
+        if self.adopted is not None:
+            self.adopted.expect_unlogged()
+
     # Writes.
 
     def begin(self, seq: int) -> None:
@@ -96,6 +112,8 @@ class TopicReplay:
         if self.open_seq is not None and self.open_seq < self.next_seq:
             self.replayed.truncate(self.open_seq)
             self.next_seq = self.open_seq
+        if self.adopted is not None:
+            self.adopted.drop_write()
         self.open_seq = None
         self.open_tags.clear()
         self.first_seq = self.last_seq = 0
@@ -109,6 +127,8 @@ class TopicReplay:
     def finish(self, ts: int) -> None:
         """The write is whole: its records count."""
         topic = self.topic
+        if self.adopted is not None:
+            self.adopted.finish_write()
         if self.lost is not None:
             self._lose(self.lost)
         if self.routers:
@@ -197,6 +217,7 @@ class TopicReplay:
     def configure(self, update: control.ConfigUpdate, ts: int) -> None:
         topic = self.topic
         topic.replay_config(stored_config(update.config), ts)
+        self._note_class()
         topic.live.note_floors(cap_floor=update.cap_floor, ttl_floor=update.ttl_floor)
         if topic.leases is not None and not topic.config.leases_durable:
             # Later changes of these leases were not logged.
@@ -367,6 +388,8 @@ class TopicReplay:
             if flags & FLAG_TAG:
                 tag_at = offset + HEADER_BYTES + node_len
                 self.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
+        elif self.adopted is not None:
+            self.adopted.meet(seq, buffer[offset + _CORE_AT : end - CHECKSUM_BYTES])
         if not flags & FLAG_MORE:
             self.finish(ts)
 

@@ -185,6 +185,7 @@ def _noted_segment(segment: SegmentState, files: Files) -> Segment:
         live=segment.live_count,
         sealed=segment.sealed,
         digest=segment.digest.hex(),
+        proof=segment.proof.hex(),
     )
 
 
@@ -218,9 +219,12 @@ def manifest_of_files(
 ) -> tuple[Manifest, TopicFacts] | None:
     """The topic whose segment files have these names. None without a segment.
 
-    Raises `DamagedFiles` for a pair that does not fit together.
+    Raises `DamagedFiles` for a pair that does not fit together, and for a directory of another topic.
     """
     described = _describe(files, names, topic_id)
+    if files.folder and described.id not in (None, 0, topic_id):
+        where = f"{files.folder}{layout.TOPIC_JSON}"
+        raise DamagedFiles(where, f"topic id {topic_id}, as the name of its directory says", f"id {described.id}")
     segments = found_segments(files, names)
     if not segments:
         return None

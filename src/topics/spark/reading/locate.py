@@ -5,7 +5,7 @@ evicted after the plan was made. Then the task asks the server again: it reads w
 is a gap. So a task ends with every seq delivered or named in a gap, or with an error.
 
 Another machine may have other files under the same path. So the STORE object of a tier must have the id that is in the
-manifest.
+manifest. A file with records of another topic is an error, whatever the options say: the right file must be restored.
 """
 
 import logging
@@ -23,14 +23,17 @@ from topics.spark.errors import BadOption
 from topics.spark.loss import Gap, Reason, TopicsDataLoss, accept_gaps, check_cursor, corrupt_loss, find_gaps, gap_rows
 from topics.spark.manifest import Manifest, Segment, decode_manifest
 from topics.spark.options import ReadOptions
+from topics.spark.reading.file_manifest import DamagedFiles
 from topics.spark.reading.plan import Partition, cut_partitions
-from topics.spark.reading.segment_files import Elsewhere, Moved, open_segment, tier_and_name
+from topics.spark.reading.segment_files import Elsewhere, Foreign, Moved, open_segment, tier_and_name
 from topics.spark.schemas import with_schema
 
 logger = logging.getLogger(__name__)
 
 # How often files may be moved while a task reads them, before the task fails. Pins prevent such moves.
 MOVES_MAX: Final = 20
+# How often the server is asked again about a file with other records. It may have replaced the file meanwhile.
+_FOREIGN_MOVES_MAX: Final = 3
 
 
 def read_partition(partition: Partition, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -104,6 +107,10 @@ class _PartitionReader:
             except Moved:
                 # Later files may be gone, too: the server is asked once for all of them, and the rest is one gap.
                 part = _Range(part.first_seq, min(wanted.last_seq, partition.files[-1].last_seq))
+                yield from self._moved(partition, part, moves)
+            except Foreign as error:
+                if self._options.path is not None or moves >= _FOREIGN_MOVES_MAX:
+                    raise _foreign(partition, file, error) from None
                 yield from self._moved(partition, part, moves)
             except Elsewhere as error:
                 self._require_server(partition, part, error)
@@ -264,6 +271,14 @@ def _last_seq_beside(files: Sequence[Segment]) -> int:
             break
         last_seq = file.last_seq
     return last_seq
+
+
+def _foreign(partition: Partition, file: Segment, error: Foreign) -> DamagedFiles:
+    return DamagedFiles(
+        str(error),
+        f'seqs {file.first_seq} to {file.last_seq} of topic "{partition.topic}"',
+        "a file of another topic or another instance, or one that was replaced since the read began",
+    )
 
 
 def _require_instance(partition: Partition, topic_id: int, epoch: int, part: _Range) -> None:

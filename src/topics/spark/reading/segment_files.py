@@ -2,8 +2,12 @@
 
 A sealed file of a folder is mapped. Of other files only the needed bytes are read, and never bytes above the lengths in
 the manifest: a writer may be writing them.
+
+Frames do not name their topic, so a file that was swapped or restored into the wrong place has valid frames of the
+wrong records. The proof in the manifest tells. Its checksums are mostly in the bytes that are read anyway.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -13,9 +17,11 @@ from topics.errors import ColdUnavailable, StartRefused
 from topics.formats import segment_index
 from topics.formats.buffers import Buffer
 from topics.formats.frame_table import ENTRIES, FrameTable, from_frames, from_index
+from topics.formats.snapshot import SegmentState
 from topics.spark.manifest import Segment
 from topics.storage.fs import Fs, RealFs
 from topics.storage.layout import STORE
+from topics.storage.segments.proof import is_pair_proved
 from topics.storage.tiers.addresses import open_store, path_of_address
 from topics.storage.tiers.store import SegmentStore
 from topics.storage.tiers.store_id import read_store_id
@@ -25,6 +31,10 @@ _PARTS_OF_A_NAME: Final = 3  # topics/0000000A/seg-0000000000000001.data
 
 class Moved(Exception):
     """The files have changed since the manifest, or are gone: a new manifest is needed."""
+
+
+class Foreign(Exception):
+    """The file has other records than the manifest lists. Its name in the tier is the text."""
 
 
 class Elsewhere(Exception):
@@ -38,11 +48,12 @@ class _Files(Protocol):
 def open_segment(file: Segment, first_seq: int, last_seq: int, store_id: str) -> FrameTable:
     """The frames of these seqs of a segment, and perhaps more frames. Without a `store_id` every store is taken.
 
-    Raises `Moved` or `Elsewhere`. The table lists damaged frames.
+    Raises `Moved`, `Foreign` or `Elsewhere`. The table lists damaged frames.
     """
-    if file.frames:
-        return from_frames(file.frames, first_seq=file.first_seq, last_seq=file.last_seq)
     address, name = tier_and_name(file.uri)
+    if file.frames:
+        _require_proved(name, file, b"", _part_of(file.frames))
+        return from_frames(file.frames, first_seq=file.first_seq, last_seq=file.last_seq)
     try:
         if store_id:
             _require_store(address, store_id)
@@ -105,30 +116,52 @@ class _Folder:
             file.close()
 
 
+def _require_proved(name: str, file: Segment, idx: Buffer, read: Callable[[int, int], Buffer]) -> None:
+    """Raises `Foreign`. `read` gives bytes of the data, by offset and size."""
+    state = SegmentState(file.first_seq, file.records, file.data_len, 0, 0, 0, 0, proof=bytes.fromhex(file.proof))
+    if not is_pair_proved(state, _part_of(idx), read):
+        raise Foreign(name)
+
+
+def _part_of(content: Buffer) -> Callable[[int, int], Buffer]:
+    return lambda offset, size: content[offset : offset + size]
+
+
 def _idx_of(name: str) -> str:
     return f"{name.removesuffix('.data')}.idx"
 
 
 def _mapped(folder: _Folder, name: str, file: Segment, first_seq: int, last_seq: int) -> FrameTable:
     data = folder.map(name)
-    if len(data) != file.data_len:
-        raise Moved  # The pair was written again since the manifest.
     try:
         idx = folder.map(_idx_of(name))
     except FileNotFoundError:
         idx = b""
+    _require_proved(name, file, idx, _part_of(data))
+    if len(data) != file.data_len:
+        raise Moved  # The pair was written again since the manifest.
     return from_index(data, idx, file.first_seq, last_seq=file.last_seq, wanted=(first_seq, last_seq))
 
 
 def _sliced(files: _Files, name: str, file: Segment, first_seq: int, last_seq: int) -> FrameTable:
-    idx = files.read_range(_idx_of(name), 0, file.idx_len)
+    try:
+        idx = files.read_range(_idx_of(name), 0, file.idx_len)
+    except FileNotFoundError:
+        idx = b""
     span = _span(idx, file, first_seq, last_seq)
+    start, stop = span or (0, 0)
+    part = files.read_range(name, start, stop - start) if start < stop else b""
+
+    def read(offset: int, size: int) -> bytes:
+        if start <= offset and offset + size <= start + len(part):
+            return part[offset - start : offset - start + size]
+        return files.read_range(name, offset, size)
+
+    _require_proved(name, file, idx, read)
     if span is not None:
-        start, stop = span
-        data = files.read_range(name, start, stop - start) if start < stop else b""
         size = segment_index.ENTRY_BYTES
         wanted = idx[(first_seq - file.first_seq) * size : (last_seq - file.first_seq + 1) * size]
-        table = from_index(data, wanted, first_seq, last_seq=last_seq, data_start=start)
+        table = from_index(part, wanted, first_seq, last_seq=last_seq, data_start=start)
         if table.index_problem is None and not table.bad:
             return table
     # The index is wrong. All of the data is read, and the frames are found without it.

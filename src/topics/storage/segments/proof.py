@@ -26,7 +26,7 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage.fs import Buffer, Fs
 from topics.storage.segments.frame_walk import walk_entries
-from topics.storage.segments.sources import ByteSource, FileSource
+from topics.storage.segments.sources import FileSource
 
 _LENGTH: Final = Struct("<I")
 _SAMPLE_BYTES: Final = 4
@@ -35,6 +35,9 @@ _HOLE: Final = bytes(_SAMPLE_BYTES)
 
 Entry = tuple[int, int, int, int]
 """Offset, length, time and flags of a frame: an entry of the index."""
+
+Read = Callable[[int, int], Buffer]
+"""Bytes of a file, by offset and size; fewer at its end."""
 
 
 def sample_places(entry_count: int) -> list[int]:
@@ -52,13 +55,13 @@ def has_proof(state: SegmentState) -> bool:
     return len(proof) > _LENGTH.size and _LENGTH.unpack_from(proof)[0] == state.data_bytes
 
 
-def prove(state: SegmentState, entry_at: Callable[[int], Entry], read: Callable[[int, int], Buffer]) -> bytes:
+def prove(state: SegmentState, entry_at: Callable[[int], Entry], read: Read) -> bytes:
     """The proof of a segment. `entry_at` gives the entry at a place, `read` bytes of `.data`."""
     samples = [_sample(entry_at(place), read) for place in sample_places(state.entry_count)]
     return _LENGTH.pack(state.data_bytes) + b"".join(samples)
 
 
-def is_proved(state: SegmentState, entry_at: Callable[[int], Entry], read: Callable[[int, int], Buffer]) -> bool:
+def is_proved(state: SegmentState, entry_at: Callable[[int], Entry], read: Read) -> bool:
     """Whether the bytes are those of the segment, as far as its proof tells."""
     agreed = checked = 0
     for number, place in enumerate(sample_places(state.entry_count)):
@@ -74,7 +77,7 @@ def is_proved(state: SegmentState, entry_at: Callable[[int], Entry], read: Calla
     return is_shorter and agreed > 0
 
 
-def _sample(entry: Entry, read: Callable[[int, int], Buffer]) -> bytes:
+def _sample(entry: Entry, read: Read) -> bytes:
     return bytes(read(*sample_range(entry))) if entry[1] else _HOLE
 
 
@@ -82,7 +85,7 @@ def prove_file(fs: Fs, stem: str, state: SegmentState) -> bytes:
     """The proof of a file that was just written; empty when its index does not lead to its frames."""
     source = FileSource(fs, stem)
     try:
-        entry_at = _entries_of(source)
+        entry_at = _entries_of(source.index)
         places = sample_places(state.entry_count)
         for place in places:
             offset, length, _, _ = entry_at(place)
@@ -105,18 +108,23 @@ def is_file_proved(fs: Fs, stem: str, state: SegmentState) -> bool:
         return True
     source = FileSource(fs, stem)
     try:
-        if is_proved(state, _entries_of(source), source.data):
-            return True
-        # The index is only derived: the frames decide.
-        walked = walk_entries(source.data(0, state.data_bytes), state.first_seq, state.entry_count)
-        return is_proved(state, walked.__getitem__, source.data)
+        return is_pair_proved(state, source.index, source.data)
     finally:
         source.close()
 
 
-def _entries_of(source: ByteSource) -> Callable[[int], Entry]:
+def is_pair_proved(state: SegmentState, read_index: Read, read: Read) -> bool:
+    """Whether a pair of files is the one that was proved. True also when there is no proof."""
+    if not has_proof(state) or is_proved(state, _entries_of(read_index), read):
+        return True
+    # The index is only derived: the frames decide.
+    walked = walk_entries(read(0, state.data_bytes), state.first_seq, state.entry_count)
+    return is_proved(state, walked.__getitem__, read)
+
+
+def _entries_of(read_index: Read) -> Callable[[int], Entry]:
     def entry_at(place: int) -> Entry:
-        raw = source.index(place * ENTRY_BYTES, ENTRY_BYTES)
+        raw = read_index(place * ENTRY_BYTES, ENTRY_BYTES)
         return ENTRY.unpack(raw) if len(raw) == ENTRY_BYTES else (0, 0, 0, 0)
 
     return entry_at

@@ -1,0 +1,62 @@
+"""Records that a start took in from segments, compared with the frames of the log."""
+
+import pytest
+
+from topics.engine.starting.adopted_records import AdoptedRecords
+from topics.errors import Damaged
+from topics.formats import segment as codec
+from topics.formats.record_layout import FRAME_LEN_BYTES, SEGMENT_CORE_AT, SEGMENT_TRAILER_BYTES
+from topics.formats.records import Record
+from topics.formats.snapshot import SegmentState
+
+PATH = "topics/00000001/seg-0000000000000011.data"
+SEQS = (11, 12, 14)
+
+
+def frame(seq: int, data: bytes = b"1") -> bytes:
+    return codec.encode(Record(seq, 1000 + seq, None, None, data, None))
+
+
+def core(seq: int, data: bytes = b"1") -> bytes:
+    return frame(seq, data)[FRAME_LEN_BYTES + SEGMENT_CORE_AT : -SEGMENT_TRAILER_BYTES]
+
+
+@pytest.fixture
+def adopted() -> AdoptedRecords:
+    """Seqs 11, 12 and 14; there is no record with seq 13."""
+    data = b"".join(map(frame, SEQS))
+    records = AdoptedRecords(11)
+    records.add(PATH, data, 0, SegmentState(11, 4, len(data), 0, 0, 0, 0))
+    return records
+
+
+def test_a_log_with_the_same_records_is_right(adopted: AdoptedRecords) -> None:
+    for seq in (10, *SEQS, 13, 11, 15):
+        adopted.meet(seq, core(seq))
+        adopted.finish_write()
+    adopted.check_end()
+
+
+def test_another_record_in_the_log_names_the_file(adopted: AdoptedRecords) -> None:
+    adopted.meet(12, core(12, b"2"))
+    with pytest.raises(Damaged, match="seq 12") as caught:
+        adopted.finish_write()
+    assert caught.value.path == PATH
+
+
+def test_a_write_that_was_not_finished_says_nothing(adopted: AdoptedRecords) -> None:
+    adopted.meet(11, core(11, b"2"))
+    adopted.drop_write()
+    for seq in SEQS:
+        adopted.meet(seq, core(seq))
+    adopted.finish_write()
+    adopted.check_end()
+
+
+def test_a_record_that_the_log_does_not_have_is_damage_unless_it_may_have_no_frame(adopted: AdoptedRecords) -> None:
+    adopted.meet(11, core(11))
+    adopted.finish_write()
+    with pytest.raises(Damaged, match="seq 12"):
+        adopted.check_end()
+    adopted.expect_unlogged()
+    adopted.check_end()
