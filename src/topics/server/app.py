@@ -423,11 +423,11 @@ class Application:
 
     def finish(self, exchange: Exchange, response: Response) -> None:
         body = response.body
-        if len(body) >= GZIP_BYTES_MIN and response.status < 300:
+        if (response.rest or len(body) >= GZIP_BYTES_MIN) and response.status < 300:
             accepted = exchange.headers.get(b"accept-encoding")
             if accepted is not None and accepts_gzip(accepted):
-                if len(body) > GZIP_ON_LOOP_BYTES_MAX:
-                    future = self.loop.run_in_executor(self.pool, deflate, body)
+                if response.rest or len(body) > GZIP_ON_LOOP_BYTES_MAX:
+                    future = self.loop.run_in_executor(self.pool, deflate, body, response.rest)
                     future.add_done_callback(lambda done: self._send(exchange, _gzipped(response, done.result())))
                     return
                 response = _gzipped(response, deflate(body))
@@ -440,7 +440,7 @@ class Application:
         self.note_answer(exchange, response.status)
         if b"origin" in exchange.headers:
             headers = response.headers + self.origin_headers(exchange)
-            response = Response(response.status, response.body, response.content_type, headers)
+            response = Response(response.status, response.body, response.content_type, headers, response.rest)
         exchange.connection.send(exchange, response)
 
     def origin_headers(self, exchange: Exchange) -> Headers:

@@ -4,6 +4,7 @@ Each file is written once, whole, and synced before the writer gets an answer. I
 needs no lock. For any thread; the caller makes sure that one chunk is not written and removed at the same time.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from topics.errors import BadFrame, FormatError, FutureVersion
@@ -57,7 +58,7 @@ def read_chunk(fs: Fs, root: str, chunk: ChunkId) -> RecordBatch:
     return batch
 
 
-def remove_chunks(fs: Fs, root: str, chunks: list[ChunkId]) -> None:
+def remove_chunks(fs: Fs, root: str, chunks: Iterable[ChunkId]) -> None:
     """Not synced: the next start removes a chunk that a crash brings back."""
     for chunk in chunks:
         path = chunk_path(root, chunk)

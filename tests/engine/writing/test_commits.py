@@ -512,3 +512,31 @@ def test_routers_copy_what_was_committed_and_wait_while_it_is() -> None:
         log.engine.bring_up_to_date("down")
         log.engine.flush()
     assert (log.topic("a").head_seq, log.topic("down").head_seq) == (10, 10)
+
+
+def test_a_commit_of_many_chunks_looks_for_them_over_several_turns() -> None:
+    log, turns = stepped()
+    parts = [StagedPart(part, 0, 1, 1) for part in range(2_100)]
+    for part in parts[:-1]:
+        log.stage([part.part], part=part.part)
+    incomplete = log.start_commit(parts)
+    # Meanwhile writes to the topic wait, and its chunks stay.
+    waiting: list[Any] = []
+    log.engine.append("a", batch_of_records([NewRecord("later")]), waiting.append)
+    assert log.engine.staging.abort(WRITER, 1, lambda _: True) == 0
+    log.engine.flush()
+    assert (incomplete, waiting) == ([], [])
+    while turns.step():
+        log.engine.flush()
+    log.engine.flush()
+    with pytest.raises(StageIncomplete, match="part 2099, attempt 0: chunk 0 of 1 is not staged"):
+        raised(incomplete)
+    assert raised(waiting).first_seq == 1
+    log.stage([2_099], part=2_099)
+    complete = log.start_commit(parts)
+    while turns.step():
+        log.engine.flush()
+    log.engine.flush()
+    assert (raised(complete).first_seq, raised(complete).last_seq) == (2, 2_101)
+    assert log.ledger() == [(1, 2, 2_101)]
+    assert log.topic().head_seq == 2_101

@@ -1,5 +1,6 @@
 """Reading after a cursor, without waiting."""
 
+import gzip
 import json
 from typing import Any
 
@@ -316,3 +317,19 @@ def test_queues_are_read_without_a_lease(client: Client, topic: str) -> None:
     client.write(topic, 1, 2)
     assert client.datas(topic) == [1, 2]
     assert client.datas(topic) == [1, 2]
+
+
+def test_a_large_page_is_whole_plain_and_with_gzip(client: Client, topic: str) -> None:
+    """The server renders and sends it in pieces."""
+    data = [f"{number}" * 90_000 for number in range(9)]
+    for text in data:
+        client.write(topic, text, 1)
+    ask = {"limit": 18, "max_batch_bytes": 8_388_608}
+    plain = client.request("POST", f"/v0/topics/{topic}/diff", ask)
+    zipped = client.request("POST", f"/v0/topics/{topic}/diff", ask, {"accept-encoding": "gzip"})
+    assert int(plain.headers["content-length"]) == len(plain.body)
+    assert zipped.headers["content-encoding"] == "gzip"
+    for page in (plain.json, json.loads(gzip.decompress(zipped.body))):
+        assert [record["$seq"] for record in page["records"]] == list(range(1, 19))
+        assert [record["data"] for record in page["records"][::2]] == data
+        assert (page["next_from_seq"], page["caught_up"]) == (18, True)

@@ -123,11 +123,9 @@ class Commits:
                 f'topic "{name}" has {WRITERS_PER_TOPIC_MAX} writers already',
                 {"limit": "max_writers", "max": WRITERS_PER_TOPIC_MAX},
             )
-        chunks, count, size_bytes = self.staging.chunks_of(topic, writer, epoch, list(parts))
-        self.write_path.submit_noted(topic)
-        self.write_path.check(topic, count, size_bytes)
-        reader = _ChunkReader(core.directory.fs, core.directory.root, chunks, core.settings.commit_turn_bytes)
-        commit = _Commit(self, topic, writer, epoch, size_bytes, reader, self.background(), done)
+        commit = _Commit(self, topic, writer, epoch, parts, self.background(), done)
+        # Raises what is known at once. A commit of many chunks looks for the rest of them in later turns.
+        commit.find_chunks()
         self.topic_life.begin_change(topic)
         self.staging.hold(topic, writer, epoch)
         self.open(commit)
@@ -247,8 +245,7 @@ class _Commit:
         topic: Topic,
         writer: str,
         epoch: int,
-        size_bytes: int,
-        reader: _ChunkReader,
+        parts: Sequence[StagedPart],
         background: Background,
         done: Done[Committed],
     ) -> None:
@@ -257,9 +254,11 @@ class _Commit:
         self._topic = topic
         self._writer = writer
         self._epoch = epoch
-        # Accounted bytes of all its records.
-        self._size_bytes = size_bytes
-        self._reader = reader
+        self._finding = commits.staging.chunks_of(topic, writer, epoch, parts)
+        # Accounted bytes of all its records, known with the reader.
+        self._size_bytes = 0
+        # None until all chunks are found.
+        self._reader: _ChunkReader | None = None
         self._background = background
         self._done = done
         self._is_logged = topic.config.durability != "ephemeral"
@@ -269,7 +268,30 @@ class _Commit:
         self._is_begun = False
         self._write: Write
 
+    def find_chunks(self) -> None:
+        """Looks for some more of the staged chunks. Raises when one is missing, or when there is no room for them."""
+        core, topic = self._core, self._topic
+        try:
+            next(self._finding)
+        except StopIteration as end:
+            chunks, count, self._size_bytes = end.value
+            self._commits.write_path.submit_noted(topic)
+            self._commits.write_path.check(topic, count, self._size_bytes)
+            fs, root = core.directory.fs, core.directory.root
+            self._reader = _ChunkReader(fs, root, chunks, core.settings.commit_turn_bytes)
+
+    def _find_more(self, _result: object) -> None:
+        try:
+            self.find_chunks()
+        except TopicsError as error:
+            self._end(error)
+            return
+        self.start()
+
     def start(self) -> None:
+        if self._reader is None:
+            self._background.run(_nothing, self._find_more)
+            return
         topic = self._topic
         try:
             self._core.check_open()
@@ -289,6 +311,7 @@ class _Commit:
     # Turn by turn.
 
     def _load(self) -> None:
+        assert self._reader is not None
         self._background.run(self._reader.next_piece, self._loaded)
 
     def _loaded(self, result: _Piece | BaseException) -> None:
@@ -373,6 +396,10 @@ class _Commit:
             forget()
         else:
             shard.when_synced(forget)
+
+
+def _nothing() -> None:
+    """The work of a background whose result only comes in a later turn."""
 
 
 def _deduped(topic: Topic, known: WriterState, epoch: int) -> Committed:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -32,6 +32,8 @@ T = TypeVar("T")
 WRITER_NAME_PATTERN: Final = "[A-Za-z0-9._:-]{1,128}"
 _WRITER_NAME: Final = re.compile(WRITER_NAME_PATTERN)
 assert WRITER_NAME_BYTES_MAX == 128
+# Chunks and parts that a commit looks for in one turn of the owner: a few milliseconds.
+_CHUNKS_PER_STEP: Final = 1000
 
 
 def check_writer_name(name: str) -> None:
@@ -178,27 +180,38 @@ class Staging:
     # Taking.
 
     def chunks_of(
-        self, topic: Topic, writer: str, epoch: int, parts: list[StagedPart]
-    ) -> tuple[list[ChunkId], int, int]:
-        """(chunks, records, accounted bytes) of the parts, in the order of their numbers. Raises `StageIncomplete`."""
+        self, topic: Topic, writer: str, epoch: int, parts: Sequence[StagedPart]
+    ) -> Generator[None, None, tuple[list[ChunkId], int, int]]:
+        """(chunks, records, accounted bytes) of the parts, in the order of their numbers. Raises `StageIncomplete`.
+
+        In steps, because an epoch may have as many chunks as are staged. Between the steps the caller holds the epoch.
+        """
         work = _Work(topic, writer, epoch)
         staged = self._chunks.get(work, {})
         found: list[ChunkId] = []
         records = size_bytes = 0
         now_ms = self._core.now_ms()
+        left_count = _CHUNKS_PER_STEP
         for part in sorted(parts):
+            left_count -= 1
+            if left_count <= 0:
+                left_count = _CHUNKS_PER_STEP
+                yield
             chunks = []
             for number in range(part.chunks):
                 chunk = staged.get(Place(part.part, part.attempt, number))
                 if chunk is None:
                     raise _incomplete(part, f"chunk {number} of {part.chunks} is not staged")
+                chunk.touched_ms = now_ms
                 chunks.append(chunk)
+                found.append(work.chunk(Place(part.part, part.attempt, number)))
+                left_count -= 1
+                if left_count <= 0:
+                    left_count = _CHUNKS_PER_STEP
+                    yield
             count = sum(chunk.records for chunk in chunks)
             if count != part.records:
                 raise _incomplete(part, f"its chunks have {count} records, the commit says {part.records}")
-            for number, chunk in enumerate(chunks):
-                chunk.touched_ms = now_ms
-                found.append(work.chunk(Place(part.part, part.attempt, number)))
             records += count
             size_bytes += sum(chunk.size_bytes for chunk in chunks)
         return found, records, size_bytes
@@ -235,15 +248,17 @@ class Staging:
 
     def _forget(self, is_meant: Callable[[_Work], bool]) -> int:
         doomed = [work for work in self._chunks if is_meant(work) and work not in self._committing]
-        chunks = [work.chunk(place) for work in doomed for place in self._chunks.pop(work)]
-        self._count -= len(chunks)
-        self._remove(chunks)
-        return len(chunks)
+        forgotten = [(work, self._chunks.pop(work)) for work in doomed]
+        count = sum(len(chunks) for _, chunks in forgotten)
+        self._count -= count
+        if count:
+            # The thread makes the names: for many chunks that takes as long as a turn may.
+            self._remove(work.chunk(place) for work, chunks in forgotten for place in chunks)
+        return count
 
-    def _remove(self, chunks: list[ChunkId]) -> None:
-        if chunks:
-            fs, root = self._core.directory.fs, self._core.directory.root
-            self._run(lambda: remove_chunks(fs, root, chunks), _removed)
+    def _remove(self, chunks: Iterable[ChunkId]) -> None:
+        fs, root = self._core.directory.fs, self._core.directory.root
+        self._run(lambda: remove_chunks(fs, root, chunks), _removed)
 
     def tick(self) -> None:
         """Removes chunks that no writer has touched for a day."""
@@ -262,7 +277,8 @@ class Staging:
             if not chunks:
                 del self._chunks[work]
             self._count -= len(old)
-            self._remove([work.chunk(place) for place in old])
+            if old:
+                self._remove([work.chunk(place) for place in old])
 
     # Starting and stopping.
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 import msgspec
 
 from topics.server.app import Application
 from topics.server.http.exchange import Exchange, Response
-from topics.server.http.routes import Endpoint
+from topics.server.http.routes import Endpoint, RouteTable
 from topics.server.settings_schema import ServerSettings
 
 
 class OpenApi:
+    """The document is made in the pool, because that takes a tenth of a second, and kept."""
+
     def __init__(self, app: Application) -> None:
         self._app = app
-        # Made by the first request: by then the route table has every endpoint.
+        # Made for the first request: by then the route table has every endpoint.
         self._text = b""
+        # Requests that wait until the document is made.
+        self._waiting: list[Exchange] = []
         app.follow_settings(self._forget)
         app.routes.add("GET", "/v0/openapi.json", Endpoint("openapi", self.document, before_ready=True))
 
@@ -23,9 +30,33 @@ class OpenApi:
         self._text = b""
 
     def document(self, exchange: Exchange) -> None:
-        if not self._text:
-            # Not needed by a start: see `late_imports`.
-            from topics.server.openapi.document import openapi_document
+        if self._text:
+            exchange.reply(Response(200, self._text))
+            return
+        self._waiting.append(exchange)
+        if len(self._waiting) == 1:
+            self._make()
 
-            self._text = msgspec.json.encode(openapi_document(self._app.routes, self._app.settings))
+    def _make(self) -> None:
+        app = self._app
+        future = app.loop.run_in_executor(app.pool, _document_text, app.routes, app.settings)
+        future.add_done_callback(partial(self._made, app.settings))
+
+    def _made(self, settings: ServerSettings, done: asyncio.Future[bytes]) -> None:
+        if settings is not self._app.settings:
+            self._make()
+            return
+        waiting, self._waiting = self._waiting, []
+        for exchange in waiting:
+            self._app.guarded(exchange, partial(self._answer, exchange, done))
+
+    def _answer(self, exchange: Exchange, done: asyncio.Future[bytes]) -> None:
+        self._text = done.result()
         exchange.reply(Response(200, self._text))
+
+
+def _document_text(routes: RouteTable, settings: ServerSettings) -> bytes:
+    # Not needed by a start: see `late_imports`.
+    from topics.server.openapi.document import openapi_document
+
+    return msgspec.json.encode(openapi_document(routes, settings))

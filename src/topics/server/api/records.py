@@ -235,16 +235,19 @@ class _PendingDiff:
         body = self._body
         pieces = list(pieces_of(page.chunks, PAGE_STEP_BYTES))
         if len(pieces) > 1:
-            self._app.run_in_steps(self._exchange, self._rendered(pieces), partial(self._reply, page))
+            self._app.run_in_steps(self._exchange, self._rendered(pieces), partial(self._reply_in_pieces, page))
             return
         self._reply(page, record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta))
 
     def _rendered(self, pieces: list[list[Chunk]]) -> Steps[list[bytes]]:
-        """The records of a large page, some of them in each step."""
+        """The pieces of the text of a large page, some records in each step."""
         body = self._body
         texts: list[bytes] = []
         for chunks in pieces:
             more = record_texts(chunks, include_tags=body.include_tags, include_meta=body.include_meta)
+            if texts:
+                texts.append(b",")
+            # A single record is not copied.
             texts.append(b",".join(more))
             yield
         return texts
@@ -252,16 +255,25 @@ class _PendingDiff:
     def _reply(self, page: Page, texts: list[bytes]) -> None:
         self._exchange.reply(Response(200, diff_text(page, texts, self._exchange.elapsed_ms())))
 
+    def _reply_in_pieces(self, page: Page, texts: list[bytes]) -> None:
+        first, last = diff_frame(page, self._exchange.elapsed_ms())
+        self._exchange.reply(Response(200, first, rest=(*texts, last)))
+
 
 def diff_text(page: Page, records: list[bytes], elapsed_ms: float) -> bytes:
     """The body `response_body.Diff`, rendered from stored bytes."""
+    first, last = diff_frame(page, elapsed_ms)
+    return b"%b%b%b" % (first, b",".join(records), last)
+
+
+def diff_frame(page: Page, elapsed_ms: float) -> tuple[bytes, bytes]:
+    """The body without its records: the text before them, and the text after them."""
     cold = b',"cold_segments_read":%d' % page.cold_records if page.cold_records else b""
-    return (
-        b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+    first = b'{"topic":%b,"records":[' % json_string(page.topic)
+    last = (
+        b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
         b'"tombstone":%b,"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
         % (
-            json_string(page.topic),
-            b",".join(records),
             page.next_from_seq,
             page.head_seq,
             page.earliest_seq,
@@ -273,6 +285,7 @@ def diff_text(page: Page, records: list[bytes], elapsed_ms: float) -> bytes:
             cold,
         )
     )
+    return first, last
 
 
 def _tombstone_text(tombstone: Tombstone | None) -> bytes:

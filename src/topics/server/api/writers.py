@@ -85,7 +85,18 @@ class WritersApi:
     # Committing.
 
     def commit(self, exchange: Exchange) -> None:
-        body: EpochBody = EPOCH_DECODER.decode(exchange.body)
+        if len(exchange.body) <= WHOLE_BODY_BYTES_MAX:
+            self._commit(exchange, EPOCH_DECODER.decode(exchange.body))
+            return
+        bodies: list[EpochBody] = []
+        # In the pool: the check for repeated members is Python code for each part, so the loop gets its turns.
+        self._app.run_in_pool(
+            exchange,
+            lambda: bodies.append(EPOCH_DECODER.decode(exchange.body)),
+            lambda: self._commit(exchange, bodies[0]),
+        )
+
+    def _commit(self, exchange: Exchange, body: EpochBody) -> None:
         check_topics(_key_of(exchange), (body.topic,))
         parts = [StagedPart(part.part, part.attempt, part.chunks, part.records) for part in body.parts]
         done = partial(self._committed, exchange)

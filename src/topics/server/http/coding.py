@@ -6,6 +6,7 @@ The functions are pure and block: 64 MiB take a good part of a second to inflate
 
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 from topics.errors import InvalidRequest, PayloadTooLarge
@@ -61,9 +62,11 @@ def inflate(body: bytes, bytes_max: int) -> bytes:
     raise InvalidRequest(f"the gzip body has more than {MEMBERS_MAX} members")
 
 
-def deflate(body: bytes) -> bytes:
-    """The body as gzip. Equal bodies give equal bytes, because the time in the header is 0."""
-    return zlib.compress(body, _LEVEL, _GZIP_WBITS)
+def deflate(body: bytes, rest: Sequence[bytes] = ()) -> bytes:
+    """The body, with its further pieces, as gzip. Equal bodies give equal bytes, because the time in the header is
+    0."""
+    member = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
+    return b"".join([member.compress(body), *map(member.compress, rest), member.flush()])
 
 
 def accepts_gzip(accept_encoding: bytes) -> bool:

@@ -8,7 +8,7 @@ at once or later. If the client goes away first, `on_gone` is called instead. An
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -30,15 +30,28 @@ _encode_error: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Response:
-    """A complete answer."""
+    """A complete answer. `rest` are the further pieces of a large body: joining them would hold up the loop, and so
+    would sending them in one turn."""
 
-    __slots__ = ("body", "content_type", "headers", "status")
+    __slots__ = ("body", "content_type", "headers", "rest", "status")
 
-    def __init__(self, status: int, body: bytes, content_type: bytes = JSON, headers: Headers = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        body: bytes,
+        content_type: bytes = JSON,
+        headers: Headers = (),
+        rest: Sequence[bytes] = (),
+    ) -> None:
         self.status = status
         self.body = body
         self.content_type = content_type
         self.headers = headers
+        self.rest = rest
+
+    @property
+    def body_bytes(self) -> int:
+        return len(self.body) + sum(map(len, self.rest))
 
 
 def error_response(error: TopicsError) -> Response:

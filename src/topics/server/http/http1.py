@@ -93,6 +93,11 @@ class Http1Connection(Wire):
         self._current: Exchange | None = None
         # The answer to the current exchange, if it is a stream.
         self._stream: _Http1Stream | None = None
+        # The pieces of the current answer that are not sent yet.
+        self._rest: deque[bytes] = deque()
+        self._rest_bytes = 0
+        self._rest_is_due = False
+        self._closes_after_rest = False
         self._is_in_turn = False
         self._turn_is_due = False
         # Bytes that arrive are ignored. After the last answer the connection closes.
@@ -469,7 +474,36 @@ class Http1Connection(Wire):
         assert exchange is self._current
         closes = exchange in self._closes_after or self.connections.is_draining
         self._write_response(exchange, response, closes=closes)
-        self._go_on_behind(closes=closes)
+        if response.rest and not exchange.is_head:
+            self._rest.extend(response.rest)
+            self._rest_bytes = sum(map(len, response.rest))
+            self._closes_after_rest = closes
+            self.connections.note_unsent(self._rest_bytes)
+            self._send_rest_later()
+        else:
+            self._go_on_behind(closes=closes)
+
+    def _send_rest_later(self) -> None:
+        if self._rest and not self._rest_is_due and not self.is_congested:
+            self._rest_is_due = True
+            self.loop.call_soon(self._send_rest)
+
+    def _send_rest(self) -> None:
+        """Sends one piece of a large answer in a turn, when the client takes it."""
+        self._rest_is_due = False
+        if not self._rest or self.is_closed or self.is_congested:
+            return
+        piece = self._rest.popleft()
+        self._rest_bytes -= len(piece)
+        self.write(piece)
+        if self._rest:
+            self._send_rest_later()
+        else:
+            self._go_on_behind(closes=self._closes_after_rest or self.connections.is_draining)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return super().unsent_bytes + self._rest_bytes
 
     def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
         assert exchange is self._current
@@ -535,16 +569,16 @@ class Http1Connection(Wire):
     def _write_response(self, exchange: Exchange, response: Response, *, closes: bool) -> None:
         is_usual = not (exchange.is_head or closes or response.headers or self._says_keep_alive)
         if is_usual and response.content_type is JSON:
-            if len(response.body) <= JOINED_BYTES_MAX:
+            if len(response.body) <= JOINED_BYTES_MAX and not response.rest:
                 self.write(b"%b%d\r\n\r\n%b" % (self._head(response.status), len(response.body), response.body))
             else:
                 # Two writes cost less than a copy.
-                self.write(b"%b%d\r\n\r\n" % (self._head(response.status), len(response.body)))
+                self.write(b"%b%d\r\n\r\n" % (self._head(response.status), response.body_bytes))
                 self.write(response.body)
             return
         parts = [
             _STATUS_LINES[response.status],
-            b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, len(response.body)),
+            b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, response.body_bytes),
             self.connections.date_line,
         ]
         parts += [b"%b: %b\r\n" % header for header in response.headers]
@@ -601,12 +635,15 @@ class Http1Connection(Wire):
         super().resume_writing()
         if self._stream is not None:
             self._stream.ready()
+        self._send_rest_later()
         self._go_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
         self._queue.clear()
         self._unparsed = b""
+        self._rest.clear()
+        self._rest_bytes = 0
         current, self._current = self._current, None
         if current is not None:
             current.gone()

@@ -134,6 +134,7 @@ class _Stream:
         "is_admitted",
         "progress_s",
         "received_bytes",
+        "rest",
         "unsent",
     )
 
@@ -150,6 +151,8 @@ class _Stream:
         # The client has sent the whole request.
         self.has_ended = False
         self.unsent = memoryview(b"")
+        # Further pieces of the answer, to be sent after `unsent`.
+        self.rest: deque[bytes] = deque()
         # The answer ends after the unsent bytes.
         self.ends = True
         # The answer, if it is a stream.
@@ -512,14 +515,15 @@ class Http2Connection(Wire):
 
     def _respond(self, stream: _Stream, response: Response) -> None:
         body = b"" if stream.exchange.is_head else response.body
-        if self._unsent_bytes + len(body) > H2_UNSENT_BYTES_MAX:
+        body_bytes = response.body_bytes if body else 0
+        if self._unsent_bytes + body_bytes > H2_UNSENT_BYTES_MAX:
             self._reset(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
             self._forget(stream)
             return
         fields = (
             (b":status", b"%d" % response.status),
             (b"content-type", response.content_type),
-            (b"content-length", b"%d" % len(response.body)),
+            (b"content-length", b"%d" % response.body_bytes),
             (b"date", self.connections.date),
             *response.headers,
         )
@@ -534,8 +538,9 @@ class Http2Connection(Wire):
         if not self._sending:
             self._progress_s = stream.progress_s
         stream.unsent = memoryview(body)
-        self._unsent_bytes += len(body)
-        self.connections.note_unsent(len(body))
+        stream.rest.extend(response.rest)
+        self._unsent_bytes += body_bytes
+        self.connections.note_unsent(body_bytes)
         self._sending[stream.id] = stream
         if not self.is_congested:
             self._send_slice(stream)
@@ -573,6 +578,8 @@ class Http2Connection(Wire):
                 break
             part = stream.unsent[:room]
             stream.unsent = stream.unsent[room:]
+            if not stream.unsent and stream.rest:
+                stream.unsent = memoryview(stream.rest.popleft())
             self._note_sent(stream, len(part))
             sent_bytes += len(part)
             self._meter.note_data_sent(len(part))
@@ -617,7 +624,7 @@ class Http2Connection(Wire):
         self._stop_arriving(stream)
         self._streams.pop(stream.id, None)
         if self._sending.pop(stream.id, None) is not None:
-            self._note_sent(stream, len(stream.unsent))
+            self._note_sent(stream, len(stream.unsent) + sum(map(len, stream.rest)))
 
     def _stop_arriving(self, stream: _Stream) -> None:
         if self._arriving.pop(stream.id, None) is not None:

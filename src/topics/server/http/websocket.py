@@ -1,7 +1,8 @@
 """A WebSocket on one connection: bytes become messages, messages become bytes (RFC 6455).
 
 A library reads the frames and refuses frames that are malformed, unmasked or too large. It neither counts fragments and
-pings nor checks the text, so this module does. Compression is not offered.
+pings nor checks the text, so this module does. Large frames are cut before the library gets them (`websocket_frames`).
+Compression is not offered.
 
 Rules of this file:
 
@@ -19,8 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable
+from io import BytesIO
 from typing import Final, NamedTuple, Protocol
 
 from websockets.frames import CloseCode, Frame, Opcode
@@ -29,6 +32,7 @@ from websockets.server import ServerProtocol
 
 from topics.limits import KIB
 from topics.server.http.connections import ConnectionSet, Wire
+from topics.server.http.websocket_frames import PIECE_BYTES, FrameCutter
 from topics.server.limits import (
     EXCHANGES_PER_TURN,
     WS_FRAGMENTS_MAX,
@@ -46,6 +50,7 @@ _library_logger: Final = logging.getLogger(f"{__name__}.library")
 _library_logger.setLevel(logging.WARNING)
 
 _STEP_BYTES_MAX: Final = 256 * KIB
+_Utf8Decoder: Final = getincrementaldecoder("utf-8")
 
 
 class Message(NamedTuple):
@@ -112,10 +117,16 @@ class WebSocketConnection(Wire):
         self._step_bytes = WS_PARSED_BYTES_PER_STEP
         # Messages that were received in full and wait for their turn.
         self._messages: deque[Message] = deque()
-        # The fragments of the message that is arriving.
+        self._cutter = FrameCutter(WS_MESSAGE_BYTES_MAX)
+        # The fragments of the message that is arriving. The buffer gives its bytes away without a copy.
         self._is_text = False
-        self._fragments = bytearray()
+        self._fragments = BytesIO()
         self._fragment_count = 0
+        self._is_arriving = False
+        # Checks a text piece by piece, because a character may be cut by a fragment.
+        self._utf8 = _Utf8Decoder()
+        # Nothing more of this client counts.
+        self._has_failed = False
         self._is_slow = False
         self._turn_is_due = False
         # Messages that were sent since the kernel last had everything.
@@ -186,15 +197,17 @@ class WebSocketConnection(Wire):
     def _parse_some(self) -> None:
         step = bytes(self._unparsed[: self._step_bytes])
         self._unparsed = self._unparsed[self._step_bytes :]
-        self._protocol.receive_data(step)
+        self._protocol.receive_data(self._cutter.cut(step))
         events = self._protocol.events_received()
         # A large message holds no other messages, so a longer step is safe, and takes half the time.
-        self._step_bytes = WS_PARSED_BYTES_PER_STEP if events else min(2 * self._step_bytes, _STEP_BYTES_MAX)
+        is_large = not events or self._cutter.is_cutting
+        self._step_bytes = min(2 * self._step_bytes, _STEP_BYTES_MAX) if is_large else WS_PARSED_BYTES_PER_STEP
         message_count = len(self._messages)
         for event in events:
             assert isinstance(event, Frame)
-            self._take(event)
-        is_slow = self._fragment_count > 0 or bool(self._protocol.reader.buffer)
+            if not self._has_failed:
+                self._take(event)
+        is_slow = self._is_arriving or bool(self._protocol.reader.buffer) or self._cutter.has_part_of_head
         if is_slow and (not self._is_slow or len(self._messages) > message_count):
             self.note_body_begun()
         elif not is_slow:
@@ -209,29 +222,42 @@ class WebSocketConnection(Wire):
             self._take_data(frame)
 
     def _take_data(self, frame: Frame) -> None:
+        data = frame.data
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
-            if frame.fin:
-                self._take_message(bytes(frame.data))
-                return
-        self._fragments += frame.data
-        self._fragment_count += 1
+        if self._is_text and not self._is_good_text(data, is_last=frame.fin):
+            return
+        if frame.fin and not self._is_arriving:
+            self._messages.append(Message(self._is_text, bytes(data)))
+            return
+        self._is_arriving = True
+        self._fragments.write(data)
+        # A full piece may be cut from a larger frame. A message has few of them, so they are not counted.
+        if len(data) != PIECE_BYTES:
+            self._fragment_count += 1
         if frame.fin:
-            content = bytes(self._fragments)
-            self._fragments = bytearray()
+            self._messages.append(Message(self._is_text, self._fragments.getvalue()))
+            self._fragments = BytesIO()
             self._fragment_count = 0
-            self._take_message(content)
+            self._is_arriving = False
         elif self._fragment_count >= WS_FRAGMENTS_MAX:
-            self._protocol.fail(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {WS_FRAGMENTS_MAX} fragments")
+            self._refuse(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {WS_FRAGMENTS_MAX} fragments")
 
-    def _take_message(self, content: bytes) -> None:
-        if self._is_text and not content.isascii():
-            try:
-                content.decode()
-            except UnicodeDecodeError as error:
-                self._protocol.fail(CloseCode.INVALID_DATA, f"{error.reason} at position {error.start}")
-                return
-        self._messages.append(Message(self._is_text, content))
+    def _is_good_text(self, data: bytes | bytearray, *, is_last: bool) -> bool:
+        begun_bytes = len(self._utf8.getstate()[0])
+        if data.isascii() and not begun_bytes:
+            return True
+        try:
+            self._utf8.decode(data, is_last)
+        except UnicodeDecodeError as error:
+            position = self._fragments.tell() - begun_bytes + error.start
+            self._refuse(CloseCode.INVALID_DATA, f"{error.reason} at position {position}")
+            return False
+        return True
+
+    def _refuse(self, code: CloseCode, reason: str) -> None:
+        self._has_failed = True
+        self._protocol.fail(code, reason)
 
     def _note_ping(self) -> None:
         now_s = self.loop.time()
