@@ -56,7 +56,7 @@ STAGED_SWEEP_MS: Final = 60_000
 # What a commit puts into the log in one turn of its owner.
 COMMIT_TURN_BYTES: Final = 2 * MIB
 
-# A batch with more bytes goes into the log over several turns of the owner, so much in one turn.
+# A batch with more bytes than the first limit goes into the log over several turns, the second limit in each turn.
 LONG_WRITE_BYTES: Final = MIB
 LONG_WRITE_TURN_BYTES: Final = MIB // 2
 

@@ -1,4 +1,4 @@
-"""A cold tier that is slow or hangs delays no request that does not need it (N13).
+"""A cold tier that is slow or hangs delays no request that does not need it.
 
 A probe asks `/v0/health` all the time. Its longest wait is compared with what it sees on the same server without load.
 """
