@@ -103,7 +103,7 @@ CLEANING_CHECKPOINTS: Final = 3
 CHECKPOINT_RETRY_MS: Final = 1000
 # Writers wait while this many checkpoints' worth of WAL is in no segment, because those records are in memory.
 CHECKPOINTS_BEHIND_MAX: Final = 4
-# Bytes of segments with many deleted records that one checkpoint writes again, or one such segment.
+# Bytes of segments with many deleted records that one checkpoint writes again. A single larger segment is written, too.
 REWRITE_BYTES_MAX: Final = 16 * MIB
 SEGMENT_EVENTS_MAX: Final = 10_000
 SEGMENT_BYTES_MAX: Final = 64 * MIB
