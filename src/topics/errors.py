@@ -106,7 +106,7 @@ class Unauthorized(TopicsError):
 
 
 class Forbidden(TopicsError):
-    """The key lacks the scope or is not for this name; or a web page of another origin, or of another Host, asks."""
+    """The key lacks the scope or is not for this name; or the page that sent the request has another origin or Host."""
 
     code = "forbidden"
     status = 403
@@ -326,11 +326,11 @@ class ColdUnavailable(TopicsError):
 
 
 class ColdBusy(ColdUnavailable):
-    """The call did not get, or did not end on, one of the threads that wait for the cold tier."""
+    """No thread for the cold tier was free for the call, or the call did not end in time."""
 
 
 class NotFetched(ColdUnavailable):
-    """Bytes of the cold tier are not in memory: they must be fetched first, then the call is worth another try."""
+    """Bytes of the cold tier are not in memory: they must be fetched first, then the call can be tried again."""
 
 
 class NotReady(TopicsError):

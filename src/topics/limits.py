@@ -56,7 +56,7 @@ STAGED_SWEEP_MS: Final = 60_000
 # What a commit puts into the log in one turn of its owner.
 COMMIT_TURN_BYTES: Final = 2 * MIB
 
-# A batch with more bytes goes into the log over several turns of the owner, so much in one turn.
+# A batch with more bytes than the first limit goes into the log over several turns, the second limit in each turn.
 LONG_WRITE_BYTES: Final = MIB
 LONG_WRITE_TURN_BYTES: Final = MIB // 2
 
@@ -103,7 +103,7 @@ CLEANING_CHECKPOINTS: Final = 3
 CHECKPOINT_RETRY_MS: Final = 1000
 # Writers wait while this many checkpoints' worth of WAL is in no segment, because those records are in memory.
 CHECKPOINTS_BEHIND_MAX: Final = 4
-# Bytes of segments with many deleted records that one checkpoint writes again, or one such segment.
+# Bytes of segments with many deleted records that one checkpoint writes again. A single larger segment is written, too.
 REWRITE_BYTES_MAX: Final = 16 * MIB
 SEGMENT_EVENTS_MAX: Final = 10_000
 SEGMENT_BYTES_MAX: Final = 64 * MIB

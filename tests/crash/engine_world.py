@@ -10,7 +10,6 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.errors import TopicsError
-from topics.storage import layout
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
@@ -47,14 +46,6 @@ class EngineWorld:
             self.disk.kill()
         else:
             self.disk.crash(blow, seed)
-
-    def rot_snapshots(self) -> None:
-        """The last byte of every snapshot becomes one that MessagePack does not use."""
-        meta = layout.meta_directory(ROOT)
-        for path, raw in self.disk.files().items():
-            directory, _, name = path.rpartition("/")
-            if raw and directory == meta and layout.snapshot_number(name) is not None:
-                self.disk.replace(path, raw[:-1] + b"\xc1")
 
     def close(self) -> None:
         self.opened.close(lambda _: None)

@@ -6,22 +6,14 @@ Nothing that was answered is missing without a tombstone, no deleted record come
 import pytest
 
 from tests.conftest import FULL
-from tests.crash.harness import ROOT, Broken, World, shown_by
+from tests.crash.harness import Broken, World, shown_by
 from tests.crash.model import History
 from tests.crash.scripts import SCRIPTS
 from tests.crash.sweep import RecordProperty, Tally, count_operations, run_until, sampled
+from tests.engine.small_log import rot_snapshots
 from topics.engine.topic.topic import Topic
-from topics.storage import layout
 
 POINTS = None if FULL else 12
-
-
-def rot_snapshots(world: World) -> None:
-    """The last byte of every snapshot becomes one that MessagePack does not use."""
-    for path, raw in world.disk.files().items():
-        directory, _, name = path.rpartition("/")
-        if raw and directory == layout.meta_directory(ROOT) and layout.snapshot_number(name) is not None:
-            world.disk.replace(path, raw[:-1] + b"\xc1")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -44,7 +36,7 @@ def test_a_kill_and_no_readable_snapshot_lose_nothing_without_a_tombstone(
 
 def _survive(world: World) -> int:
     world.crash(None)
-    rot_snapshots(world)
+    rot_snapshots(world.disk)
     for _ in range(2):
         world.open()
         _check(world)
@@ -57,7 +49,7 @@ def _survive(world: World) -> int:
     world.open()
     _check(world)
     world.crash(None)
-    rot_snapshots(world)
+    rot_snapshots(world.disk)
     world.open()
     _check(world)
     return 4

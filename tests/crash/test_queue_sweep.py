@@ -8,6 +8,7 @@ from tests.conftest import FULL
 from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
 from tests.crash.queue_world import QueueWorld
 from tests.crash.sweep import RecordProperty, Tally, run_until, sampled
+from tests.engine.small_log import rot_snapshots
 from topics.testing.fake_disk import Damage
 
 POINTS = None if FULL else 40
@@ -116,7 +117,7 @@ def test_a_kill_and_no_readable_snapshot_lose_no_job_and_bring_none_back(
         try:
             for _ in range(2):
                 world.crash(None)
-                world.rot_snapshots()
+                rot_snapshots(world.disk)
                 world.open()
                 world.forget_leases()
                 world.check()

@@ -15,6 +15,7 @@ from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
 from tests.crash.router_scenes import SCENES, Scene
 from tests.crash.router_world import RouterWorld
 from tests.crash.sweep import RecordProperty, Tally, sampled
+from tests.engine.small_log import rot_snapshots
 from topics.engine.settings import EngineSettings
 from topics.testing.fake_disk import CrashAt, CrashNow
 
@@ -96,10 +97,9 @@ def survive(scene: Scene, world: RouterWorld, seed: int, blow: Blow, next_blow: 
 
 
 def survive_rot(scene: Scene, world: RouterWorld, seed: int, blow: Blow) -> int:
-    """The same when no snapshot can be read after the crash, and after the next checkpoints. How many starts agreed
-    with the notes."""
+    """No snapshot can be read after the crash and the next checkpoints. How many starts agreed with the notes."""
     world.crash(blow, seed)
-    world.rot_snapshots()
+    rot_snapshots(world.disk)
     world.open()
     world.check()
     world.crash(None)
@@ -110,7 +110,7 @@ def survive_rot(scene: Scene, world: RouterWorld, seed: int, blow: Blow) -> int:
     world.burst(*scene.sources)
     world.cut_short(world.checkpoint, seed % 17)
     world.crash(None)
-    world.rot_snapshots()
+    rot_snapshots(world.disk)
     world.open()
     world.check()
     world.burst(*scene.sources)
@@ -118,7 +118,7 @@ def survive_rot(scene: Scene, world: RouterWorld, seed: int, blow: Blow) -> int:
     world.burst(*scene.sources)
     world.checkpoint()
     world.crash(blow, seed + 1)
-    world.rot_snapshots()
+    rot_snapshots(world.disk)
     world.open()
     world.check()
     return 4

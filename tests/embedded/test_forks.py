@@ -1,26 +1,15 @@
 """Processes that fork, or end without closing the log: nothing that was answered is lost, and no process hangs."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import topics
+from tests.embedded.python_process import run_code
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
-
-def run_code(code: str, path: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
-    )
+def output_of(code: str, path: Path) -> str:
+    done = run_code(code, path)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -61,7 +50,7 @@ print("child", os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_a_forked_child_leaves_the_log_to_its_parent(tmp_path: Path) -> None:
-    assert run_code(FORK, tmp_path / "log") == (
+    assert output_of(FORK, tmp_path / "log") == (
         "the child was refused 3 times\nopen again while the child lives: [2, 3]\nchild 0\n"
     )
 
@@ -81,7 +70,7 @@ with topics.open(sys.argv[1]) as log:
 
 
 def test_a_pool_of_forked_workers_goes_with_an_open_log(tmp_path: Path) -> None:
-    assert run_code(MULTIPROCESSING, tmp_path / "log") == "4\n"
+    assert output_of(MULTIPROCESSING, tmp_path / "log") == "4\n"
 
 
 ENDS = {
@@ -119,7 +108,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("durability", ["memory", "fsync"])
 @pytest.mark.parametrize("opened_by", ENDS)
 def test_a_process_that_ends_without_close_loses_nothing(tmp_path: Path, opened_by: str, durability: str) -> None:
-    assert run_code(ENDS[opened_by].replace("{durability}", durability), tmp_path / "log") == ""
+    assert output_of(ENDS[opened_by].replace("{durability}", durability), tmp_path / "log") == ""
     with topics.open(tmp_path / "log") as log:
         assert [record.seq for record in log.records("q", loss="raise")] == [2, 3]
         assert [job.seq for job in log.claim("q", "w", max_jobs=9)] == [2, 3]

@@ -1,6 +1,5 @@
 """Readers in one process: waiting for the next record, following a topic, groups, routers, lost records."""
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 import topics
 from tests.embedded.gated_cold_tier import RECORDS, gated_log
+from tests.embedded.other_threads import wait_until
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.page import Tombstone
@@ -22,13 +22,6 @@ SETTINGS = EngineSettings(wal_shards=2, wal_file_bytes=1 << 20)
 def log(tmp_path: Path) -> Iterator[Log]:
     with open_log(tmp_path / "log", settings=SETTINGS) as log:
         yield log
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Nothing tells when another thread begins to wait."""
-    pause = threading.Event()
-    while not is_so():
-        pause.wait(0.001)
 
 
 def wait_for_readers(log: Log, count: int = 1) -> None:
@@ -57,7 +50,7 @@ def test_a_read_that_waited_in_vain_has_an_empty_page(log: Log) -> None:
     assert not log._engine.topic("t").has_waiters
 
 
-def test_a_read_does_not_wait_behind_a_tombstone(log: Log) -> None:
+def test_a_read_with_a_tombstone_does_not_wait(log: Log) -> None:
     log.create("t", cap_bytes=1)
     log.append("t", ["too large"])
     page = log.read("t", wait_ms=None)

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 import topics
+from tests.embedded.other_threads import wait_until
+from tests.embedded.python_process import REPOSITORY, run_code
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
 from topics.errors import Closed, InvalidRequest, NotAQueue, TopicNotFound
 
 SETTINGS = EngineSettings(wal_shards=2, wal_file_bytes=1 << 20)
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -32,13 +33,6 @@ def queue_state(log: Log, topic: str = "q") -> tuple[int, int, int]:
     queue = log.state(topic).queue
     assert queue is not None
     return tuple(queue)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Nothing tells when another thread begins to wait."""
-    pause = threading.Event()
-    while not is_so():
-        pause.wait(0.001)
 
 
 def waiting_claims(log: Log) -> int:
@@ -188,17 +182,6 @@ with topics.open(sys.argv[1]) as log:
 """
     done = run_code(code, tmp_path / "log")
     assert done.stdout == "interrupted\n[1] Counters(ready=0, in_flight=1, dead_lettered=0)\n"
-
-
-def run_code(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
-    )
 
 
 def test_arguments_are_checked(log: Log) -> None:

@@ -4,13 +4,11 @@ from typing import Any
 
 import msgspec
 
-from tests.engine.driver import ROOT, Driver
-from tests.engine.small_log import snapshot_names
+from tests.engine.driver import Driver
 from topics.engine.topic.router import Router, RouterSpec
 from topics.formats.records import Record
 from topics.limits import READ_BYTES_MAX, READ_LIMIT_MAX
 from topics.protocol.tag_match import TagMatch
-from topics.storage import layout
 
 
 class RouterDriver(Driver):
@@ -31,12 +29,6 @@ class RouterDriver(Driver):
         self.opened.engine.delete_router(name, answers.append)
         deleted: bool = self.answer(answers)
         return deleted
-
-    def rot_snapshots(self) -> None:
-        """The last byte of every snapshot becomes one that MessagePack does not use."""
-        for number in snapshot_names(self.disk):
-            path = layout.snapshot_path(ROOT, number)
-            self.disk.replace(path, self.disk.read(path)[:-1] + b"\xc1")
 
     def router(self, name: str = "a->b") -> Router:
         return self.opened.engine.router(name)

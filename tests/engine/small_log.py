@@ -16,6 +16,7 @@ from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import Record
+from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.checkpoints.runner import InlineRunner, JobRunner
 from topics.storage.fs import Fs
@@ -191,6 +192,14 @@ def segment_names(disk: FakeDisk, topic_id: int = 1, kind: str = "data") -> list
 
 def snapshot_names(disk: FakeDisk) -> list[int]:
     return [int(name.split(".")[1]) for name in disk.listdir(f"{ROOT}/meta") if name.endswith(".bin")]
+
+
+def rot_snapshots(disk: FakeDisk) -> None:
+    """The last byte of every snapshot becomes one that MessagePack does not use."""
+    for path, raw in disk.files().items():
+        directory, _, name = path.rpartition("/")
+        if raw and directory == layout.meta_directory(ROOT) and layout.snapshot_number(name) is not None:
+            disk.replace(path, raw[:-1] + b"\xc1")
 
 
 def wal_names(disk: FakeDisk, directory: str = f"{ROOT}/wal") -> list[int]:

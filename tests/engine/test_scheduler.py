@@ -74,7 +74,7 @@ def test_a_round_serves_every_band_by_its_weight_the_most_urgent_first() -> None
     assert Counter(name[:2] for name in popped(ready, count=16)) == {"b4": 8, "b3": 4, "b2": 2, "b1": 1, "b0": 1}
 
 
-def test_a_band_that_never_runs_dry_starves_nobody() -> None:
+def test_a_band_that_never_runs_dry_starves_no_other_band() -> None:
     ready = ready_set(hot=1000, cold=-1000)
     served = []
     for _ in range(20):
@@ -144,7 +144,7 @@ def test_a_paused_b0_waits_and_everybody_else_goes_on() -> None:
     assert popped(ready) == ["low"]
 
 
-def test_waiting_lifts_nobody_out_of_a_paused_b0() -> None:
+def test_waiting_lifts_no_topic_out_of_a_paused_b0() -> None:
     ready = ready_set(low=-5, high=5)
     ready.is_b0_paused = True
     assert popped(ready, 60_000) == ["high"]
@@ -153,7 +153,7 @@ def test_waiting_lifts_nobody_out_of_a_paused_b0() -> None:
     assert popped(ready, 60_000) == ["low"]
 
 
-def test_one_that_left_b0_by_waiting_is_paused_all_the_same() -> None:
+def test_a_topic_that_left_b0_by_waiting_is_paused_all_the_same() -> None:
     ready = ready_set(low=-5, lower=-900, high=5)
     ready.review(5000)
     assert ready.band("low") != B0
@@ -164,7 +164,7 @@ def test_one_that_left_b0_by_waiting_is_paused_all_the_same() -> None:
     assert set(popped(ready, 5000)) == {"low", "lower"}
 
 
-def test_one_whose_own_priority_rises_leaves_the_paused_b0() -> None:
+def test_a_topic_whose_own_priority_rises_leaves_the_paused_b0() -> None:
     priorities = {"a": -5}
     ready: ReadySet[str] = ReadySet(lambda name, waited_ms: priorities[name] + waited_ms // 10)
     ready.add("a", 0)

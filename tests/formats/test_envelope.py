@@ -29,7 +29,7 @@ def test_data_and_meta_come_back_byte_for_byte(data: bytes, meta: bytes | None) 
     assert envelope.split(packed) == (data, meta)
     size = len(data) + len(meta or b"")
     assert envelope.accounted_bytes(packed) == size
-    assert len(packed) == size + (envelope.PLAIN_OVERHEAD_BYTES if meta is None else envelope.META_OVERHEAD_BYTES)
+    assert len(packed) == size + envelope.PLAIN_OVERHEAD_BYTES + (0 if meta is None else len(envelope.META))
 
 
 def test_a_null_meta_is_not_an_absent_one() -> None:

@@ -117,3 +117,13 @@ def test_the_tests_that_prove_the_guarantees_are_there() -> None:
         source = REPOSITORY / path
         assert source.exists(), path
         assert not name or f"def {name}(" in source.read_text("utf-8"), f"{path}::{name}"
+
+
+def test_every_guarantee_has_a_number_of_its_own_and_each_table_is_in_order() -> None:
+    text = (REPOSITORY / "docs/guarantees.md").read_text("utf-8")
+    tables = [re.findall(r"^\| ([A-Z])(\d+) \|", section, re.MULTILINE) for section in text.split("\n## ")]
+    numbers = [(kind, int(number)) for table in tables for kind, number in table]
+    assert len(numbers) == len(set(numbers)) > 60
+    for table in tables:
+        in_order = [int(number) for _, number in table]
+        assert in_order == sorted(in_order)

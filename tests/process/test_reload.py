@@ -108,7 +108,7 @@ def test_limits_the_log_level_and_origins_are_read_again(reloading: Reloading) -
 def test_what_needs_a_restart_is_named_and_stays(reloading: Reloading) -> None:
     reloading.write_toml("port = 1", 'host = "127.0.0.2"', "wal_shards = 63", "max_topics = 7")
     reloading.hang_up(TAKEN)
-    (line,) = reloading.lines("these settings change with a restart only")
+    (line,) = reloading.lines("these settings change only with a restart")
     # The port of the process comes from its environment, which wins.
     assert line["settings"] == ["host", "wal_shards"]
     assert reloading.ask("old-secret", "GET", "/v0/topics").status == 200
@@ -147,5 +147,5 @@ def test_keys_that_cannot_be_read_change_nothing(reloading: Reloading, keys: str
 def test_no_reload_opens_a_server_to_every_caller(reloading: Reloading) -> None:
     reloading.toml.write_text("")
     line = reloading.hang_up(REFUSED)
-    assert line["problems"] == ["there are no API keys any more: only a restart opens the server to every caller"]
+    assert line["problems"] == ["the new settings have no API keys: only a restart opens the server to every caller"]
     assert reloading.ask("unknown", "GET", "/v0/topics").refusal == (401, "unauthorized")

@@ -1,4 +1,4 @@
-"""A cold tier that is slow or hangs delays no request that does not need it (N13).
+"""A cold tier that is slow or hangs delays no request that does not need it.
 
 A probe asks `/v0/health` all the time. Its longest wait is compared with what it sees on the same server without load.
 """
@@ -216,7 +216,7 @@ class Probe:
 
 
 @contextlib.contextmanager
-def nobody_waits(server: Running, cold: ColdServer, record: Callable[[str, object], None]) -> Iterator[None]:
+def no_other_request_waits(server: Running, cold: ColdServer, record: Callable[[str, object], None]) -> Iterator[None]:
     """The probe sees no longer gap than a busy machine makes, and the loop has not called the tier."""
     with Probe(server) as idle:
         threading.Event().wait(0.3)
@@ -236,7 +236,7 @@ def test_a_delete_by_tag_over_a_slow_tier_delays_no_other_client(cold: ColdServe
     cold.fill()
     with cold.served() as server:
         cold.tier.delay_s = 0.05
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             status, answer = ask(server, "POST", "/v0/topics/t/delete", {"match": ["tag", "Eq", "x"]})
         assert (status, answer["deleted"], answer["count"]) == (200, RECORDS // 10, RECORDS - RECORDS // 10)
         assert answer["bytes"] == state(server)["bytes"]
@@ -252,7 +252,7 @@ def test_a_delete_is_refused_and_changes_nothing_while_the_tier_hangs(
     with cold.served(cold_call_ms_max=500) as server:
         before = state(server)
         cold.tier.hang()
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             status, answer = ask(server, "POST", "/v0/topics/t/delete", {"match": ["tag", "Glob", "x*"]})
             assert (status, answer["error"]["code"]) == (503, "cold_unavailable")
             write(server)
@@ -285,7 +285,7 @@ def test_records_of_cold_segments_expire_without_the_loop(cold: ColdServer, reco
     cold.fill(ttl_ms=60_000)
     with cold.served() as server:
         cold.tier.delay_s = 0.05
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             for segments in range(SEGMENTS - 2):
                 # The first half of the next segment has expired too.
                 cold.clock.set(START_MS + 60_000 + STEP_MS * (2 * segments + 1))
@@ -308,7 +308,7 @@ def test_a_record_cap_goes_on_while_the_tier_hangs(cold: ColdServer, record_prop
     cold.fill(cap_records=RECORDS)
     with cold.served(cold_call_ms_max=500) as server:
         cold.tier.hang()
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             write(server, 30)
             assert state(server)["earliest_seq"] == 31
         assert state(server)["count"] == RECORDS
@@ -323,7 +323,7 @@ def test_a_byte_cap_evicts_exactly_once_the_tier_has_answered(cold: ColdServer, 
         config = {"durability": "fsync", "cap_bytes": cap_bytes}
         cold.tier.hang()
         assert ask(server, "PUT", "/v0/topics/t", config)[0] == 200
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             write(server)
             # Which records are too many is not known yet, and none is lost.
             assert state(server)["earliest_seq"] == 1
@@ -350,7 +350,7 @@ def test_a_checkpoint_ends_while_the_tier_hangs(cold: ColdServer, record_propert
     with cold.served() as server:
         assert ask(server, "POST", "/v0/topics/t/delete", {"match": "x"})[1]["deleted"] == deleted
         cold.tier.hang()
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             for _ in range(3):
                 write(server)
                 checkpoint(server)
@@ -427,7 +427,7 @@ def test_forty_readers_of_a_hung_tier_keep_no_gzip_body_waiting(cold: ColdServer
             pool.submit(ask, server, "POST", "/v0/topics/t/diff", {"from_seq": 40 * n, "limit": 30}) for n in range(40)
         ]
         assert cold.tier.hanging.wait(PATIENCE_S)
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             for _ in range(5):
                 body = {"records": [{"data": "z" * 300_000}]}
                 assert ask(server, "POST", "/v0/topics/g", body, content_encoding="gzip")[0] in (200, 201)
@@ -478,7 +478,7 @@ def test_no_route_waits_for_the_tier_on_the_loop(cold: ColdServer, record_proper
 
     with cold.served() as server:
         cold.tier.delay_s = 0.01
-        with nobody_waits(server, cold, record_property):
+        with no_other_request_waits(server, cold, record_property):
             good("GET", "/v0/topics/t")
             good("GET", "/v0/topics?page_size=10")
             page = good("POST", "/v0/topics/t/diff", {"from_seq": 700})

@@ -49,4 +49,4 @@ def test_an_error_of_a_hidden_topic_keeps_its_code() -> None:
     told = error_told(CorruptRecord("other", 3, "bad checksum"), MINE)
     assert (type(told), told.code, told.status) == (CorruptRecord, "corrupt_record", 500)
     assert told.detail == {"seq": 3, "names_hidden": 1}
-    assert told.message == "1 topic that the key may not name stopped this: corrupt_record"
+    assert told.message == "the request failed at 1 topic that the key may not name: corrupt_record"

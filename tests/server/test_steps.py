@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import Callable, Generator
 
-from topics.server.steps import StepRunner
+import pytest
+
+from topics.errors import Closed
+from topics.server.steps import StepRunner, while_wanted
 
 
 def steps(name: str, count: int, seen: list[str]) -> Generator[None, None, str]:
@@ -87,3 +90,20 @@ def test_an_error_is_the_result_and_other_works_go_on() -> None:
         assert good == "a"
 
     asyncio.run(main())
+
+
+def test_steps_end_when_their_result_is_not_wanted_any_more() -> None:
+    seen: list[str] = []
+    work = while_wanted(steps("a", 5, seen), lambda: len(seen) < 2)
+    with pytest.raises(Closed):
+        list(work)
+    assert seen == ["a", "a"]
+
+
+def test_steps_that_are_wanted_give_their_result() -> None:
+    def result() -> Generator[None, None, None]:
+        got.append((yield from while_wanted(steps("a", 2, []), lambda: True)))
+
+    got: list[str] = []
+    list(result())
+    assert got == ["a"]

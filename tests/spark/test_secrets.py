@@ -24,7 +24,6 @@ def texts_below(folder: Path) -> str:
 def test_a_token_is_in_no_plan_error_event_or_checkpoint(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Spec §16.13."""
     with running(tmp_path / "data", keys=TOKEN) as server:
         with Client(server.url, token=TOKEN) as client:
             client.put_topic("t")

@@ -1,4 +1,4 @@
-"""What a session lacks is said in one sentence, before Spark is started (spec §16.12)."""
+"""What a session lacks is said in one sentence, before Spark is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our sources are built around: facts about Spark that no contract of it states (spec §2, §16.14).
+"""What our sources are built around: facts about Spark that no contract of it states.
 
 A version of Spark that changes one of them turns the test red; then what was built around it can go, or must change.
 """
@@ -35,7 +35,7 @@ def load(spark: SparkSession, notes: Path, **options: str) -> DataFrame:
 
 
 def test_a_pushed_filter_stays_with_the_dataframe_so_we_push_none(spark: SparkSession, notes: Path) -> None:
-    """Spec §16.14: a second use of a DataFrame gets the rows of the first filter. That is wrong, and is why."""
+    """A second use of a DataFrame gets the rows of the first filter. That is wrong, and is why."""
     with pytest.raises(PySparkException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
         load(spark, notes, pushes="yes").count()
     spark.conf.set(PUSHDOWN, "true")
@@ -49,7 +49,7 @@ def test_a_pushed_filter_stays_with_the_dataframe_so_we_push_none(spark: SparkSe
 
 
 def test_partitions_are_planned_once_per_load(spark: SparkSession, notes: Path) -> None:
-    """Spec §16.14: a DataFrame is one snapshot."""
+    """A DataFrame is one snapshot."""
     frame = load(spark, notes)
     assert notes.read_text() == ""
     assert frame.count() == ROWS
@@ -60,7 +60,7 @@ def test_partitions_are_planned_once_per_load(spark: SparkSession, notes: Path) 
 
 
 def test_offsets_are_compared_as_text(spark: SparkSession, notes: Path, tmp_path: Path) -> None:
-    """Spec §16.14: another order of the keys is a new batch, again and again."""
+    """Another order of the keys is a new batch, again and again."""
     stream = spark.readStream.format("toy").options(notes=str(notes), restless="yes").load()
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
@@ -74,7 +74,7 @@ def test_offsets_are_compared_as_text(spark: SparkSession, notes: Path, tmp_path
 def test_a_commit_of_a_source_comes_late_and_not_for_the_last_batch(
     spark: SparkSession, notes: Path, tmp_path: Path
 ) -> None:
-    """Spec §16.14, also: the initial offset is asked for twice."""
+    """The initial offset is asked for twice."""
     stream = spark.readStream.format("toy").options(notes=str(notes)).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
@@ -86,7 +86,7 @@ def test_a_commit_of_a_source_comes_late_and_not_for_the_last_batch(
 
 
 def test_a_commit_that_fails_is_followed_by_an_abort(spark: SparkSession, notes: Path) -> None:
-    """Spec §16.14: so an abort must first ask whether the commit was done."""
+    """So an abort must first ask whether the commit was done."""
     frame = spark.range(7)
     with pytest.raises(PySparkException, match="the answer is lost"):
         frame.selectExpr("id AS n").write.format("toy").option("notes", str(notes)).mode("append").save()

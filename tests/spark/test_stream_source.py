@@ -69,7 +69,7 @@ def seqs_by_topic(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 def test_attempts_of_a_batch_give_the_same_rows_per_partition_whatever_became_of_the_files(place: World) -> None:
-    """Spec §16.7: sealed, written again, moved between attempts; the second comes after a restart of the query."""
+    """Sealed, written again, moved between attempts; the second comes after a restart of the query."""
     place.fill("t", 330)
     with Query(place, subscribe="t", minPartitions=4, pinMs=0) as query:
         start = query.begin()
@@ -84,7 +84,7 @@ def test_attempts_of_a_batch_give_the_same_rows_per_partition_whatever_became_of
 
 
 def test_a_purge_between_attempts_takes_only_what_was_deleted(place: World) -> None:
-    """Spec §16.7: the cuts stay, and no gap comes of it."""
+    """The cuts stay, and no gap comes of it."""
     place.fill("t", 3 * SEGMENT_EVENTS)
     place.client.seal("t")
     with Query(place, subscribe="t", minPartitions=4, pinMs=0, gaps="rows") as query:
@@ -100,7 +100,6 @@ def test_a_purge_between_attempts_takes_only_what_was_deleted(place: World) -> N
 
 @pytest.mark.parametrize("access", ["auto", "http"])
 def test_what_a_cap_took_behind_the_checkpoint_fails_with_the_range_or_is_one_row(place: World, access: str) -> None:
-    """Spec §16.8."""
     place.client.put_topic("c", {"cap_records": 50})
     place.fill("c", 20)
     with Query(place, subscribe="c", access=access) as query:
@@ -126,7 +125,6 @@ def test_what_a_cap_took_behind_the_checkpoint_fails_with_the_range_or_is_one_ro
 
 
 def test_what_expired_behind_the_checkpoint_is_told_as_such(place: World) -> None:
-    """Spec §16.8."""
     place.client.put_topic("e")
     place.fill("e", 30)
     with Query(place, subscribe="e", gaps="rows") as query:
@@ -143,7 +141,6 @@ def test_what_expired_behind_the_checkpoint_is_told_as_such(place: World) -> Non
 
 
 def test_deleted_records_are_no_gap(place: World) -> None:
-    """Spec §16.8."""
     place.fill("t", 250)
     place.checkpoint()
     with Query(place, subscribe="t") as query:
@@ -155,7 +152,7 @@ def test_deleted_records_are_no_gap(place: World) -> None:
 
 
 def test_a_topic_that_was_created_again_fails_or_begins_again(place: World) -> None:
-    """Spec §16.8: also when the new one is as long as the old one was."""
+    """Also when the new one is as long as the old one was."""
     place.client.put_topic("r")
     place.fill("r", 20)
     with Query(place, subscribe="r", gaps="rows") as query:
@@ -179,7 +176,6 @@ def test_a_topic_that_was_created_again_fails_or_begins_again(place: World) -> N
 
 
 def test_an_offset_above_the_head_fails_whatever_the_options_say(place: World) -> None:
-    """Spec §16.8."""
     place.fill("t", 20)
     with Query(place, subscribe="t", gaps="rows", onRecreated="restart") as query:
         begun = query.next(query.begin())
@@ -189,7 +185,6 @@ def test_an_offset_above_the_head_fails_whatever_the_options_say(place: World) -
 
 
 def test_a_topic_that_was_deleted_fails_or_leaves_the_offset_with_a_row(place: World) -> None:
-    """Spec §16.8."""
     place.client.put_topic("d")
     place.fill("d", 20)
     place.fill("t", 20)
@@ -218,7 +213,7 @@ def test_a_topic_that_is_not_subscribed_any_more_is_not_taken_for_one_that_was_d
 
 
 def test_available_now_ends_at_the_heads_of_its_start(place: World) -> None:
-    """Spec §16.9: three topics, limits, a topic that comes meanwhile."""
+    """Three topics, limits, a topic that comes meanwhile."""
     lengths = {"p.a": 100, "p.b": 40, "p.c": 7}
     for name, count in lengths.items():
         place.client.put_topic(name)
@@ -257,7 +252,7 @@ def test_available_now_ends_at_the_heads_of_its_start(place: World) -> None:
 
 
 def test_topics_under_a_pattern_begin_with_their_first_seq_and_end_by_the_rules(place: World) -> None:
-    """Spec §16.10: whatever `startingOffsets` says."""
+    """Whatever `startingOffsets` says."""
     place.client.put_topic("p1")
     place.fill("p1", 30)
     place.fill("t", 5)
@@ -279,7 +274,7 @@ def test_topics_under_a_pattern_begin_with_their_first_seq_and_end_by_the_rules(
 
 
 def test_limits_are_shared_in_proportion_and_no_topic_starves(place: World) -> None:
-    """Spec §16.11: one hot topic and 99 cold ones. An idle query makes no batches."""
+    """One hot topic and 99 cold ones. An idle query makes no batches."""
     for number in range(99):
         place.client.put_topic(f"s{number:02d}", {"durability": "memory"})
         place.fill(f"s{number:02d}", 2)

@@ -21,6 +21,8 @@ _EVERY_S: Final = 0.01
 _IDLE_S: Final = 1.0
 _ANSWER_S_MAX: Final = 120.0
 _JSON: Final = b"Content-Type: application/json\r\n"
+# A record of the largest size.
+_LARGEST: Final = b'{"data":"%b"}' % (b"x" * (MIB - 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,82 +92,94 @@ def members(bytes_count: int) -> bytes:
 
 def hostile_requests(scale: float) -> Iterator[tuple[str, bytes]]:
     """Requests of the largest legal size, by what is special about each."""
+    yield from _hostile_writes(scale)
+    yield from _hostile_stages(scale)
+    yield from _other_hostile_requests()
+
+
+def _request(line: bytes, body: bytes, headers: bytes = _JSON) -> bytes:
+    return b"%b HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n%b" % (line, headers, len(body), body)
+
+
+def _hostile_writes(scale: float) -> Iterator[tuple[str, bytes]]:
     size = round(60 * MIB * scale)
     count = max(1, round(60 * scale))
-    write, json = b"POST /v0/topics/t", _JSON
-
-    def request(line: bytes, body: bytes, headers: bytes = json) -> bytes:
-        return b"%b HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n%b" % (line, headers, len(body), body)
-
-    largest = b'{"data":"%b"}' % (b"x" * (MIB - 2))
-    yield "write: records of 1 MiB", request(write, records(count, largest))
+    write = b"POST /v0/topics/t"
+    yield "write: records of 1 MiB", _request(write, records(count, _LARGEST))
     yield (
         "write: 10 000 records of 6 KB",
-        request(write, records(round(10_000 * scale) or 1, b'{"data":"%b"}' % (b"x" * 6200))),
+        _request(write, records(round(10_000 * scale) or 1, b'{"data":"%b"}' % (b"x" * 6200))),
     )
-    yield "write: 10 000 tiny records", request(write, records(10_000, b'{"data":1}'))
+    yield "write: 10 000 tiny records", _request(write, records(10_000, b'{"data":1}'))
     yield (
         "write: 10 000 tiny records with tag, node, meta",
-        request(write, records(10_000, b'{"data":1,"tag":"t","node":"n","meta":{"a":1}}')),
+        _request(write, records(10_000, b'{"data":1,"tag":"t","node":"n","meta":{"a":1}}')),
     )
     yield (
         "write: with a key, records of 1 MiB",
-        request(write, records(count, largest, b',"idempotency_key":"k%d"' % size)),
+        _request(write, records(count, _LARGEST, b',"idempotency_key":"k%d"' % size)),
     )
-    yield "write: unknown members of the body", request(write, records(1, b'{"data":1}', members(size)))
+    yield "write: unknown members of the body", _request(write, records(1, b'{"data":1}', members(size)))
     tiny = members(6000)
     yield (
         "write: unknown members of each record",
-        request(write, records(round(10_000 * scale) or 1, b'{"data":1%b}' % tiny)),
+        _request(write, records(round(10_000 * scale) or 1, b'{"data":1%b}' % tiny)),
     )
     yield (
         "write: one huge unknown array",
-        request(write, records(1, b'{"data":1}', b',"x":[%b0]' % (b"0," * (size // 2)))),
+        _request(write, records(1, b'{"data":1}', b',"x":[%b0]' % (b"0," * (size // 2)))),
     )
-    yield "write: millions of tiny records", request(write, records(size // 11, b'{"data":1}'))
-    yield "write: brackets", request(write, records(count, b'{"data":[%b0]}' % (b"[]," * 340_000)))
+    yield "write: millions of tiny records", _request(write, records(size // 11, b'{"data":1}'))
+    yield "write: brackets", _request(write, records(count, b'{"data":[%b0]}' % (b"[]," * 340_000)))
     yield (
         "write: repeated names",
-        request(write, records(max(1, count // 10), b'{"x":1,"x":1,"data":[%b0]}' % (b'{"data":1},' * 90_000))),
+        _request(write, records(max(1, count // 10), b'{"x":1,"x":1,"data":[%b0]}' % (b'{"data":1},' * 90_000))),
     )
-    yield "write: numbers", request(write, records(max(1, count // 4), b'{"data":[%b0]}' % (b"1e200," * 170_000)))
-    yield "write: escapes", request(write, records(count, b'{"data":"%b"}' % (b'\\"' * 500_000)))
+    yield "write: numbers", _request(write, records(max(1, count // 4), b'{"data":[%b0]}' % (b"1e200," * 170_000)))
+    yield "write: escapes", _request(write, records(count, b'{"data":"%b"}' % (b'\\"' * 500_000)))
     zipped = gzip.compress(records(round(10_000 * scale) or 1, b'{"data":"%b"}' % (b"xy" * 3100)), 1)
-    yield "write: gzip", request(write, zipped, json + b"Content-Encoding: gzip\r\n")
-    chunked = b"%b HTTP/1.1\r\nHost: localhost\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (write, json)
+    yield "write: gzip", _request(write, zipped, _JSON + b"Content-Encoding: gzip\r\n")
+    chunked = b"%b HTTP/1.1\r\nHost: localhost\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (write, _JSON)
     yield (
         "write: chunked",
         chunked
-        + b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in _parts(records(count, largest))])
+        + b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in _parts(records(count, _LARGEST))])
         + b"0\r\n\r\n",
     )
+
+
+def _hostile_stages(scale: float) -> Iterator[tuple[str, bytes]]:
+    count = max(1, round(60 * scale))
     stage = b',"writer":"w","epoch":1,"part":1,"attempt":1,"chunk":%d'
-    yield "stage: records of 1 MiB", request(b"POST /v0/topics/t/stage", records(count, largest, stage % 1))
+    yield "stage: records of 1 MiB", _request(b"POST /v0/topics/t/stage", records(count, _LARGEST, stage % 1))
     yield (
         "stage: 10 000 tiny records",
-        request(b"POST /v0/topics/t/stage", records(10_000, b'{"data":1,"tag":"t"}', stage % 2)),
+        _request(b"POST /v0/topics/t/stage", records(10_000, b'{"data":1,"tag":"t"}', stage % 2)),
     )
+
+
+def _other_hostile_requests() -> Iterator[tuple[str, bytes]]:
     small = MIB - KIB
-    yield "watch: unknown members", request(b"POST /v0/watch", b'{"topics":{"t":{}}%b}' % members(small))
+    yield "watch: unknown members", _request(b"POST /v0/watch", b'{"topics":{"t":{}}%b}' % members(small))
     yield (
         "watch: many topics",
-        request(
+        _request(
             b"POST /v0/watch", b'{"topics":{"t":{}%b}}' % b"".join([b',"%x":{}' % number for number in range(90_000)])
         ),
     )
-    yield "watch: 16 MiB", request(b"POST /v0/watch", b'{"topics":{"t":{}}%b}' % members(16 * MIB))
-    yield "diff: nodes", request(b"POST /v0/topics/t/diff", b'{"node":[%b""]}' % (b'"",' * (small // 3)))
-    yield "diff: a page of 8 MiB", request(b"POST /v0/topics/t/diff", b'{"limit":1000,"max_batch_bytes":8388608}')
+    yield "watch: 16 MiB", _request(b"POST /v0/watch", b'{"topics":{"t":{}}%b}' % members(16 * MIB))
+    yield "diff: nodes", _request(b"POST /v0/topics/t/diff", b'{"node":[%b""]}' % (b'"",' * (small // 3)))
+    yield "diff: a page of 8 MiB", _request(b"POST /v0/topics/t/diff", b'{"limit":1000,"max_batch_bytes":8388608}')
     yield (
         "diff: a page of 8 MiB, gzip",
-        request(
-            b"POST /v0/topics/t/diff", b'{"limit":1000,"max_batch_bytes":8388608}', json + b"Accept-Encoding: gzip\r\n"
+        _request(
+            b"POST /v0/topics/t/diff", b'{"limit":1000,"max_batch_bytes":8388608}', _JSON + b"Accept-Encoding: gzip\r\n"
         ),
     )
-    yield "frames: the largest page", request(b"GET /v0/topics/t/frames?max_bytes=67108864", b"")
-    yield "ack: seqs", request(b"POST /v0/topics/q/ack", b'{"node":"n","seqs":[%b0]}' % (b"0," * (small // 2)))
-    yield "delete: a pattern", request(b"POST /v0/topics/t/delete", b'{"match":"%b*"}' % (b"x" * small))
-    yield "config: unknown members", request(b"PUT /v0/topics/t", b'{"ttl_ms":0%b}' % members(small))
+    yield "frames: the largest page", _request(b"GET /v0/topics/t/frames?max_bytes=67108864", b"")
+    yield "ack: seqs", _request(b"POST /v0/topics/q/ack", b'{"node":"n","seqs":[%b0]}' % (b"0," * (small // 2)))
+    yield "delete: a pattern", _request(b"POST /v0/topics/t/delete", b'{"match":"%b*"}' % (b"x" * small))
+    yield "config: unknown members", _request(b"PUT /v0/topics/t", b'{"ttl_ms":0%b}' % members(small))
 
 
 def _parts(body: bytes) -> Iterator[bytes]:

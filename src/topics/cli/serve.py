@@ -40,7 +40,7 @@ def serve(config: str | None = None, **flags: Any) -> None:
     configure_logging(settings.log_level, settings.log_format, secrets=settings.api_keys.secrets())
     _warn_of_open_directory(settings.data_dir)
     for warning in loaded.warnings:
-        logger.warning("setting passed over", extra={"fields": {"reason": warning}})
+        logger.warning("a setting was ignored", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
     exit_code = run(

@@ -52,9 +52,9 @@ class AsyncLog:
     """An open data directory, owned by the running loop. It has the methods of `topics.Log`, with the same arguments
     and results.
 
-    What may wait for a disk, a network, a record or a job is awaited. What only looks into memory is a plain function.
-    A call that is cancelled while it waits leaves nothing behind: a cancelled claim takes no job. A write that has
-    begun is not taken back.
+    Methods that may wait for a disk, a network, a record or a job are awaited. Methods that only look into memory are
+    plain functions. A call that is cancelled while it waits leaves nothing behind: a cancelled claim takes no job. A
+    write that has begun is not taken back.
     """
 
     def __init__(self, opened: OpenEngine, loop: asyncio.AbstractEventLoop) -> None:
@@ -250,7 +250,7 @@ class AsyncLog:
     def _fetch_ended(self, running: asyncio.Future[None]) -> None:
         self._fetches.discard(running)
         if not running.cancelled():
-            # Its error is known to have been seen, also when the reader was cancelled.
+            # Asks for the error, because asyncio logs an error that no task asked for. A cancelled reader does not ask.
             running.exception()
 
     @overload

@@ -1,7 +1,7 @@
 """A process that was forked from one with an open log: the log belongs to the parent alone.
 
 Both processes would write the same files. So in the child every open log is closed, without touching a file, and the
-child lets go of the lock of the directory: the parent decides when that is free.
+child lets go of the lock of the directory: the parent decides when the directory is free.
 """
 
 import os

@@ -20,7 +20,7 @@ class PageBounds(NamedTuple):
 
 
 def has_nothing(page: Page) -> bool:
-    """Whether a reader may wait for the next record: no record, no tombstone, and none left."""
+    """Whether a reader may wait for the next record: the page has no record and no tombstone, and no record is left."""
     return page.caught_up and not page.chunks and page.tombstone is None
 
 

@@ -39,14 +39,14 @@ class ColdColumns:
         self._retry_at_ms = 0
 
     def begin(self) -> None:
-        """The start is over. Asks for the columns that it did without."""
+        """Called when the start is over: asks for the columns that the start did without."""
         self._core.cache.want_columns = self.want
         for topic in self._core.topics.values():
             for first_seq in topic.live.segments.inexact:
                 self.want(topic.id, first_seq)
 
     def want(self, topic_id: int, first_seq: int) -> None:
-        """In the middle of a change of the topic: the reading begins later."""
+        """Called in the middle of a change of the topic, so the read begins later."""
         key = (topic_id, first_seq)
         if key in self._asked or key in self._wanted or self._core.clock.monotonic_ms() < self._retry_at_ms:
             return

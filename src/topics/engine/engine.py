@@ -75,7 +75,7 @@ class Engine:
         deletion = Deletion(core, self.write_path, derived, self.forwarder.bring_up_to_date)
         self.staging = Staging(core)
         self.commits = Commits(core, self.write_path, derived, self.topic_life, self.staging)
-        long_appends = LongAppends(core, self.write_path, derived, self.topic_life, self.commits)
+        long_appends = LongAppends(self.commits)
         appends = Appends(core, self.write_path, self.topic_life, long_appends)
         self.queues = Queues(core, self.forwarder, appends, deletion)
         self.groups = Groups(core)

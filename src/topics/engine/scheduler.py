@@ -46,7 +46,7 @@ def band_of(priority: int) -> int:
 
 
 class ReadySet(Generic[T]):
-    """Topics, or whatever the owner of the set knows them by."""
+    """A set of topics: the objects themselves, or their names."""
 
     def __init__(self, priority_of: PriorityOf[T]) -> None:
         self._priority_of = priority_of

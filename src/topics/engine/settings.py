@@ -55,7 +55,7 @@ class EngineSettings:
     tail_cache_bytes: int = MIB
     # Bytes that a commit of staged records puts into the log in one turn.
     commit_turn_bytes: int = COMMIT_TURN_BYTES
-    # A batch with more bytes is logged over several turns, so many bytes in one turn.
+    # A batch with more bytes than the first limit is logged over several turns, the second limit in each turn.
     long_write_bytes: int = LONG_WRITE_BYTES
     long_write_turn_bytes: int = LONG_WRITE_TURN_BYTES
 

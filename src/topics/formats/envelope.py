@@ -23,7 +23,6 @@ OPEN: Final = b'{"d":'
 META: Final = b',"m":'
 CLOSE: Final = b"}"
 PLAIN_OVERHEAD_BYTES: Final = len(OPEN) + len(CLOSE)
-META_OVERHEAD_BYTES: Final = PLAIN_OVERHEAD_BYTES + len(META)
 
 _JSON_SPACE: Final = b" \t\r\n"
 

@@ -155,7 +155,7 @@ class _Records:
         self._sizes: list[int] = []
         self._tags: list[str | UnsetType | None] = []
         self._nodes: list[str | UnsetType | None] = []
-        # The first record that is over a limit. An error of syntax after it goes first.
+        # The error of the first record that is over a limit. An error of syntax wins over it.
         self._refusal: TopicsError | None = None
         self._border: re.Pattern[bytes]
 

@@ -52,7 +52,7 @@ from topics.server.metrics import Counters
 from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings_schema import ServerSettings
-from topics.server.steps import StepRunner, Steps
+from topics.server.steps import StepRunner, Steps, while_wanted
 from topics.server.waiting_lines import WaitingLines
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,8 @@ class Application:
 
     def use_settings(self, settings: ServerSettings, keys: KeyRing, hosts: HostGuard | None) -> int:
         """Goes on with other settings. A caller whose key is gone, or has other rights, gets no more: its streams end,
-        and its waiting requests are answered with what was there before. Returns the number of ended streams.
+        and its waiting requests are answered with the records that were there before. Returns the number of
+        ended streams.
         """
         gone = self._keys.all_keys() - keys.all_keys()
         self.settings, self._keys, self._hosts = settings, keys, hosts
@@ -189,7 +190,7 @@ class Application:
         if error.status >= 500 and not isinstance(error, (NotReady, Closed)):
             reason = error.message if error.__cause__ is None else f"{error.message}: {error.__cause__}"
             fields = {"code": error.code, "reason": reason}
-            self._troubles.warning(error.code, "a request failed on this side", fields)
+            self._troubles.warning(error.code, "a request failed because of the server", fields)
         return error_told(self._paths.error_told(error), key)
 
     def refusal(self, exchange: Exchange) -> TopicsError | None:
@@ -215,7 +216,7 @@ class Application:
         # Only browsers send these headers.
         is_of_page = b"origin" in exchange.headers or b"sec-fetch-site" in exchange.headers
         if is_of_page and exchange.method == b"OPTIONS" and self._origins.is_preflight(exchange.headers):
-            # The browser sends no key with this question.
+            # A browser sends no key with a preflight.
             exchange.route = _PREFLIGHT.name
             return _PREFLIGHT
         match = self.routes.match(exchange.path)
@@ -396,7 +397,7 @@ class Application:
             self.guarded(exchange, lambda: then(result()))
             connection.unpark()
 
-        self.steps.run(_while_wanted(exchange, steps), end)
+        self.steps.run(while_wanted(steps, lambda: not exchange.answered), end)
 
     def hurry(self, exchange: Exchange) -> None:
         answer = self.waiting.get(exchange)
@@ -470,19 +471,6 @@ class Application:
         """The engine, for endpoints that answer only after recovery."""
         assert self.opened is not None
         return self.opened
-
-
-def _while_wanted(exchange: Exchange, steps: Steps[T]) -> Steps[T]:
-    """The same steps, up to the end or until the client is gone."""
-    while not exchange.answered:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        yield
-    steps.close()
-    raise Closed
 
 
 def has_bearer(exchange: Exchange) -> bool:

@@ -1,6 +1,6 @@
 """Names that a key may not see: they are checked in requests, and taken out of answers.
 
-A key with prefixes is told no name outside of them. What it may not name, it is told the number of: `names_hidden`.
+A key with prefixes is told no name outside of them. `names_hidden` counts the names that were left out.
 """
 
 from __future__ import annotations
@@ -59,4 +59,4 @@ def _message(error: TopicsError, hidden_count: int) -> str:
         return f"the router would close a cycle through {topics} that the key may not name"
     if isinstance(error, TopicExistsIncompatible):
         return f"the router has other endpoints already, {topics} that the key may not name among them: delete it first"
-    return f"{topics} that the key may not name stopped this: {error.code}"
+    return f"the request failed at {topics} that the key may not name: {error.code}"

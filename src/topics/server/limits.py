@@ -37,7 +37,7 @@ STREAM_FRAME_BYTES_MAX: Final = MIB
 
 # A page with more bytes is rendered in steps of this size.
 PAGE_STEP_BYTES: Final = 256 * KIB
-# Pages that may have more bytes than this are large: so many are rendered at the same time.
+# Pages that may have more bytes than this are large. Only a few large pages are rendered at the same time.
 LARGE_PAGE_BYTES: Final = MIB
 LARGE_PAGES_MAX: Final = 2
 
@@ -61,7 +61,7 @@ H2_IDLE_FRAMES_PER_S: Final = 200
 # The first is more than two of the largest answers: two streams that the client does not read hold up no others.
 H2_UNSENT_BYTES_HIGH: Final = 24 * MIB
 H2_UNSENT_BYTES_MAX: Final = 64 * MIB
-# Streams without an end: what waits for their windows, all streams of a connection together.
+# Bytes of streams without an end that wait for their windows, over all streams of a connection.
 H2_ENDLESS_BYTES_MAX: Final = 4 * MIB
 
 # WebSocket: bytes and fragments of one message.

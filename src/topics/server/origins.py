@@ -89,7 +89,7 @@ class OriginGuard:
         return origin is not None and b"access-control-request-method" in headers and self._is_listed(origin)
 
     def response_headers(self, origin: bytes) -> Headers:
-        """The headers that let a page of this origin read the answer. None for an origin that is not listed."""
+        """The headers that let a page of this origin read the answer. No headers for an origin that is not listed."""
         if self._allows_all:
             return ((b"access-control-allow-origin", b"*"), _EXPOSED)
         return self._headers_by_origin.get(origin, ())

@@ -144,7 +144,7 @@ class Server:
         check_safe(new)
         keys = self.app.renewed_keys(new.api_keys.reveal())
         if self.app.has_keys and not keys.enabled:
-            raise SettingsError("there are no API keys any more: only a restart opens the server to every caller")
+            raise SettingsError("the new settings have no API keys: only a restart opens the server to every caller")
         names = [setting.name for setting in SETTINGS if setting.is_reloaded]
         changed = {name: shown(getattr(new, name)) for name in names if _differs(old, new, name)}
         before, after = self.app.keys - {FULL_ACCESS}, keys.all_keys() - {FULL_ACCESS}
@@ -160,10 +160,10 @@ class Server:
         }
         logger.info("the settings were read again", extra={"fields": fields})
         for warning in loaded.warnings:
-            logger.warning("setting passed over", extra={"fields": {"reason": warning}})
+            logger.warning("a setting was ignored", extra={"fields": {"reason": warning}})
         waiting = [each.name for each in SETTINGS if not each.is_reloaded and _differs(old, new, each.name)]
         if waiting:
-            logger.warning("these settings change with a restart only", extra={"fields": {"settings": waiting}})
+            logger.warning("these settings change only with a restart", extra={"fields": {"settings": waiting}})
 
     def _limit_engine(self, opened: OpenEngine) -> None:
         limits = engine_settings(self._settings)
@@ -304,7 +304,7 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
 
 
 async def _reload_at_signal(server: Server, hung_up: asyncio.Event, load_again: LoadAgain) -> None:
-    """One reload at a time. Signals that come during a reload are one more reload."""
+    """One reload at a time. Signals that come during a reload cause one more reload."""
     while True:
         await hung_up.wait()
         hung_up.clear()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
+from topics.errors import Closed
+
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
@@ -29,8 +31,8 @@ class StepRunner:
         self._turn_is_due = False
 
     def run(self, steps: Steps[T], done: Callable[[Callable[[], T]], None]) -> None:
-        """Runs the steps in later turns of the loop; then calls `done` with a call that gives the result, or raises
-        what the steps raised."""
+        """Runs the steps in later turns of the loop; then calls `done` with a function that returns the result, or
+        raises what the steps raised."""
         self._works.append((steps, done))
         self._take_turn()
 
@@ -59,6 +61,19 @@ class StepRunner:
                 break
         if works:
             self._take_turn()
+
+
+def while_wanted(steps: Steps[T], is_wanted: Callable[[], bool]) -> Steps[T]:
+    """The same steps, up to their end. They end with `Closed` as soon as the result is not wanted any more."""
+    while is_wanted():
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield
+    steps.close()
+    raise Closed
 
 
 def _given(value: T) -> Callable[[], T]:

@@ -1,4 +1,4 @@
-"""Claims that wait for jobs: who is woken by what, in which order, and that nothing is left when a claim ends."""
+"""Claims that wait for jobs: what wakes which claim, in which order, and that an ended claim leaves nothing behind."""
 
 import errno
 from dataclasses import replace
@@ -43,7 +43,7 @@ class Waiting:
         self.driver.opened.engine.flush()
 
 
-def assert_nobody_waits(driver: QueueDriver) -> None:
+def assert_no_claim_waits(driver: QueueDriver) -> None:
     queues: Any = driver.queues
     assert queues._lines == {}
     assert queues._waiters._waiters == {}
@@ -60,14 +60,14 @@ def test_a_claim_that_waits_gets_the_next_job(durability: str, leases_durable: b
     driver.settle(waiting.answers)
     assert waiting.seqs == [1]
     assert driver.counters() == Counters(1, 1, 0)
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
 
 
 def test_a_claim_does_not_wait_while_there_are_jobs() -> None:
     driver = QueueDriver()
     driver.add(1, 2)
     assert Waiting(driver, max_jobs=5).seqs == [1, 2], "also when there are fewer than it asks for"
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
 
 
 def test_claims_that_wait_get_jobs_in_the_order_in_which_they_came() -> None:
@@ -80,7 +80,7 @@ def test_claims_that_wait_get_jobs_in_the_order_in_which_they_came() -> None:
     line.append(Waiting(driver, max_jobs=2))
     driver.add("d", "e", "f")
     assert [waiting.seqs for waiting in line] == [[1], [2], [3], [4, 6], [5]], "one job a turn"
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
 
 
 def test_a_claim_does_not_overtake_the_ones_that_wait() -> None:
@@ -113,7 +113,7 @@ def test_a_lease_that_ends_wakes_a_claim_by_itself() -> None:
     assert waiting.seqs is None
     driver.pass_time(1)
     assert waiting.seqs == [1]
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
 
 
 def test_a_delay_that_ends_wakes_a_claim_by_itself() -> None:
@@ -127,7 +127,7 @@ def test_a_delay_that_ends_wakes_a_claim_by_itself() -> None:
     assert waiting.seqs == [1]
 
 
-def test_no_timer_runs_while_nobody_waits() -> None:
+def test_no_timer_runs_while_no_claim_waits() -> None:
     driver = QueueDriver(lease_ms=1000)
     driver.add("a")
     driver.claim("v")
@@ -135,7 +135,7 @@ def test_no_timer_runs_while_nobody_waits() -> None:
     assert timers._later == []
     Waiting(driver)
     Waiting(driver)
-    assert len(timers._later) == 1, "one timer for all who wait"
+    assert len(timers._later) == 1, "one timer for all claims that wait"
 
 
 def test_acks_of_others_leave_claims_waiting() -> None:
@@ -154,7 +154,7 @@ def test_a_wait_that_ends_is_answered_without_jobs() -> None:
     waiting = Waiting(driver)
     waiting.end_wait()
     assert waiting.answers == [Claimed([], 0)]
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
     driver.add("a")
     assert driver.claimed_seqs() == [1]
 
@@ -166,7 +166,7 @@ def test_a_cancelled_claim_takes_no_job() -> None:
     driver.add("a")
     assert cancelled.answers == []
     assert other.seqs == [1]
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
 
 
 def test_a_claim_that_is_cancelled_in_its_window_leaves_the_job_to_the_others() -> None:
@@ -218,7 +218,7 @@ def test_an_engine_that_stops_refuses_the_claims_that_wait() -> None:
     driver.opened.engine.stop_writes()
     driver.opened.engine.flush()
     assert [type(answer) for answer in waiting.answers] == [Closed]
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -230,7 +230,7 @@ def test_an_engine_that_stops_refuses_the_claims_of_an_open_window(waits: bool) 
     driver.opened.engine.stop_writes()
     driver.opened.engine.flush()
     assert [type(answer) for answer in answers] == [Closed]
-    assert_nobody_waits(driver)
+    assert_no_claim_waits(driver)
     driver.pass_time(5000)
     assert len(answers) == 1
 

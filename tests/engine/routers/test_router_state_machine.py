@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.conftest import FULL
 from tests.engine.router_driver import RouterDriver
 from tests.engine.router_model import ModelRecord, ModelRouter, ModelTopic
+from tests.engine.small_log import rot_snapshots
 from topics.engine.writing.intake import NewRecord
 from topics.testing.fake_disk import Damage
 
@@ -248,7 +249,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
     def kill_and_lose_the_snapshots(self) -> None:
         """No snapshot can be read. Copies in segments stay, and routers go on where they were."""
         self.keep_what_is_behind()
-        self.driver.rot_snapshots()
+        rot_snapshots(self.driver.disk)
         self.driver.kill()
         self.settle()
 

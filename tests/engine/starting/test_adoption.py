@@ -3,13 +3,10 @@
 import msgspec
 import pytest
 
-from tests.storage.segments.segment_bench import ROOT, TOPIC, live_seqs, stem, write
+from tests.storage.segments.segment_bench import ROOT, TOPIC, seqs_of, stem, write
 from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.engine.starting.adoption import adopt_segments, segment_files
-from topics.formats import segment_index
 from topics.formats.snapshot import SegmentState, TopicState
-from topics.storage.segments.reader import SegmentReader
-from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentLimits
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs
@@ -44,19 +41,6 @@ def adopt(disk: FakeDisk, state: TopicState) -> list[str]:
     said: list[str] = []
     adopt_segments(disk, ROOT, state, AdoptedRecords(state.checkpointed_seq + 1), said.append, said.append)
     return said
-
-
-def seqs_of(disk: FakeDisk, state: TopicState) -> list[int]:
-    seqs: list[int] = []
-    for segment in state.segments:
-        name = stem(segment.first_seq)
-        segment_index.check(
-            disk.read(f"{name}.idx")[: segment.entry_count * segment_index.ENTRY_BYTES],
-            entry_count=segment.entry_count,
-            data_bytes=segment.data_bytes,
-        )
-        seqs += live_seqs(SegmentReader(FileSource(disk, name), segment))
-    return seqs
 
 
 def test_files_as_noted_are_left_as_they_are(disk: FakeDisk) -> None:

@@ -2,14 +2,10 @@
 
 import pytest
 
-from tests.storage.segments.segment_bench import ROOT, TOPIC, live_seqs, stem, write
+from tests.storage.segments.segment_bench import ROOT, TOPIC, seqs_of, stem, write
 from topics.engine.starting.rebuilding import RebuiltTopic, rebuild_topics
 from topics.errors import ColdUnavailable, StartRefused
-from topics.formats import segment_index
-from topics.formats.snapshot import TopicState
 from topics.storage import layout
-from topics.storage.segments.reader import SegmentReader
-from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentLimits
 from topics.storage.tiers.folder_store import FolderStore
 from topics.storage.tiers.store import MissingStore
@@ -25,19 +21,6 @@ def disk() -> FakeDisk:
     disk = FakeDisk()
     disk.makedirs(f"{ROOT}/topics")
     return disk
-
-
-def seqs_of(disk: FakeDisk, state: TopicState) -> list[int]:
-    seqs: list[int] = []
-    for segment in state.segments:
-        name = stem(segment.first_seq)
-        segment_index.check(
-            disk.read(f"{name}.idx")[: segment.entry_count * segment_index.ENTRY_BYTES],
-            entry_count=segment.entry_count,
-            data_bytes=segment.data_bytes,
-        )
-        seqs += live_seqs(SegmentReader(FileSource(disk, name), segment))
-    return seqs
 
 
 def rebuilt(disk: FakeDisk) -> RebuiltTopic:
@@ -61,7 +44,7 @@ def test_states_are_rebuilt_from_segments_and_topic_json(disk: FakeDisk) -> None
 
 
 @pytest.mark.parametrize("left", [0, 10])
-def test_a_segment_that_lost_its_bytes_is_told_of(disk: FakeDisk, left: int) -> None:
+def test_the_records_of_a_segment_that_lost_its_bytes_are_a_lost_range(disk: FakeDisk, left: int) -> None:
     write(disk, list(range(1, 16)), limits=FIVE)
     disk.replace(f"{stem(6)}.data", disk.read(f"{stem(6)}.data")[:left])
     state = rebuilt(disk).state
@@ -102,7 +85,7 @@ def test_a_segment_that_overlaps_the_one_before_is_not_taken_twice(disk: FakeDis
 
 @pytest.mark.parametrize(("delete_below", "lost"), [(0, [(6, 10)]), (8, [(8, 10)]), (11, [])])
 @pytest.mark.parametrize("gaps_are_lost", [True, False])
-def test_a_segment_without_a_trace_is_told_of_unless_the_log_can_tell(
+def test_a_missing_segment_is_a_lost_range_unless_the_log_can_tell(
     disk: FakeDisk, delete_below: int, lost: list[tuple[int, int]], gaps_are_lost: bool
 ) -> None:
     """No file of the segment is there, and only a delete of everything below a seq is known."""
@@ -132,7 +115,7 @@ def test_a_topic_ends_where_topic_json_says_if_its_last_seqs_have_no_record(disk
     assert (topic.state.head_seq, topic.state.checkpointed_seq, topic.state.lost) == (9, 9, [])
 
 
-def test_records_lost_at_the_end_of_the_last_file_are_told_of(disk: FakeDisk) -> None:
+def test_records_lost_at_the_end_of_the_last_file_are_a_lost_range(disk: FakeDisk) -> None:
     write(disk, [1, 2, 3])
     disk.replace(f"{stem(1)}.data", disk.read(f"{stem(1)}.data")[:-1])
     assert rebuilt(disk).ends_damaged

@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.driver import SMALL
 from tests.engine.router_driver import RouterDriver
-from tests.engine.small_log import ROOT, snapshot_names
+from tests.engine.small_log import ROOT, rot_snapshots, snapshot_names
 from topics.storage import layout
 from topics.storage.wal.reader import list_wal_files
 
@@ -163,7 +163,7 @@ def test_a_start_without_snapshots_keeps_every_copy(history: Callable[[RouterDri
     expected = read_all(driver)
     routers = {name: (router.cursor, router.forwarded_total) for name, router in driver.opened.engine.routers.items()}
     assert log_is_whole(driver) == (settings is WHOLE_LOG)
-    driver.rot_snapshots()
+    rot_snapshots(driver.disk)
     for _ in range(2):
         driver.kill()
         assert read_all(driver) == expected

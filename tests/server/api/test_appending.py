@@ -348,7 +348,7 @@ def test_over_a_websocket_no_command_is_handled_while_one_waits_for_room(pressed
         assert all(replies[number]["op"] == "pong" for number in (2, 3, 4))
 
 
-def test_a_client_that_leaves_while_its_write_waits_harms_nobody(pressed: Running) -> None:
+def test_a_client_that_leaves_while_its_write_waits_harms_no_other_client(pressed: Running) -> None:
     with RawConnection(pressed) as connection:
         body = json.dumps(PATIENT).encode()
         head = b"POST /v0/topics/there HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -102,5 +102,5 @@ def test_the_operator_finds_the_path_in_the_log(tmp_path: Path, caplog: pytest.L
             'records of topic "a" from seq 4 on cannot be read now: the cold tier does not answer'
         )
         faults.heal()
-    (logged,) = [record for record in caplog.records if record.message == "a request failed on this side"]
+    (logged,) = [record for record in caplog.records if record.message == "a request failed because of the server"]
     assert str(disk.cold) in str(vars(logged)["fields"])

@@ -111,7 +111,7 @@ CALLS: dict[tuple[str, str], list[Call]] = {
     ],
     # The session of another key: the hidden watch of the fixture.
     ("GET", "/v0/watch/{wid}"): [Call("/v0/watch/{wid}", 401)],
-    # What may be said over it is in a test of its own.
+    # Its commands have a test of their own.
     ("GET", "/v0/ws"): [Call("/v0/ws", 400)],
     ("GET", "/v0/writers/{writer}"): [Call("/v0/writers/w", 200)],
     ("POST", "/v0/writers/{writer}/commit"): [
@@ -224,7 +224,7 @@ def names_in(body: dict[str, Any]) -> set[str]:
     return found
 
 
-def test_what_a_key_may_not_name_it_is_told_the_number_of(client: Client) -> None:
+def test_names_that_a_key_may_not_see_are_counted(client: Client) -> None:
     cycle = ask(client, "mine", "PUT", "/v0/routers/mine.new", {"source": "mine.end", "dest": "mine.log"})
     assert cycle.error["code"] == "router_cycle"
     assert cycle.error["detail"] == {"cycle": ["mine.end", "mine.log", "mine.end"], "names_hidden": 2}

@@ -206,7 +206,7 @@ def test_who_catches_up_on_a_topic_of_the_lowest_band_is_held_back_too(delivery:
     assert behind.taken()[-1] == ("caught up", "low", 100 * FRAMES_PER_TURN)
 
 
-def test_who_is_held_back_stays_held_back_however_long_until_the_pause_ends(delivery: Delivery) -> None:
+def test_a_paused_topic_stays_paused_however_long_until_the_pause_ends(delivery: Delivery) -> None:
     """The priority of a topic grows while it waits. That must not end the pause: the pressure is still high."""
     delivery.log.create("low", priority=-500)
     delivery.log.append("low", 2)

@@ -62,7 +62,6 @@ def copy(address: str, server: ServerProcess, folder: Path, environ: Mapping[str
 def test_batch_stream_and_write_work_over_connect_on_a_standalone_cluster(
     tmp_path: Path, server: ServerProcess
 ) -> None:
-    """Spec §16.15."""
     with standalone(tmp_path) as master, connect_server(tmp_path, master) as remote:
         copy(remote, server, tmp_path)
 
@@ -70,7 +69,7 @@ def test_batch_stream_and_write_work_over_connect_on_a_standalone_cluster(
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
 def test_a_packed_environment_is_all_that_executors_need(tmp_path: Path, server: ServerProcess) -> None:
-    """Spec §16.15, §13: without pyspark in it, unpacked beside the driver too, because planning runs there."""
+    """Without pyspark in it, unpacked beside the driver too, because planning runs there."""
     archive = packed_environment(tmp_path)
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "env", filter="fully_trusted")

@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Iterator[World]:
 def test_a_read_equals_the_diff_at_its_head_whatever_happens_to_the_files_meanwhile(
     place: World, access: str, seed: int
 ) -> None:
-    """Spec §16.2: between planning and reading, and between partitions, records are appended, sealed, moved away and
+    """Between planning and reading, and between partitions, records are appended, sealed, moved away and
     written again. Files are not pinned, so they do vanish."""
     chance = random.Random(seed)
     happenings: list[Callable[[], object]] = [
@@ -66,7 +66,7 @@ def test_a_read_equals_the_diff_at_its_head_whatever_happens_to_the_files_meanwh
 
 
 def test_a_read_equals_the_diff_at_its_head_while_a_writer_never_stops(place: World) -> None:
-    """Spec §16.2, with a writer in a thread of its own that also seals and moves, and a topic that evicts: what is
+    """With a writer in a thread of its own that also seals and moves, and a topic that evicts: what is
     not delivered is named as a gap."""
     place.client.put_topic("capped", {"cap_records": 500})
     over = threading.Event()
@@ -105,7 +105,7 @@ def test_a_read_equals_the_diff_at_its_head_while_a_writer_never_stops(place: Wo
 
 
 def test_a_path_gives_the_same_rows_as_its_server(place: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spec §16.2: `path`, with segments in both tiers; what is not in segments yet is left out, or fails."""
+    """`path`, with segments in both tiers; what is not in segments yet is left out, or fails."""
     monkeypatch.setenv("TOPICS_COLD_DIR", str(place.root.parent / "cold"))
     place.fill("t", 450)
     assert place.relocate() == ["cold"] * 3 + ["hot"] * 2
@@ -124,7 +124,6 @@ def test_a_path_gives_the_same_rows_as_its_server(place: World, monkeypatch: pyt
 def test_a_server_that_is_gone_between_planning_and_reading_is_an_error_and_never_a_short_result(
     tmp_path: Path,
 ) -> None:
-    """Spec §16.3."""
     with ServerProcess(tmp_path / "data") as server:
         with Client(server.url) as client:
             client.put_topic("t")
@@ -142,7 +141,6 @@ def test_a_server_that_is_gone_between_planning_and_reading_is_an_error_and_neve
 
 
 def test_a_server_that_is_away_for_a_moment_is_asked_again(place: World) -> None:
-    """Spec §16.3."""
     place.fill("t", 30)
     with faulty_proxy(place.url) as proxy:
         options = place.options(endpoint=proxy.url, subscribe="t", access="http", retries=3)
@@ -152,7 +150,7 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(place: World) -> None
 
 
 def test_files_that_moved_after_planning_are_read_where_they_are_now(place: World) -> None:
-    """Spec §16.4: relocated to the cold folder, and no server that gives frames instead."""
+    """Relocated to the cold folder, and no server that gives frames instead."""
     place.fill("t", 450)
     place.checkpoint()
     options = place.options(subscribe="t", access="files", pinMs=0)
@@ -171,7 +169,6 @@ def test_a_pin_keeps_the_files_where_they_are(place: World) -> None:
 
 
 def test_files_that_were_evicted_after_planning_are_a_gap_and_the_rest_is_read(place: World) -> None:
-    """Spec §16.4."""
     place.fill("t", 450)
     place.checkpoint()
     for access in ("files", "http"):
@@ -325,7 +322,6 @@ def test_a_range_of_an_active_segment_is_read_without_the_rest(place: World) -> 
 
 
 def test_deleted_records_are_no_gap_and_are_there_for_those_who_ask(place: World) -> None:
-    """Spec §16.8, the last sentence, for batches."""
     place.fill("t", 250)
     place.checkpoint()
     everything = place.rows("t")

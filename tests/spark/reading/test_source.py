@@ -34,7 +34,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 def test_a_dataframe_is_one_snapshot_and_equals_a_diff_while_a_writer_goes_on(
     spark: SparkSession, place: World
 ) -> None:
-    """Spec §16.2, in Spark: tasks read files of both tiers and the tail while records are written, sealed, moved."""
+    """Tasks read files of both tiers and the tail while records are written, sealed, moved."""
     place.fill("t", 450)
     place.relocate()
     place.fill("t", 30)
@@ -128,7 +128,6 @@ WRONG_OPTIONS: list[tuple[dict[str, str], str]] = [
 
 
 def test_a_wrong_option_is_an_error_with_our_sentence_in_it(spark: SparkSession, place: World) -> None:
-    """Spec §16.12."""
     for options, sentence in WRONG_OPTIONS:
         with pytest.raises(PySparkException) as caught:
             load(spark, place, **options).count()
@@ -143,7 +142,6 @@ def test_a_wrong_option_is_an_error_with_our_sentence_in_it(spark: SparkSession,
 def test_a_stream_with_limits_ends_at_the_heads_and_goes_on_from_its_checkpoint(
     spark: SparkSession, place: World, tmp_path: Path
 ) -> None:
-    """Spec §16.9, in Spark."""
     names = ("s1", "s2", "s3")
     for number, name in enumerate(names, start=1):
         place.client.put_topic(name)

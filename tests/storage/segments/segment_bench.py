@@ -1,13 +1,15 @@
 """Segments made the way a checkpoint makes them, and a look into them."""
 
 from topics.errors import FormatError
-from topics.formats import wal_frame
+from topics.formats import segment_index, wal_frame
 from topics.formats.records import RecordBatch
-from topics.formats.snapshot import SegmentState
+from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs
 from topics.storage.segments.reader import SegmentReader
+from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentAppender, SegmentLimits
+from topics.testing.fake_disk import FakeDisk
 
 ROOT = "/data"
 TOPIC = 1
@@ -60,4 +62,18 @@ def live_seqs(reader: SegmentReader, first_seq: int | None = None, last_seq: int
             assert int.from_bytes(slot[1:9], "little") == seq
             assert b'"%d-' % seq in slot
             seqs.append(seq)
+    return seqs
+
+
+def seqs_of(disk: FakeDisk, state: TopicState) -> list[int]:
+    """Seqs of the records in all segments of a topic, each of which must have a good index."""
+    seqs: list[int] = []
+    for segment in state.segments:
+        name = stem(segment.first_seq)
+        segment_index.check(
+            disk.read(f"{name}.idx")[: segment.entry_count * segment_index.ENTRY_BYTES],
+            entry_count=segment.entry_count,
+            data_bytes=segment.data_bytes,
+        )
+        seqs += live_seqs(SegmentReader(FileSource(disk, name), segment))
     return seqs

@@ -90,6 +90,6 @@ class CheckpointProgress:
             return StorageFull(
                 "no space or no file descriptors left to move written records into segments; nothing was written"
             )
-        # It goes to clients, so it says no path. The log has the error.
+        # The message goes to clients, so it names no path. The log has the error.
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         return Throttled("checkpoints fail, so no more writes are taken", {"checkpoint": reason})

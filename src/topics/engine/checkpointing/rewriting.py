@@ -1,9 +1,9 @@
 """Segments of which more than half is deleted: the checkpoint job writes them again without the deleted records.
 
 The job does it last, when the delete bytes of the checkpoint are set. The exchange of the files is that of
-`storage/segments/replacement`. A segment that is pinned, moved or replaced waits for a later checkpoint, and so does
-what is too much for one checkpoint. Until the owner takes over the new numbers, it reads the new files with the old
-numbers: an index that does not fit is noticed, and the frames themselves are read. Owner only.
+`storage/segments/replacement`. A segment that is pinned, moved or replaced waits for a later checkpoint, and so do
+segments beyond the bound of one checkpoint. Until the owner takes over the new numbers, it reads the new files with the
+old numbers: an index that does not fit is noticed, and the frames themselves are read. Owner only.
 """
 
 import logging

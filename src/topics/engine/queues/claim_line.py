@@ -8,7 +8,7 @@ class ClaimLine:
     """Each claim in the line is idle or in a pass. An idle claim waits for jobs; a claim in a pass will become idle
     again, or be answered.
 
-    Rule of this file: a claim is never idle while a pass could give it a job that the pass before could not see. So
+    Rule of this file: a claim is never idle while a pass could give it a job that its last pass could not see. So
     every wake is counted, and a claim that becomes idle compares the count with the count at the start of its pass.
     """
 

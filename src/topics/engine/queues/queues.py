@@ -170,8 +170,8 @@ class Queues:
         return claim
 
     def cancel(self, claim: Claim) -> None:
-        """The jobs of the claim are not wanted any more. It takes none, or gives back the ones that it has taken and
-        not told its caller."""
+        """The jobs of the claim are not wanted any more. It takes no further jobs, and gives back the jobs that its
+        caller was not told of."""
         claim.cancel()
         line = self._lines.get(claim.topic)
         if line is not None and claim in line:

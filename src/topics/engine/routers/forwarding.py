@@ -131,7 +131,7 @@ class Forwarder:
         self._ready.lower(is_lowered=is_lowered)
 
     def tick(self) -> bool:
-        """Tries again what was held back. Returns whether that must be done again soon."""
+        """Runs the routers again that were held back. Returns whether it must be called again soon."""
         held_back, self._held_back = self._held_back, {}
         for router in held_back:
             self._ready.add(router.source, self._core.clock.monotonic_ms())

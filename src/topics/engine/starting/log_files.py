@@ -1,5 +1,5 @@
-"""Whether the log has all the files that were written, as far as something proves it. A start checks this before it
-changes any file."""
+"""Checks that no log file is missing that was written, as far as CURRENT and the newest snapshot prove it. A start
+does this before it changes any file."""
 
 from topics.engine.engine import Engine
 from topics.engine.starting.shard_count import found_shard_count

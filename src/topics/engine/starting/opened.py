@@ -21,7 +21,7 @@ class OpenEngine:
     report: RecoveryReport
 
     def start(self) -> None:
-        """From here on work that is due by time is done without a call. On the owner."""
+        """From here on the engine does work that is due by time by itself. Called on the owner."""
         self.engine.core.ticker.start(self.engine.runtime, self.tick)
 
     def tick(self) -> bool:

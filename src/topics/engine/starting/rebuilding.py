@@ -25,8 +25,7 @@ class RebuiltTopic:
     state: TopicState
     # Without a good `topic.json` the name in the state is made up.
     is_named: bool
-    # Whether its last file is damaged: records with higher seqs than the last one found are lost, unless the log has
-    # them.
+    # Whether its last file is damaged: records after the last one found are lost, unless the log has them.
     ends_damaged: bool
     # First seqs of segments that have a `.replaced` file.
     replaced: list[int]
@@ -60,7 +59,8 @@ def rebuild_topics(
 ) -> tuple[list[RebuiltTopic], int]:
     """All topics that have a directory, or only the ones with these ids; and a next topic id that no topic ever had.
 
-    Seqs between two segments may have been deleted. Only the whole log tells: without it, `gaps_are_lost`.
+    Seqs between two segments are lost or deleted. Only the whole log tells which. With `gaps_are_lost` they count as
+    lost.
 
     Raises `StartRefused` when the cold tier does not answer, because no snapshot says which segments it has, and
     `Damaged` when a directory is another topic's.
@@ -153,7 +153,8 @@ class _Rebuilding:
             names = self._cold.list(prefix)
         except ColdUnavailable as error:
             raise StartRefused(
-                f"no snapshot is readable, and the cold tier does not say which segments it has: {error.message}"
+                f"no snapshot is readable, and the cold tier does not say which segments it has: {error.message}; "
+                "bring it back, then start again"
             ) from error
         parsed = [layout.segment_of(name.removeprefix(prefix)) for name in names]
         return {found[0] for found in parsed if found is not None and found[1] == "data"}
@@ -175,7 +176,10 @@ class _Rebuilding:
         try:
             data = self._cold.read_range(name, 0, self._cold.size(name))
         except ColdUnavailable as error:
-            raise StartRefused(f"no snapshot is readable, and {name} of the cold tier: {error.message}") from error
+            raise StartRefused(
+                f"no snapshot is readable, and {name} of the cold tier cannot be read: {error.message}; "
+                "bring it back, then start again"
+            ) from error
         self._take(segment, name, data)
 
     def _index(self, segment: SegmentState) -> None:
@@ -212,8 +216,8 @@ class _Rebuilding:
         return True
 
     def _shorten_last(self, end_seq: int) -> None:
-        """The next segment begins at `end_seq`. An unfinished checkpoint left the one before it, and a later checkpoint
-        put its records, and more, into the next one."""
+        """Cuts the last segment at `end_seq`, where the next one begins. An unfinished checkpoint wrote the last one. A
+        later checkpoint put the same records, and more, into the next one."""
         last = self._state.segments.pop()
         shorter = SegmentState(last.first_seq, 0, 0, 0, 0, 0, 0, tier=last.tier)
         extend(shorter, self._data, end_seq)

@@ -84,7 +84,7 @@ def _remove_layout(fs: Fs, root: str, directories: list[str], below_frame: int) 
         old = [file for file in files if file.first_frame < below_frame]
         current = f"{directory}/{layout.CURRENT}"
         if len(old) == len(files) and fs.exists(current):
-            # CURRENT goes first: a file that it names and that is not there would be damage.
+            # CURRENT goes first: if it named a missing file, the next start would be refused.
             fs.unlink(current)
             fs.sync_dir(directory)
         for file in old:

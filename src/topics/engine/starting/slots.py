@@ -11,7 +11,7 @@ from topics.formats.record_layout import RecordForm
 def read_slots(
     topic: Topic, seq: int, last_seq: int, bytes_max: int
 ) -> tuple[RecordForm, Sequence[bytes | FormatError | None]]:
-    """(form, slots) from `seq` on, as many of the range as one place that holds records gives.
+    """(form, slots) from `seq` on: the part of the range that is in one place, in memory or in one segment.
 
     Raises `ColdUnavailable` when the tier does not answer.
     """
@@ -20,5 +20,5 @@ def read_slots(
         found()
         found = topic.job_slots(seq, last_seq, bytes_max, may_wait=True)
     if isinstance(found, Fetch):
-        raise ColdUnavailable("a record of the cold tier does not fit the memory that is kept for them")
+        raise ColdUnavailable("a record of the cold tier is larger than the memory for records of the tier")
     return found

@@ -11,7 +11,7 @@ from topics.limits import READ_PIECE_BYTES_MIN
 
 logger = logging.getLogger(__name__)
 
-# How often one read fetches the same page of the cold tier. What came may leave the memory again before it is read.
+# How often one read fetches the same page of the cold tier. The bytes may leave the memory again before they are read.
 FETCHES_MAX: Final = 3
 
 
@@ -88,7 +88,7 @@ class Fetch:
 def unreadable(topic: str, seq: int, error: OSError | ColdUnavailable) -> ColdUnavailable:
     """The error for a disk or network that does not answer, or for too few file descriptors: a retry may help.
 
-    Clients are not told where the data directory or the tier is. The log of the program is.
+    The message goes to clients, so it does not say where the data directory or the tier is. The log does.
     """
     kind = NotFetched if isinstance(error, NotFetched) else ColdUnavailable
     if isinstance(error, (ColdBusy, NotFetched)):

@@ -166,7 +166,7 @@ def _slots(
 def job_slots(
     name: str, live: LiveRecords, seq: int, last_seq: int, bytes_max: int, *, may_wait: bool
 ) -> tuple[RecordForm, Sequence[bytes | FormatError | None]] | Fetch:
-    """(form, slots) from `seq` on, as many of the range as one place that holds records gives.
+    """(form, slots) from `seq` on: the part of the range that is in one place, in memory or in one segment.
 
     A `Fetch` instead, when the bytes are not at hand and the caller may not wait for them. The bytes of a cold segment
     may also have left the memory since they were fetched.

@@ -634,7 +634,7 @@ class SegmentSet:
 
     def is_mostly_deleted(self, state: SegmentState) -> bool:
         """Whether more than half of the bytes of a sealed, hot segment seem to be deleted. The numbers in memory do not
-        count tags and nodes, so that the file may show that it is less."""
+        count tags and nodes, so the file may show that less is deleted."""
         if not state.sealed or state.tier != "hot" or not state.live_count:
             return False
         mean_bytes = self._mean_bytes.get(state.first_seq)

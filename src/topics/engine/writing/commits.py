@@ -17,16 +17,17 @@ While a commit is open:
 A commit that fails on the way leaves frames in the log that count for nothing, and keeps its chunks: it can be tried
 again. Chunks are removed only when the records are synced, whatever the class.
 
-Owner only. `_Commit._ended` runs while a group completes: see `core`.
+Owner only. `_Commit._end` and `LongWrite._written` run while a group completes: see `core`.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -67,10 +68,69 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     sync_ms: float = 0.0
 
 
-class LongWrite(Protocol):
-    """A write that takes several turns: a commit, or an append of a large batch. It ends with `commit_ended`."""
+class LongWrite(ABC):
+    """A write that takes several turns: a commit, or an append of a large batch. It ends with `commit_ended`.
 
+    A subclass has `start`, which makes the write, and `_log_next`, which calls `_log` with the next records.
+    """
+
+    def __init__(self, commits: Commits, topic: Topic) -> None:
+        self._commits = commits
+        self._core = commits.core
+        self._topic = topic
+        self._is_logged = topic.config.durability != "ephemeral"
+        # Whether other frames of the topic wait in its shard.
+        self._holds_shard = False
+        self._write: Write
+
+    @abstractmethod
     def start(self) -> None: ...
+
+    @abstractmethod
+    def _log_next(self) -> None: ...
+
+    def _hold_shard(self) -> None:
+        """Raises `TopicsError` when the write cannot begin."""
+        topic = self._topic
+        self._core.check_open()
+        if topic.links.routers_in:
+            self._commits.derived.log(topic)
+        if self._is_logged:
+            topic.shard.begin_long(topic.id)
+            self._holds_shard = True
+
+    def _release_shard(self) -> None:
+        if self._holds_shard:
+            self._holds_shard = False
+            self._topic.shard.end_long(self._topic.id)
+
+    def _log(self, batch: RecordBatch | None, *, is_first: bool, is_last: bool) -> None:
+        try:
+            self._commits.write_path.extend_commit(
+                self._write, batch, is_first=is_first, is_last=is_last, done=self._written
+            )
+        except TopicsError as error:
+            self._fail(error)
+            return
+        if is_last:
+            self._release_shard()
+
+    def _written(self, error: TopicsError | None) -> None:
+        """While a group completes: the next records follow in a later turn."""
+        if error is None:
+            self._log_next()
+        else:
+            self._fail(error)
+
+    def _fail(self, error: TopicsError) -> None:
+        self._release_shard()
+        self._commits.write_path.committed(self._write, error)
+
+    def _let_others_go_on(self) -> None:
+        """The write is published, or it has failed."""
+        self._commits.topic_life.end_change(self._topic)
+        self._commits.commit_ended()
+        self._core.flush_in_turn()
 
 
 class Commits:
@@ -236,7 +296,7 @@ class _ChunkReader:
             raise _UnreadableChunk(chunk, str(error)) from error
 
 
-class _Commit:
+class _Commit(LongWrite):
     """One commit, from its first turn to its end."""
 
     def __init__(
@@ -249,9 +309,7 @@ class _Commit:
         background: Background,
         done: Done[Committed],
     ) -> None:
-        self._commits = commits
-        self._core = commits.core
-        self._topic = topic
+        super().__init__(commits, topic)
         self._writer = writer
         self._epoch = epoch
         self._finding = commits.staging.chunks_of(topic, writer, epoch, parts)
@@ -261,12 +319,8 @@ class _Commit:
         self._reader: _ChunkReader | None = None
         self._background = background
         self._done = done
-        self._is_logged = topic.config.durability != "ephemeral"
-        # Whether other frames of the topic wait in its shard.
-        self._holds_shard = False
         # Whether its first frames were queued.
         self._is_begun = False
-        self._write: Write
 
     def find_chunks(self) -> None:
         """Looks for some more of the staged chunks. Raises when one is missing, or when there is no room for them."""
@@ -292,25 +346,20 @@ class _Commit:
         if self._reader is None:
             self._background.run(_nothing, self._find_more)
             return
-        topic = self._topic
         try:
-            self._core.check_open()
-            if topic.links.routers_in:
-                self._commits.derived.log(topic)
-            if self._is_logged:
-                topic.shard.begin_long(topic.id)
-                self._holds_shard = True
+            self._hold_shard()
         except TopicsError as error:
             self._end(error)
             return
         self._write = self._commits.write_path.begin_commit(
-            topic, self._writer, self._epoch, self._size_bytes, self._end
+            self._topic, self._writer, self._epoch, self._size_bytes, self._end
         )
-        self._load()
+        self._log_next()
 
     # Turn by turn.
 
-    def _load(self) -> None:
+    def _log_next(self) -> None:
+        """Reads the next records in the background, and logs them in a later turn."""
         assert self._reader is not None
         self._background.run(self._reader.next_piece, self._loaded)
 
@@ -319,22 +368,7 @@ class _Commit:
             self._fail(self._reason(result))
             return
         is_first, self._is_begun = not self._is_begun, True
-        try:
-            self._commits.write_path.extend_commit(
-                self._write, result.batch, is_first=is_first, is_last=result.is_last, done=self._written
-            )
-        except TopicsError as error:
-            self._fail(error)
-            return
-        if result.is_last:
-            self._release_shard()
-
-    def _written(self, error: TopicsError | None) -> None:
-        """While a group completes: the next records are read in the background."""
-        if error is None:
-            self._load()
-        else:
-            self._fail(error)
+        self._log(result.batch, is_first=is_first, is_last=result.is_last)
 
     # The end.
 
@@ -352,25 +386,13 @@ class _Commit:
         logger.error("staged records cannot be read", exc_info=error)
         return TopicsError("the staged records could not be read; see the log of the server")
 
-    def _fail(self, error: TopicsError) -> None:
-        self._release_shard()
-        self._commits.write_path.committed(self._write, error)
-
-    def _release_shard(self) -> None:
-        if self._holds_shard:
-            self._holds_shard = False
-            self._topic.shard.end_long(self._topic.id)
-
     def _end(self, error: TopicsError | None) -> None:
         """The commit is published, or it has failed: other calls may go on."""
-        core, topic, staging = self._core, self._topic, self._commits.staging
-        core.answer(self._done, self._committed() if error is None else error)
-        staging.release(topic, self._writer, self._epoch)
+        self._core.answer(self._done, self._committed() if error is None else error)
+        self._commits.staging.release(self._topic, self._writer, self._epoch)
         if error is None:
             self._remove_chunks()
-        self._commits.topic_life.end_change(topic)
-        self._commits.commit_ended()
-        core.flush_in_turn()
+        self._let_others_go_on()
 
     def _committed(self) -> Committed:
         write = self._write

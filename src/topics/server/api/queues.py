@@ -191,7 +191,7 @@ class _PendingClaim:
     def _end_wait(self) -> None:
         assert self._claim is not None
         self._queues.end_wait(self._claim)
-        # The answer is sent in this call: a server that stops says goodbye on the connection right after it.
+        # The answer is sent in this call: a server that stops closes the connection right after it.
         self._engine.flush()
 
     def _gone(self) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final, TypeVar, assert_never
+from typing import Final, assert_never
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,7 +17,6 @@ from websockets.frames import CloseCode
 
 from topics.engine.topic.write import Appended
 from topics.errors import (
-    Closed,
     Forbidden,
     InvalidRequest,
     PayloadTooLarge,
@@ -55,11 +54,10 @@ from topics.server.limits import (
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
 from topics.server.live.open_streams import STOPPING, StreamEnd
 from topics.server.live.ws_feed import WsFeed
-from topics.server.steps import Steps
+from topics.server.steps import while_wanted
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -155,18 +153,8 @@ class WsSession:
                 self._fail_internally(NO_REQUEST_ID)
             connection.unpark()
 
-        self._app.steps.run(self._while_open(decode_publish_in_steps(text, self._appender.limits)), end)
-
-    def _while_open(self, steps: Steps[T]) -> Steps[T]:
-        while not self._connection.is_closed:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            yield
-        steps.close()
-        raise Closed
+        steps = decode_publish_in_steps(text, self._appender.limits)
+        self._app.steps.run(while_wanted(steps, lambda: not connection.is_closed), end)
 
     def _handle(self, command: Command, write: WriteRequest | None, started: float) -> None:
         request_id = command.request_id

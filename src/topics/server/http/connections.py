@@ -86,7 +86,7 @@ class ConnectionSet:
         self._timer = self.loop.call_later(self._sweep_s, self._sweep)
 
     def note_unsent(self, count: int) -> None:
-        """So many bytes may have to wait for a client."""
+        """`count` more bytes may have to wait for a client."""
         self._unsent_bytes += count
         if self._unsent_bytes > UNSENT_BYTES_MAX:
             now_s = self.loop.time()

@@ -223,8 +223,7 @@ class WalShard:
         self._queue.append(entry)
 
     def submit_aside(self, buffer: bytes, *, done: Done) -> None:
-        """Queues one frame that writes wait for, which have their places already: it is synced, and a full queue does
-        not refuse it."""
+        """Queues one frame that admitted writes wait for. It is synced, and a full queue does not refuse it."""
         if self._failed is not None:
             raise self._failed.with_traceback(None)
         entry = _Entry(buffer, 1, 0, done, durable=True)
@@ -611,7 +610,7 @@ class WalShard:
         try:
             if self.fs.exists(path):
                 if read_current(self.fs, self.directory) == name:
-                    # A start takes a file that CURRENT names and that is not there for a lost one.
+                    # A start is refused if CURRENT names a file that is missing.
                     old = layout.wal_name(self._file_frame)
                     write_atomic(self.fs, f"{self.directory}/{layout.CURRENT}", old.encode())
                 # The directory is synced before a log file is unlinked.
