@@ -27,6 +27,7 @@ from tests.engine.small_log import (
 from topics.clock import SystemClock
 from topics.engine.runtime import InlineRuntime
 from topics.engine.starting.recovery import open_engine
+from topics.engine.topic.router import RouterSpec
 from topics.errors import CorruptRecord, Damaged, DirectoryLocked, FutureVersion, StartRefused, StorageFull
 from topics.formats import control, wal_frame
 from topics.formats.snapshot import WalPosition, decode, decode_topic, encode, encode_topic
@@ -1115,6 +1116,34 @@ def test_a_foreign_segment_that_no_snapshot_lists_is_not_taken_in(disk: FakeDisk
         disk.unlink(f"{stems[0]}.{kind}")
     log = SmallLog(disk, segment_events_max=5)
     assert readable(log, "a") == list(range(1, 6 + own_count))
+
+
+def test_a_foreign_segment_in_the_place_of_derived_copies_is_not_taken_in(disk: FakeDisk) -> None:
+    """No frame has the copies, but the router makes them again."""
+    log = SmallLog(disk, segment_events_max=5)
+    for name in ("a", "b", "c"):
+        log.create(name, durability="fsync")
+    answers: list[Any] = []
+    log.engine.put_router("r", RouterSpec(source="a", dest="c"), answers.append)
+    log.engine.flush()
+    assert answers == [True]
+    for _ in range(5):
+        log.append("a")
+    for _ in range(10):
+        log.append("b")
+    assert len(log.read("c")[0]) == 5
+    log.checkpoint()
+    for _ in range(5):
+        log.append("a")
+    assert len(log.read("c")[0]) == 10
+    killed(disk)
+    stems = [f"{ROOT}/topics/{topic:08X}/{layout.segment_stem(6)}" for topic in (3, 2)]
+    for kind in ("data", "idx"):
+        disk.replace(f"{stems[0]}.{kind}", disk.read(f"{stems[1]}.{kind}"))
+    error = refused(disk, segment_events_max=5)
+    assert isinstance(error, Damaged)
+    assert stems[0].endswith(error.path.removesuffix(".data"))
+    assert "a file of another topic" in error.found
 
 
 def test_a_segment_of_an_unfinished_checkpoint_agrees_with_the_log(disk: FakeDisk) -> None:

@@ -5,7 +5,7 @@ frames of an unfinished checkpoint. A record that is another one in the log, or 
 the file was swapped or was restored into the wrong directory. Then the start is refused.
 
 Two kinds of records have no frame: records of an `ephemeral` topic, and copies that a router makes again. In a topic
-that may have any, a record that the log does not have is taken in.
+that may have any, a record that the log does not have is taken in. `router_recovery` compares the copies.
 """
 
 from array import array

@@ -9,9 +9,9 @@ of the source would count these records as lost. A router with an `ephemeral` de
 in memory.
 
 The n-th copy made again gets the n-th seq above `dest_seq`. Seqs of ranges that a power loss took are skipped. A copy
-that an unfinished checkpoint put into a segment is not made a second time. Each copy has the time of its source record,
-or the time of the copy before it, if that is later. So every start makes the same copies, also after a start that was
-interrupted.
+that an unfinished checkpoint put into a segment is compared, and not made a second time. Each copy has the time of its
+source record, or the time of the copy before it, if that is later. So every start makes the same copies, also after a
+start that was interrupted.
 
 An exact router stops at a source record whose key a record of dest has, or had. The first pass after the start decides
 whether that record of dest is live, and logs the decision.
@@ -38,8 +38,9 @@ from topics.engine.topic.router import Router, stored_spec
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, Damaged, FormatError
 from topics.formats import control, wal_frame
+from topics.formats.record_layout import split_raw
 from topics.formats.wal_frame import FrameType
-from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX
+from topics.limits import FORWARD_SLOTS_MAX, READ_BYTES_MAX, READ_PIECE_BYTES_MIN
 from topics.storage import layout
 
 logger = logging.getLogger(__name__)
@@ -218,6 +219,8 @@ def _place(rerun: _Rerun, copies: Copies) -> None:
     for seqs in _seqs_above(dest, rerun.dest_seq, count):
         skipped = min(max(rerun.held_seq + 1 - seqs.start, 0), len(seqs))
         dest.links.note_hops(seqs.start, copies.hops[place : place + len(seqs)])
+        if skipped:
+            _compare_held(rerun, copies, place, seqs[:skipped])
         if skipped < len(seqs):
             assert seqs.start + skipped == dest.head_seq + 1, "a gap here would become a silent loss"
             _append(dest, copies, place + skipped, place + len(seqs))
@@ -225,6 +228,42 @@ def _place(rerun: _Rerun, copies: Copies) -> None:
         rerun.dest_seq = seqs.stop - 1
     # Also when a segment already holds the copies: no frame has the cursor of the router.
     dest.links.note_derived(rerun.router, rerun.start_seq + 1, dest.head_seq)
+
+
+def _compare_held(rerun: _Rerun, copies: Copies, place: int, seqs: range) -> None:
+    """Compares the first and the last of the copies that dest already has with those that the router makes again.
+
+    Raises `Damaged` when neither is the same: the segment that an unfinished checkpoint seemed to leave is of another
+    topic.
+    """
+    dest = rerun.router.dest
+    agreed = {
+        seqs[number]: agrees
+        for number in (0, len(seqs) - 1)
+        if (agrees := _agrees(dest, seqs[number], copies, place + number)) is not None
+    }
+    if agreed and not any(agreed.values()):
+        seq = min(agreed)
+        segment = dest.live.segments.segment_of(seq)
+        assert segment is not None, "a record that was read from a segment"
+        found = f"another record than router {rerun.router.name} makes: a file of another topic or another instance"
+        path = layout.segment_object(dest.id, segment.first_seq, "data")
+        raise Damaged(path, 0, f'seq {seq} of topic "{dest.name}"', found)
+
+
+def _agrees(dest: Topic, seq: int, copies: Copies, place: int) -> bool | None:
+    """Whether the record in a segment of dest is this copy; None when it is dead or cannot be read."""
+    if not dest.live.first_live <= seq <= dest.live.checkpointed_seq:
+        return None
+    form, slots = read_slots(dest, seq, seq, READ_PIECE_BYTES_MIN)
+    if not isinstance(slots[0], bytes):
+        return None
+    record = split_raw(slots[0], form)
+    return (record.envelope, record.tag, record.node) == (
+        copies.envelopes[place],
+        copies.tags[place],
+        copies.nodes[place],
+    )
 
 
 def _seqs_above(dest: Topic, dest_seq: int, count: int) -> Iterable[range]:
