@@ -35,7 +35,7 @@ NAMES: Final = (
 STRIDE: Final = 1 if FULL else 29
 # Workloads whose deletes, caps and expiry look into segment files.
 READING_NAMES: Final = ("delete", "delete_everything", "configure", "reject", "rewrite_segments")
-READ_STRIDE: Final = 1 if FULL else 17
+READ_STRIDE: Final = 3 if FULL else 17
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -237,9 +237,9 @@ class SegmentSet:
     def count_unread(self, first_live: int) -> tuple[int, int]:
         """Counts the segments that could not be read, if they can be read now. Returns (count, bytes) by which their
         live numbers were too high."""
-        unread, self.unread = self.unread, ()
         count, size = 0, 0
-        for first_seq in unread:
+        still_unread: list[int] = []
+        for first_seq in self.unread:
             state = self.segment_of(first_seq)
             if state is None or state.first_seq != first_seq:
                 continue
@@ -252,6 +252,9 @@ class SegmentSet:
             elif state.tier == "cold":
                 # It was moved there meanwhile.
                 self._own_cold().inexact[first_seq] = None
+            else:
+                still_unread.append(first_seq)
+        self.unread = tuple(still_unread)
         return count, size
 
     def _clear_dead(self, state: SegmentState, columns: SegmentColumns, first_live: int) -> None:
