@@ -222,13 +222,13 @@ class WebSocketConnection(Wire):
             self._take_data(frame)
 
     def _take_data(self, frame: Frame) -> None:
-        data = frame.data
+        data = bytes(frame.data)
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         if self._is_text and not self._is_good_text(data, is_last=frame.fin):
             return
         if frame.fin and not self._is_arriving:
-            self._messages.append(Message(self._is_text, bytes(data)))
+            self._messages.append(Message(self._is_text, data))
             return
         self._is_arriving = True
         self._fragments.write(data)
@@ -243,7 +243,7 @@ class WebSocketConnection(Wire):
         elif self._fragment_count >= WS_FRAGMENTS_MAX:
             self._refuse(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {WS_FRAGMENTS_MAX} fragments")
 
-    def _is_good_text(self, data: bytes | bytearray, *, is_last: bool) -> bool:
+    def _is_good_text(self, data: bytes, *, is_last: bool) -> bool:
         begun_bytes = len(self._utf8.getstate()[0])
         if data.isascii() and not begun_bytes:
             return True
