@@ -50,6 +50,7 @@ _library_logger: Final = logging.getLogger(f"{__name__}.library")
 _library_logger.setLevel(logging.WARNING)
 
 _STEP_BYTES_MAX: Final = 256 * KIB
+_BYTES_HANDLED_AT_ONCE_MAX: Final = 16 * KIB
 _Utf8Decoder: Final = getincrementaldecoder("utf-8")
 
 
@@ -156,7 +157,12 @@ class WebSocketConnection(Wire):
         self._was_heard = True
         self.note_body_bytes(len(data))
         self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
-        if not self._turn_is_due:
+        if len(data) > _BYTES_HANDLED_AT_ONCE_MAX:
+            self.go_on()
+        if self._turn_is_due:
+            # The loop reads a connection up to 32 times in one turn while its client sends enough. So reading pauses.
+            self._adjust_reading()
+        else:
             self._take_turn()
 
     def eof_received(self) -> bool:
