@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
+from websockets.frames import Frame, Opcode
 
 from tests.server.running import running
 from topics.bench.stalls import HealthProbe, members, records, send
@@ -130,6 +131,11 @@ def requests(name: str, method: str, path: str, *, reads_body: bool) -> Iterator
         if name == "append":
             zipped = gzip.compress(body, 1)
             yield f"{head}Content-Encoding: gzip\r\nContent-Length: {len(zipped)}\r\n\r\n".encode() + zipped
+    if name == "append":
+        body = next(writes())
+        chunks = [body[start : start + 64 * KIB] for start in range(0, len(body), 64 * KIB)]
+        text = b"".join([b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks])
+        yield f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + text + b"0\r\n\r\n"
 
 
 def idle_gap_ms(server: ServerProcess, probe: HealthProbe) -> float:
@@ -165,6 +171,34 @@ def test_no_request_of_any_route_keeps_others_waiting(tmp_path: Path) -> None:
     assert {what: round(gap_ms) for what, gap_ms in gaps.items() if gap_ms > bound_ms} == {}
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("frame_bytes", [64 * MIB, 64 * KIB], ids=["one frame", "fragments"])
+def test_no_message_of_a_websocket_keeps_others_waiting(frame_bytes: int) -> None:
+    message = b'{"op":"publish","topic":"t",%b' % next(writes())[1:]
+    starts = range(0, len(message), frame_bytes)
+    frames = [
+        Frame(
+            Opcode.CONT if start else Opcode.TEXT,
+            message[start : start + frame_bytes],
+            fin=start + frame_bytes >= len(message),
+        ).serialize(mask=True)
+        for start in starts
+    ]
+    with ServerProcess() as server, ExitStack() as stack:
+        probe = HealthProbe(server.port)
+        stack.callback(probe.close)
+        idle_ms = idle_gap_ms(server, probe)
+        client = connected(server, stack, WEBSOCKET_HEAD)
+        client.sendall(b"".join(frames))
+        answer = b""
+        while b'"last_seq":%d' % (LARGE // MIB) not in answer:
+            answer += client.recv(4096)
+        gap_ms = probe.take_longest_ms()
+        idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+    print(f"longest gap {gap_ms:.0f} ms, idle {idle_ms:.0f} ms")
+    assert gap_ms <= max(GAP_MS_MAX, IDLE_FACTOR * idle_ms)
+
+
 def _json_request(method: str, path: str, body: object) -> bytes:
     text = json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -195,14 +229,16 @@ def connected(server: ServerProcess, stack: ExitStack, text: bytes) -> socket.so
     return client
 
 
+WEBSOCKET_HEAD = (
+    b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
 def subscribe_by_websocket(server: ServerProcess, stack: ExitStack) -> None:
-    head = (
-        "GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
     command = b'{"op":"subscribe","topic":"large","max_batch_bytes":8388608}'
     frame = bytes([0x81, 0x80 | len(command)]) + bytes(4) + command
-    connected(server, stack, head.encode() + frame)
+    connected(server, stack, WEBSOCKET_HEAD + frame)
 
 
 def watch_by_events(server: ServerProcess, stack: ExitStack) -> None:

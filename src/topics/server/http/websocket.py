@@ -50,6 +50,7 @@ _library_logger: Final = logging.getLogger(f"{__name__}.library")
 _library_logger.setLevel(logging.WARNING)
 
 _STEP_BYTES_MAX: Final = 256 * KIB
+_BYTES_HANDLED_AT_ONCE_MAX: Final = 16 * KIB
 _Utf8Decoder: Final = getincrementaldecoder("utf-8")
 
 
@@ -156,7 +157,12 @@ class WebSocketConnection(Wire):
         self._was_heard = True
         self.note_body_bytes(len(data))
         self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
-        if not self._turn_is_due:
+        if len(data) > _BYTES_HANDLED_AT_ONCE_MAX:
+            self.go_on()
+        if self._turn_is_due:
+            # The loop reads a connection up to 32 times in one turn while its client sends enough. So reading pauses.
+            self._adjust_reading()
+        else:
             self._take_turn()
 
     def eof_received(self) -> bool:
@@ -222,13 +228,13 @@ class WebSocketConnection(Wire):
             self._take_data(frame)
 
     def _take_data(self, frame: Frame) -> None:
-        data = frame.data
+        data = bytes(frame.data)
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         if self._is_text and not self._is_good_text(data, is_last=frame.fin):
             return
         if frame.fin and not self._is_arriving:
-            self._messages.append(Message(self._is_text, bytes(data)))
+            self._messages.append(Message(self._is_text, data))
             return
         self._is_arriving = True
         self._fragments.write(data)
@@ -243,7 +249,7 @@ class WebSocketConnection(Wire):
         elif self._fragment_count >= WS_FRAGMENTS_MAX:
             self._refuse(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {WS_FRAGMENTS_MAX} fragments")
 
-    def _is_good_text(self, data: bytes | bytearray, *, is_last: bool) -> bool:
+    def _is_good_text(self, data: bytes, *, is_last: bool) -> bool:
         begun_bytes = len(self._utf8.getstate()[0])
         if data.isascii() and not begun_bytes:
             return True
