@@ -107,6 +107,13 @@ def test_lost_ranges_are_read_from_topic_json(disk: FakeDisk) -> None:
     assert (found.state.lost, found.state.source_trims, found.state.head_seq) == ([(4, 6)], [(7, 9)], 9)
 
 
+@pytest.mark.parametrize(("lost", "cap_floor"), [(b"[[1,3]]", 0), (b"[[1,2]]", 3), (b"[[2,3]]", 3), (b"[]", 3)])
+def test_a_lost_range_before_the_oldest_record_is_no_floor(disk: FakeDisk, lost: bytes, cap_floor: int) -> None:
+    write(disk, [4, 5])
+    disk.replace(f"{DIRECTORY}/topic.json", b'{"name":"orders","config":{},"source_trims":%b}' % lost)
+    assert rebuilt(disk).state.cap_floor == cap_floor
+
+
 def test_a_topic_ends_where_topic_json_says_if_its_last_seqs_have_no_record(disk: FakeDisk) -> None:
     """Else the seqs of deleted records would be given out again."""
     write(disk, [1, 2, 3])

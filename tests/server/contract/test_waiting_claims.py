@@ -1,6 +1,7 @@
 """A claim that waits for a job."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,10 @@ def test_a_job_whose_answer_was_not_sent_when_the_client_went_away_is_ready_at_o
     begun, gate = threading.Event(), threading.Event()
     deflate = app.deflate
 
-    def gated(body: bytes) -> bytes:
+    def gated(body: bytes, rest: Sequence[bytes] = ()) -> bytes:
         begun.set()
         assert gate.wait(60)
-        return deflate(body)
+        return deflate(body, rest)
 
     monkeypatch.setattr(app, "deflate", gated)
     client.write(queue, "x" * 900_000)

@@ -133,7 +133,7 @@ class _Rebuilding:
                 self._take_hot(first_seq, hot[first_seq])
         if state.segments:
             oldest_seq = state.segments[0].first_seq
-            if oldest_seq > max(state.cap_floor + 1, state.ttl_floor + 1, state.trim_floor + 1, state.delete_below):
+            if oldest_seq > _explained_to(state) + 1:
                 # Records older than the oldest one found are gone. The floor tells readers.
                 state.cap_floor = oldest_seq - 1
             state.segments[-1].sealed = True
@@ -224,6 +224,15 @@ class _Rebuilding:
         if shorter.entry_count:
             self._state.segments.append(shorter)
             self._index(shorter)
+
+
+def _explained_to(state: TopicState) -> int:
+    """The last seq of the oldest seqs whose records are known to be gone: by a floor, or by a lost range."""
+    last_seq = max(state.cap_floor, state.ttl_floor, state.trim_floor, state.delete_below - 1)
+    for first, last in sorted([*state.lost, *state.source_trims]):
+        if first <= last_seq + 1:
+            last_seq = max(last_seq, last)
+    return last_seq
 
 
 def _read_topic_json(fs: Fs, directory: str, warn: Tell) -> TopicDescription | None:
