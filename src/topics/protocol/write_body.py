@@ -326,9 +326,6 @@ def _check_payload_depths(records: list[RecordBody]) -> None:
 
 def _check_loose(text: bytes, body: RecordsBody) -> None:
     """Checks a body with blanks, unknown members, a config, or rule violations."""
-    if type(body) is RecordsBody and has_each_name_once(text, body.records):
-        check_text(text)
-        return
     decode, names = _kind_of(body)
     compact = msgspec.json.format(text, indent=-1)
     if len(compact) < len(text):
@@ -337,6 +334,8 @@ def _check_loose(text: bytes, body: RecordsBody) -> None:
             _check_payload_depths(compact_body.records)
             return
     check_text(text)
+    if type(body) is RecordsBody and has_each_name_once(text, body.records):
+        return
     pairs = pairs_of(text)
     check_repeats(pairs, names)
     for name, value in pairs:
