@@ -7,6 +7,7 @@ or a checkpoint mark says that the topic had them. All other copies without fram
 Only a start that has no readable snapshot asks for this.
 """
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +17,13 @@ from topics.formats import control
 from topics.formats.wal_frame import FLAG_FIRST, Frame, FrameType
 from topics.storage import layout
 from topics.storage.fs import Fs
-from topics.storage.wal.reader import ShardReader
+from topics.storage.wal.reader import WINDOW_BYTES, ShardReader, WalFile, list_wal_files
 from topics.storage.wal.settling import finish_rewrites
 
 _APPEND: Final = int(FrameType.APPEND)
 _SYNC: Final = int(FrameType.SYNC)
+# A checkpoint mark after its length: type and flags, then neither topic nor seq.
+_MARK_HEAD: Final = bytes((FrameType.CHECKPOINT, FLAG_FIRST)) + bytes(16)
 
 
 @dataclass(slots=True)
@@ -29,8 +32,6 @@ class LogGaps:
     topic_ids: set[int] = field(default_factory=set)
     # Topics that the log creates or removes. A crash while the shard count changes may leave a log without some topics.
     known_ids: set[int] = field(default_factory=set)
-    # Whether a checkpoint was ever finished.
-    has_marks: bool = False
     frame_count: int = 0
 
 
@@ -60,7 +61,6 @@ class _GapScan:
         if frame.flags & FLAG_FIRST:
             self._end_write(topic_id)
         if frame.type == FrameType.CHECKPOINT:
-            self.gaps.has_marks = True
             for router in control.decode(control.CheckpointMark, data).routers:
                 if router.dest_seq > self._last_seqs.get(router.dest, 0):
                     # Its source may have lost the records since, and then no run of the router makes the copies again.
@@ -110,6 +110,33 @@ class _GapScan:
 
     def _account(self, topic_id: int, last_seq: int) -> None:
         self._last_seqs[topic_id] = max(self._last_seqs.get(topic_id, 0), last_seq)
+
+
+def is_before_first_checkpoint(fs: Fs, root: str) -> bool:
+    """Whether the log has frames, and none of them is a checkpoint mark. False also means: not known.
+
+    It searches for the header of a mark, which takes a tenth of the time of a scan.
+    """
+    count = found_shard_count(fs, root)
+    directories = [layout.shard_directory(root, shard, count) for shard in range(count)]
+    if any(_has_bytes(fs, file, _MARK_HEAD) for directory in directories for file in list_wal_files(fs, directory)):
+        return False
+    return any(_has_frames(fs, directory) for directory in directories)
+
+
+def _has_frames(fs: Fs, directory: str) -> bool:
+    with closing(ShardReader(fs, directory, None).windows()) as windows:
+        return next(windows, None) is not None
+
+
+def _has_bytes(fs: Fs, wal_file: WalFile, wanted: bytes) -> bool:
+    file = fs.open(wal_file.path, "read")
+    try:
+        # Windows overlap, so that none cuts what is wanted.
+        starts = range(0, wal_file.size, WINDOW_BYTES)
+        return any(wanted in file.pread(WINDOW_BYTES + len(wanted), start) for start in starts)
+    finally:
+        file.close()
 
 
 def topics_with_gaps(fs: Fs, root: str) -> LogGaps:

@@ -18,7 +18,7 @@ from topics.engine.config import stored_config
 from topics.engine.engine import Engine
 from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.engine.starting.adoption import adopt_segments
-from topics.engine.starting.log_gaps import topics_with_gaps
+from topics.engine.starting.log_gaps import is_before_first_checkpoint, topics_with_gaps
 from topics.engine.starting.rebuilding import RebuiltTopic, rebuild_topics
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.starting.shard_count import found_shard_count
@@ -113,13 +113,13 @@ def _load_gaps(engine: Engine, report: RecoveryReport, snapshots: LoadedSnapshot
     fs, root = engine.directory.fs, engine.directory.root
     if not snapshots.numbers and not _topics_with_directory(engine):
         return LoadedTopics(None, [], [], {}, {})
+    if not snapshots.numbers and is_before_first_checkpoint(fs, root):
+        # The first checkpoint was not finished. That is no reason to warn.
+        return LoadedTopics(None, [], [], {}, {})
     gaps = topics_with_gaps(fs, root)
     if gaps.frame_count == 0:
         # Topics came into being without a frame in this log: it has lost its frames.
         return _rebuild(engine, report, max(snapshots.numbers, default=0))
-    if not snapshots.numbers and not gaps.has_marks:
-        # The first checkpoint was not finished. That is no reason to warn.
-        return LoadedTopics(None, [], [], {}, {})
     report.warn("no snapshot is readable: the whole log is replayed, and records that it has no frames of are kept")
     found, _ = rebuild_topics(fs, root, report.warn, cold=engine.cold, only=gaps.topic_ids, gaps_are_lost=False)
     unknown_ids = set(_topics_with_directory(engine)) - gaps.known_ids

@@ -9,7 +9,7 @@ on disk. Damage stops the start and is never cut here. `ShardReader` changes not
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -98,7 +98,7 @@ class ShardReader:
             for frame in frames:
                 yield file, buffer, base, frame
 
-    def windows(self) -> Iterator[tuple[WalFile, bytes, int, list[Frame]]]:
+    def windows(self) -> Generator[tuple[WalFile, bytes, int, list[Frame]], None, None]:
         """The same by the window: one turn of the loop for many frames."""
         files, offset, next_frame = self._begin()
         if not files:
