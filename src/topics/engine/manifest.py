@@ -69,7 +69,7 @@ def take_manifest(
         "ttl_floor": topic.live.ttl_floor,
         "delete_below": topic.live.delete_below,
         "lost_ranges": topic.live.lost.pairs(),
-        # Those of them that a router's source lost. A power loss took the others.
+        # The lost ranges that a router's source lost. A power loss took the other lost ranges.
         "source_trims": topic.live.lost.pairs("source_trim"),
         "checkpointed_seq": topic.live.checkpointed_seq,
         "pending_deletes": runs_of(seq for state in states for seq in topic.live.segments.pending_seqs(state)),

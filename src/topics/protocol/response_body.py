@@ -334,7 +334,7 @@ class Manifest(Struct, kw_only=True):
     ]
     source_trims: Annotated[
         list[SeqRange],
-        Meta(description="Those of `lost_ranges` whose source records were gone before a router copied them."),
+        Meta(description="The ranges of `lost_ranges` that a router's source lost before the router copied them."),
     ]
     checkpointed_seq: Annotated[U64, Meta(description="Records up to this seq are in segments.")]
     pending_deletes: Annotated[

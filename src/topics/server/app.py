@@ -151,7 +151,7 @@ class Application:
 
     @property
     def keys(self) -> set[Key]:
-        """The keys of callers: the one of all callers if there are no keys."""
+        """Every key that a caller may have. A server without keys has one: `FULL_ACCESS`."""
         return self._keys.all_keys()
 
     # Checks.

@@ -119,7 +119,7 @@ class KeyRing:
         return ring
 
     def all_keys(self) -> set[Key]:
-        """The keys of callers: the one of all callers if there are no keys."""
+        """Every key that a caller may have. A server without keys has one: `FULL_ACCESS`."""
         found = {key for _, key in self._found_by_digest.values() if key is not None}
         return found if self.enabled else {FULL_ACCESS}
 

@@ -97,8 +97,9 @@ class OldFiles:
         self._dropped: list[OldSegment] = []
         # Segments whose local files are gone, or never were, and whose objects are to be removed.
         self._cold_dropped: list[OldSegment] = []
-        # Hot files of segments that are cold now: those that a snapshot may need, and those that none needs.
+        # Segments that are cold now, and whose hot files a snapshot may still need.
         self._hot_copies: list[OldSegment] = []
+        # Segments that are cold now, and whose hot files no snapshot needs.
         self._needless_hot_copies: list[OldSegment] = []
         # Replaced segments -> number of the last snapshot that may describe their files before the replacement. The
         # mark file of such a segment tells a start to go by the files.

@@ -30,7 +30,7 @@ def claim_cold_tier(engine: Engine, report: RecoveryReport) -> None:
     store_id = engine.directory.store_id
 
     def claim() -> bool:
-        """Whether the tier is the one of this directory."""
+        """Whether the cold tier belongs to this data directory."""
         if is_used and read_store_id(cold) is None:
             return False
         ensure_store_id(cold, store_id)

@@ -1,7 +1,7 @@
 """Topics as their segments and their `topic.json` describe them: for a start without a readable snapshot.
 
-Floors are those of `topic.json`, and at least the seq before the oldest record. The log says everything that happened
-since the last checkpoint.
+The floors come from `topic.json`. A floor is at least the seq before the oldest record. The log has everything that
+happened since the last checkpoint.
 """
 
 from collections.abc import Collection

@@ -231,7 +231,7 @@ def _place(rerun: _Rerun, copies: Copies) -> None:
 
 
 def _compare_held(rerun: _Rerun, copies: Copies, place: int, seqs: range) -> None:
-    """Compares the first and the last of the copies that dest already has with those that the router makes again.
+    """Compares the first and the last copy that dest already has with the copies that the router makes again.
 
     Raises `Damaged` when neither is the same: the segment that an unfinished checkpoint seemed to leave is of another
     topic.

@@ -363,8 +363,8 @@ class LiveRecords:
         return count, size
 
     def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured], hot: HotRecords) -> tuple[int, int]:
-        """Deletes the live records among these seqs (ascending), and those of cold segments; (count, bytes) of them.
-        `hot` has the seqs that are live in hot segments."""
+        """Deletes the live records with these seqs (ascending), and the live records of `cold`. Returns the count and
+        the bytes of the deleted records. `hot` has the seqs that are live in hot segments."""
         count, size = self._kill_cold(cold, self.head_seq + 1)
         for measured in cold.values():
             # The newest records may be in memory too.

@@ -435,8 +435,8 @@ class SegmentSet:
         return ColdDeaths(state.first_seq, bytes(bits), count, total) if count else None
 
     def replay_deaths(self, deaths: ColdDeaths) -> list[int]:
-        """Notes deletes that the log names by their place in a segment; their seqs. The live numbers of a cold segment
-        change here. Those of a hot one are counted at the end of the replay."""
+        """Notes deletes that the log names by their place in a segment. Returns the deleted seqs. The live numbers of a
+        cold segment change here. The live numbers of a hot segment are counted at the end of the replay."""
         state = self.segment_of(deaths.first_seq)
         if state is None or state.first_seq != deaths.first_seq:
             return []

@@ -190,7 +190,7 @@ class Topic:
 
     def record_cap_floor(self, config: TopicConfig, last_seq: int) -> int:
         """The highest seq that `cap_records` evicts once every write up to `last_seq` is published. Lost seqs take no
-        room: not those that are published, nor those of holes in flight."""
+        room, and neither do the seqs of holes in flight."""
         lost = self.live.lost
         holes = self.writes.holes_in_flight if self.links.routers_in else ()
         if holes:
@@ -303,8 +303,8 @@ class Topic:
     def delete_seqs(
         self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
     ) -> int:
-        """Deletes the live records among these seqs (ascending), and those of cold segments; how many there were.
-        `hot`: see `LiveRecords`."""
+        """Deletes the live records with these seqs (ascending), and the live records of `cold`. Returns how many
+        records it deleted. `hot`: see `LiveRecords`."""
         deleted = self.live.delete_seqs(seqs, cold, hot)
         self._deleted()
         return deleted[0]
