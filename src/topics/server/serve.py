@@ -16,6 +16,7 @@ import signal
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from topics.clock import Clock, SystemClock
@@ -279,7 +280,7 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
     settings.api_keys.forget()
     host, port = await server.listen()
     on_bound(host, port)
-    recovering = asyncio.ensure_future(server.recover())
+    recovering = asyncio.ensure_future(_recover(server, partial(on_ready, host, port)))
     stop_wanted = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((recovering, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
     if not recovering.done():
@@ -288,7 +289,6 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
         os._exit(0)
     try:
         recovering.result()
-        on_ready(host, port)
         # Objects of the start live as long as the process, so the garbage collector need not visit them.
         await loop.run_in_executor(None, import_late_modules)
         gc.enable()
@@ -301,6 +301,12 @@ async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announc
         await server.stop()
     logger.info("stopped")
     return 0
+
+
+async def _recover(server: Server, announce: Callable[[], None]) -> None:
+    """Opens the log, then announces the server before the first request is answered."""
+    await server.recover()
+    announce()
 
 
 async def _reload_at_signal(server: Server, hung_up: asyncio.Event, load_again: LoadAgain) -> None:
