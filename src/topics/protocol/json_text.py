@@ -24,7 +24,7 @@ _LONG_NUMBER: Final = b"0" * 200
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # A number that may overflow has at least five characters: 9e308 is the shortest.
 _NUMBER: Final = re.compile(rb"-?[0-9][-+.0-9eE]{4,}")
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NO_BRACKETS: Final = bytes([byte for byte in range(256) if byte not in b"[]{}"])
 # An opening bracket counts 1, a closing bracket -1.
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _LEVELS_PEELED: Final = 8

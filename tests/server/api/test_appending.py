@@ -17,7 +17,7 @@ from tests.server.pressed import make_room, parked_count, press, wait_parked, wa
 from tests.server.raw import RawConnection, append, ask, get
 from tests.server.running import Running, running
 from tests.server.ws_peer import TEXT, RawWebSocket, frame
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.errors import Forbidden, Throttled, TopicNotFound, TopicsError
 from topics.protocol.write_body import decode_write
 from topics.server.api.appending import Appender, appended_members, seqs_member

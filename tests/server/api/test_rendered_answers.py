@@ -10,8 +10,8 @@ import pytest
 from msgspec import UNSET, Raw, Struct
 
 from topics.engine.queues.jobs import Claimed, Job
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Page, Tombstone
-from topics.engine.topic.write import Appended
 from topics.formats import envelope, wal_frame
 from topics.formats.record_layout import WAL_BODY
 from topics.formats.records import RecordBatch

@@ -517,7 +517,7 @@ class LiveRecords:
             self.note_lost(first, last)
         if any(segment.tagged_count and not segment.sealed for segment in state.segments):
             self.tags_missing_to = state.checkpointed_seq
-        self.segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
+        self.segments.mark_pending([seq for first, last in state.pending_deletes for seq in range(first, last + 1)])
 
     def use_leases(self, leases: LeaseTable) -> None:
         """The topic turns out to be a queue while the log is read."""

@@ -252,7 +252,7 @@ class Replayed:
         lengths = self._lengths[start : last_seq - self.first_seq + 1]
         if not lengths.count(0):
             return []
-        return runs_of(start + self.first_seq + place for place, length in enumerate(lengths) if not length)
+        return runs_of([start + self.first_seq + place for place, length in enumerate(lengths) if not length])
 
 
 def _verified(frame: bytes) -> bytes | FormatError:

@@ -134,7 +134,7 @@ class Tail:
         """[first, last] ranges of dead slots in the inclusive range."""
         if self.dead_count == 0 or last_seq < first_seq:
             return []
-        return runs_of(seq for seq, body in enumerate(self.read(first_seq, last_seq), first_seq) if body is None)
+        return runs_of([seq for seq, body in enumerate(self.read(first_seq, last_seq), first_seq) if body is None])
 
     def cache_from(self, last_seq: int, budget_bytes: int) -> int:
         """The lowest first seq of a run that ends with `last_seq` and fits the budget. That run stays in memory."""

@@ -12,7 +12,7 @@ import msgspec
 from topics.engine.config import TopicConfig
 from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
 from topics.protocol.request_body import ConfigBody
 from topics.protocol.write_body import WriteBatch, WriteLimits, WriteRequest

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from topics.engine.engine import Engine
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Page, Tombstone
-from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 from websockets.frames import CloseCode
 
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.errors import (
     Forbidden,
     InvalidRequest,

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 from msgspec import UNSET, Struct
+from mypy_extensions import mypyc_attr
 
 from topics.errors import MethodNotAllowed, TopicsError
 from topics.protocol.response_body import ErrorEnvelope, ErrorMembers, Performance
@@ -68,6 +69,7 @@ def error_response(error: TopicsError) -> Response:
     return Response(error.status, _encode_error(envelope), JSON, headers)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Stream(ABC):
     """An answer without a known end. Sent bytes stay in memory until the client takes them, so check `is_ready` first.
 

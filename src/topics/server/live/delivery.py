@@ -22,6 +22,8 @@ from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from topics.engine.engine import Engine
 from topics.engine.scheduler import B0, ReadySet, band_of
 from topics.engine.topic.page import Page, Reason, Tombstone
@@ -108,6 +110,7 @@ class Reading:
         self.frames: dict[object, bytes] = {}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Feed(ABC):
     """A connection that gets records. Subclasses make the frames of their protocol."""
 

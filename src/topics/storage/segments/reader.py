@@ -253,7 +253,7 @@ class SegmentReader:
         entries = self._entries(state.first_seq, state.entry_count)
         if self._is_foreign:
             count = state.entry_count
-            live = bytearray(entry[1] > 0 for entry in entries)
+            live = bytearray([entry[1] > 0 for entry in entries])
             return SegmentColumns(array("I", [0]) * count, array("Q", [state.last_ts]) * count, live)
         data = self._source.data(0, state.data_bytes)
         sizes, ts, live = array("I"), array("Q"), bytearray()
