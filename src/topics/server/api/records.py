@@ -21,7 +21,7 @@ from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import DELETE_DECODER, DIFF_DECODER
 from topics.protocol.large_write import decode_write_in_steps
-from topics.protocol.record_text import Chunk, json_string, pieces_of, record_texts
+from topics.protocol.record_text import Chunk, joined_texts, json_string, pieces_of
 from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
 from topics.protocol.write_body import WriteRequest, decode_write
@@ -237,22 +237,20 @@ class _PendingDiff:
         if len(pieces) > 1:
             self._app.run_in_steps(self._exchange, self._rendered(pieces), partial(self._reply_in_pieces, page))
             return
-        self._reply(page, record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta))
+        self._reply(page, joined_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta))
 
     def _rendered(self, pieces: list[list[Chunk]]) -> Steps[list[bytes]]:
         """The pieces of the text of a large page, some records in each step."""
         body = self._body
         texts: list[bytes] = []
         for chunks in pieces:
-            more = record_texts(chunks, include_tags=body.include_tags, include_meta=body.include_meta)
             if texts:
                 texts.append(b",")
-            # A single record is not copied.
-            texts.append(b",".join(more))
+            texts.append(joined_texts(chunks, include_tags=body.include_tags, include_meta=body.include_meta))
             yield
         return texts
 
-    def _reply(self, page: Page, texts: list[bytes]) -> None:
+    def _reply(self, page: Page, texts: bytes) -> None:
         self._exchange.reply(Response(200, diff_text(page, texts, self._exchange.elapsed_ms())))
 
     def _reply_in_pieces(self, page: Page, texts: list[bytes]) -> None:
@@ -260,10 +258,10 @@ class _PendingDiff:
         self._exchange.reply(Response(200, first, rest=(*texts, last)))
 
 
-def diff_text(page: Page, records: list[bytes], elapsed_ms: float) -> bytes:
+def diff_text(page: Page, records: bytes, elapsed_ms: float) -> bytes:
     """The body `response_body.Diff`, rendered from stored bytes."""
     first, last = diff_frame(page, elapsed_ms)
-    return b"%b%b%b" % (first, b",".join(records), last)
+    return b"".join((first, records, last))
 
 
 def diff_frame(page: Page, elapsed_ms: float) -> tuple[bytes, bytes]:
