@@ -377,6 +377,24 @@ def test_holes_of_a_source_trim_take_no_room_under_a_cap() -> None:
     assert driver.topic("b").live.lost.pairs() == []
 
 
+@pytest.mark.parametrize("end", ["kill", "reopen"])
+def test_a_source_trim_in_a_cycle_is_told_as_often_as_a_record_is_copied_and_ends_invariant_38(end: str) -> None:
+    """Each lost record would have come to each topic four more times."""
+    driver = RouterDriver()
+    driver.put("a", cap_records=2)
+    driver.route("a", "b")
+    driver.route("b", "a", allow_cycle=True)
+    driver.append(*range(5), topic="a")
+    assert driver.take_turns() < 30
+    heads = driver.topic("a").head_seq, driver.topic("b").head_seq
+    assert heads == (5 + 4 * 5, 4 * 5)
+    assert sum(last - first + 1 for first, last, _ in driver.gaps("b")) == 4 * 3
+    assert driver.router("b->a").forwarded_total == 4 * 5
+    getattr(driver, end)()
+    driver.take_turns()
+    assert (driver.topic("a").head_seq, driver.topic("b").head_seq) == heads
+
+
 def test_what_expired_before_its_turn_is_trimmed() -> None:
     driver = RouterDriver()
     driver.put("a", ttl_ms=100)

@@ -13,7 +13,7 @@ derived copies made so far are logged after all (`writing.derived_copies`):
 |---|---|
 | a direct write to dest, or a second router into it | would not know what came first |
 | a delete in dest, a new config of dest | knows nothing of seqs that are not there yet |
-| a source trim | would still find the records that the router lost |
+| a lost range of the source | would still find the records that the router lost |
 | a change or the removal of the router | would use the new definition for old records |
 | a delete in the source, its removal | would not find the records any more |
 
@@ -26,6 +26,12 @@ cap) | a start has another time and other room | | into a dest with a cap that i
 evicted could not be copied on again | | from an `ephemeral` source | the source has no frames | | into an `fsync` dest
 from a source of another class | a power loss would take them with the frames of the source | | of an `exactly_once`
 router whose key a record of dest has or had | whether that record lives may change |
+
+Records that the source lost before they were copied become a lost range of dest: records below the floor of the
+source, and lost ranges of the source itself, whatever took them. A power loss leaves a range of seqs that may never
+have had records; dest gets the whole range, like a reader of the source. The frame of the range has the cursor of the
+router, so a start never passes over a lost range of a source by itself. In a cycle a lost range goes around as often as
+a record.
 
 An `ephemeral` dest logs nothing and is empty after a start: the records that its source had are not copied again. Only
 if it may be full the log says how far its router is, because it may have to hold records back.
@@ -55,7 +61,13 @@ from topics.engine.writing.derived_copies import DerivedCopies, cursor_note, unl
 from topics.engine.writing.write_path import WritePath
 from topics.errors import TopicsError
 from topics.formats import control
-from topics.limits import FORWARD_SLOTS_MAX, FORWARD_STEPS_PER_TURN_MAX, READ_BYTES_MAX, SEARCH_SLOTS_MAX
+from topics.limits import (
+    FORWARD_SLOTS_MAX,
+    FORWARD_STEPS_PER_TURN_MAX,
+    READ_BYTES_MAX,
+    ROUTER_HOPS_MAX,
+    SEARCH_SLOTS_MAX,
+)
 from topics.storage.background import Background
 
 logger = logging.getLogger(__name__)
@@ -230,8 +242,9 @@ class Forwarder:
         source.refresh(now_ms)
         dest.refresh(now_ms)
         try:
-            if _trimmed_to(router) > router.cursor:
-                self._trim(router)
+            lost_to = _lost_to(router)
+            if lost_to > router.cursor:
+                self._tell_lost(router, lost_to)
                 return True
             return (router.is_searched or self._search(router)) and self._copy(router)
         except TopicsError as error:
@@ -269,9 +282,9 @@ class Forwarder:
         copies = Copies(router.cursor)
         source = router.source
         last_seq = min(source.head_seq, router.cursor + FORWARD_SLOTS_MAX)
-        if source.live.lost and (trim := source.live.lost.at_or_after(router.cursor + 1, "source_trim")) is not None:
-            # The next step tells dest of these seqs.
-            last_seq = min(last_seq, trim.first_seq - 1)
+        if source.live.lost and (lost := source.live.lost.at_or_after(router.cursor + 1)) is not None:
+            # A later step tells dest of these seqs.
+            last_seq = min(last_seq, lost.first_seq - 1)
         room = self._room(router.dest)
         while copies.cursor < last_seq and not copies.is_stopped:
             first_seq = copies.cursor + 1
@@ -317,8 +330,7 @@ class Forwarder:
         if count:
             self._put_records(router, copies, forwarded_total)
         elif copies.suppressed and dest.config.durability != "ephemeral":
-            last_seq = dest.writes.next_seq - 1
-            self._note_suppressed(router, control.Copies(router.id, copies.cursor, last_seq, forwarded_total))
+            self._note_passed_over(router, copies.cursor, forwarded_total)
         router.move(copies.cursor, forwarded_total)
         self._note_unlogged(router, before)
 
@@ -345,11 +357,13 @@ class Forwarder:
         if is_derived:
             dest.links.note_derived(router, first_seq, last_seq)
 
-    def _note_suppressed(self, router: Router, copies: control.Copies) -> None:
-        """Logs that the router has passed records over by their keys. Until that is committed nothing is derived."""
+    def _note_passed_over(self, router: Router, cursor: int, forwarded_total: int) -> None:
+        """Logs that the router has passed over records that a start might not pass over. Until that is committed
+        nothing is derived."""
         dest = router.dest
         self._derived.log(dest)
         first_seq = dest.writes.next_seq
+        copies = control.Copies(router.id, cursor, first_seq - 1, forwarded_total)
         router.begin_step()
         try:
             self._core.log(
@@ -403,18 +417,30 @@ class Forwarder:
             self.hold_back(router)
         self._wake_waiting()
 
-    def _trim(self, router: Router) -> None:
-        """A lost range in dest for the records that the source lost before they were copied. The copies made before
-        are logged first: a start could not make them again at their place."""
-        dest = router.dest
+    def _tell_lost(self, router: Router, lost_to: int) -> None:
+        """A lost range in dest for the records up to `lost_to` that the source lost before they were copied, or for the
+        first of them that have the same hops."""
+        dest, hops_of = router.dest, router.source.links.hops
         before = router.cursor, router.forwarded_total
-        cursor = _trimmed_to(router)
-        count = cursor - router.cursor
-        forwarded_total = router.forwarded_total + count
+        hops = hops_of.of(router.cursor + 1) if hops_of is not None else 0
+        cursor = hops_of.same_to(router.cursor + 1, lost_to) if hops_of is not None else lost_to
+        forwarded_total = router.forwarded_total
+        if hops < ROUTER_HOPS_MAX:
+            forwarded_total += cursor - router.cursor
+            self._put_holes(router, cursor, forwarded_total, hops + 1)
+        elif dest.config.durability != "ephemeral":
+            self._note_passed_over(router, cursor, forwarded_total)
+        router.move(cursor, forwarded_total)
+        self._note_unlogged(router, before)
+
+    def _put_holes(self, router: Router, cursor: int, forwarded_total: int, hops: int) -> None:
+        """The copies made before are logged first: a start could not make them again at their place."""
+        dest = router.dest
         self._derived.log(dest)
         first_seq = dest.writes.next_seq
-        last_seq = first_seq + count - 1
-        lost = control.Lost(first_seq, last_seq, router.id, router.cursor, cursor, forwarded_total)
+        last_seq = first_seq + cursor - router.cursor - 1
+        noted_hops = hops if dest.links.routers_out else 0
+        lost = control.Lost(first_seq, last_seq, router.id, router.cursor, cursor, forwarded_total, noted_hops)
         router.begin_step()
         try:
             self._write_path.submit_holes(dest, lost, partial(self._copied, router, first_seq))
@@ -422,8 +448,7 @@ class Forwarder:
             router.drop_step()
             raise
         _note_copies(dest, first_seq, last_seq)
-        router.move(cursor, forwarded_total)
-        self._note_unlogged(router, before)
+        dest.links.note_hops_of_holes(first_seq, last_seq, hops)
 
     def _fetch(self, router: Router, fetch: Fetch) -> None:
         """Brings the next records of the source into memory: the owner waits for no disk."""
@@ -473,15 +498,14 @@ def _upstream(dest: Topic) -> list[Router]:
     return list(reversed(found))
 
 
-def _trimmed_to(router: Router) -> int:
+def _lost_to(router: Router) -> int:
     """The last seq of the records that the source has lost and that come next for the router; its cursor if the next
-    record is not lost. Lost are records below the source's evict floor, and records that the source's own source
-    lost."""
+    record is not lost. Lost are records below the source's evict floor, and records in its lost ranges."""
     live, cursor = router.source.live, router.cursor
     if cursor + 1 < live.evict_floor:
         return live.evict_floor - 1
-    trim = live.lost.at_or_after(cursor + 1, "source_trim") if live.lost else None
-    return trim.last_seq if trim is not None and trim.first_seq <= cursor + 1 else cursor
+    lost = live.lost.at_or_after(cursor + 1) if live.lost else None
+    return lost.last_seq if lost is not None and lost.first_seq <= cursor + 1 else cursor
 
 
 def _note_copies(dest: Topic, first_seq: int, last_seq: int) -> None:
