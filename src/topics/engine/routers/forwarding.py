@@ -48,9 +48,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 from topics.engine.core import Core
 from topics.engine.priority import effective_priority
+from topics.engine.routers.catch_up import CatchUp
 from topics.engine.routers.copying import Copies, EvidenceNotFetched, Room, note_slots, take_slots
 from topics.engine.scheduler import ReadySet
 from topics.engine.topic.fetch import Fetch
@@ -62,6 +64,7 @@ from topics.engine.writing.write_path import WritePath
 from topics.errors import TopicsError
 from topics.formats import control
 from topics.limits import (
+    FORWARD_BYTES_MAX,
     FORWARD_SLOTS_MAX,
     FORWARD_STEPS_PER_TURN_MAX,
     READ_BYTES_MAX,
@@ -71,6 +74,10 @@ from topics.limits import (
 from topics.storage.background import Background
 
 logger = logging.getLogger(__name__)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def may_be_full(dest: Topic) -> bool:
@@ -105,7 +112,10 @@ class Forwarder:
         # Routers with records that they cannot copy now. A tick tries them again.
         self._held_back: dict[Router, None] = {}
         self._turn_is_due = False
-        self._waiting: list[Callable[[], None]] = []
+        # Callers that wait for copies, in the order in which they get the next ones.
+        self._waiting: deque[CatchUp] = deque()
+        # Source records that callers may still have copied before the next turn.
+        self._slots_left = FORWARD_SLOTS_MAX
         self._background: Background | None = None
         write_path.tell_source_grew(self.note_source)
 
@@ -147,18 +157,20 @@ class Forwarder:
         held_back, self._held_back = self._held_back, {}
         for router in held_back:
             self._ready.add(router.source, self._core.clock.monotonic_ms())
-        self._serve_ready()
-        if len(self._ready):
+        self._serve()
+        if len(self._ready) or self._slots_left <= 0:
             self._take_turn()
-        self._wake_waiting()
         return bool(self._held_back or self._waiting)
 
     def _turn(self) -> None:
-        self._serve_ready()
+        self._serve()
         self._turn_is_due = False
-        if len(self._ready):
+        if len(self._ready) or self._slots_left <= 0:
             self._take_turn()
-        self._wake_waiting()
+
+    def _serve(self) -> None:
+        self._serve_ready()
+        self._serve_waiting()
 
     def _serve_ready(self) -> None:
         """Makes a bounded number of steps, sources by their bands. Copies are new records of the next topic in a chain,
@@ -169,12 +181,16 @@ class Forwarder:
             round_ = self._rounds.pop(source, None) or deque(source.links.routers_out)
             while round_ and steps > 0 and slots > 0:
                 router = round_.popleft()
-                cursor = router.cursor
-                if cursor < source.head_seq and router in source.links.routers_out and router not in self._held_back:
-                    if not self._step(router) and not router.is_fetching:
+                if (
+                    router.cursor < source.head_seq
+                    and router in source.links.routers_out
+                    and router not in self._held_back
+                ):
+                    examined = self._step(router)
+                    if not examined and not router.is_fetching:
                         self.hold_back(router)
                     steps -= 1
-                    slots -= router.cursor - cursor
+                    slots -= examined
             if round_:
                 self._rounds[source] = round_
             if round_ or any(self._can_go_on(router) for router in source.links.routers_out):
@@ -186,23 +202,82 @@ class Forwarder:
     def _priority_of(self, source: Topic, waited_ms: int) -> int:
         return effective_priority(source.config, source.last_read_ts, self._core.now_ms(), waited_ms)
 
-    def bring_up_to_date(self, dest: Topic) -> bool:
-        """Forwards everything that routers can copy into this topic now, through every topic upstream of it.
+    # Callers that wait for copies.
 
-        False when copies are on their way; `wait_copies` tells when to ask again. Copies that a full dest holds back
-        do not count as on their way.
+    def bring_up_to_date(self, dest: Topic) -> bool:
+        """Forwards what routers can copy into this topic now, through every topic upstream of it, or the first part of
+        it: the owner has other things to do. Returns whether all copies are there.
+
+        Copies that a full dest holds back do not count as missing.
         """
-        routers = _upstream(dest)
-        moved = True
-        while moved:
-            moved = False
-            for router in routers:
-                while self._step(router):
-                    moved = True
-            if any(router.has_steps for router in routers):
+        return self._advance(CatchUp(dest, _do_nothing)) == "done"
+
+    def when_up_to_date(self, dest: Topic, then: Callable[[], None]) -> bool:
+        """`bring_up_to_date`. If copies are missing, calls `then` once: when the topic has the copies of all records
+        that its sources have now, or when the engine stops."""
+        catch_up = CatchUp(dest, then)
+        if self._advance(catch_up) == "done":
+            return True
+        self._waiting.append(catch_up)
+        self._core.ticker.wake()
+        return False
+
+    def copy_now(self, dest: Topic) -> None:
+        """Forwards everything that routers can copy into this topic now. This may take long: a caller that can wait
+        calls `when_up_to_date` before."""
+        catch_up = CatchUp(dest, _do_nothing)
+        while self._advance(catch_up) == "more":
+            self._slots_left = FORWARD_SLOTS_MAX
+
+    def end_waits(self) -> None:
+        """The engine stops: calls that wait for copies go on, and are refused."""
+        while self._waiting:
+            self._core.call_after_group(self._waiting.popleft().then)
+
+    def _serve_waiting(self) -> None:
+        """Goes on with the copies that callers wait for. One turn copies a bounded number of records for all of them,
+        and the next turn begins with the callers that got none."""
+        self._slots_left = FORWARD_SLOTS_MAX
+        for _ in range(len(self._waiting)):
+            catch_up = self._waiting.popleft()
+            if self._advance(catch_up) == "done":
+                self._core.call_after_group(catch_up.then)
+            else:
+                self._waiting.append(catch_up)
+            if self._slots_left <= 0:
+                return
+
+    def _wake_waiting(self) -> None:
+        """It is worth trying again."""
+        if self._waiting:
+            self._take_turn()
+
+    def _advance(self, catch_up: CatchUp) -> Literal["done", "more", "waits"]:
+        """Makes copies for one caller. "more": the next turn can go on. "waits": something must end first that ends by
+        itself."""
+        while (router := catch_up.router) is not None:
+            while router.cursor < catch_up.goal_seq and router in router.dest.links.routers_in:
+                if self._slots_left <= 0:
+                    self._take_turn()
+                    return "more"
+                if not self._step_of_caller(router):
+                    break
+            if router.has_steps:
                 # Copies that need no sync are published when this returns.
                 self._core.flush()
-        return not any(router.has_steps or self._is_held_up(router) for router in routers)
+            if router.settled[0] < catch_up.goal_seq and (router.has_steps or self._is_held_up(router)):
+                return "waits"
+            catch_up.next_router()
+        return "done"
+
+    def _step_of_caller(self, router: Router) -> bool:
+        """Whether the cursor moved."""
+        slots = self._step(router)
+        if self._slots_left == FORWARD_SLOTS_MAX:
+            # The next turn may copy as much again.
+            self._take_turn()
+        self._slots_left -= slots
+        return slots > 0
 
     def _is_held_up(self, router: Router) -> bool:
         """Whether the router has records to copy and waits for something that will end by itself."""
@@ -214,30 +289,16 @@ class Forwarder:
             or router.is_searching
         )
 
-    def wait_copies(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when it is worth asking `bring_up_to_date` again."""
-        self._waiting.append(callback)
-        self._core.ticker.wake()
-
-    def end_waits(self) -> None:
-        """The engine stops: calls that wait for copies go on, and are refused."""
-        self._wake_waiting()
-
-    def _wake_waiting(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for wake in waiting:
-                self._core.call_after_group(wake)
-
     # One step of one router.
 
-    def _step(self, router: Router) -> bool:
-        """Whether the cursor moved."""
+    def _step(self, router: Router) -> int:
+        """How much it did, as a number of records: see `_copy`. A lost range counts as one. 0: the cursor did not
+        move."""
         core, source, dest = self._core, router.source, router.dest
         if router.cursor >= source.head_seq or core.is_closed:
-            return False
+            return 0
         if router.is_frozen or router.is_fetching or source.writes.is_changing or dest.writes.is_changing:
-            return False
+            return 0
         now_ms = core.now_ms()
         source.refresh(now_ms)
         dest.refresh(now_ms)
@@ -245,12 +306,12 @@ class Forwarder:
             lost_to = _lost_to(router)
             if lost_to > router.cursor:
                 self._tell_lost(router, lost_to)
-                return True
-            return (router.is_searched or self._search(router)) and self._copy(router)
+                return 1
+            return self._copy(router) if router.is_searched or self._search(router) else 0
         except TopicsError as error:
             # Nothing was queued: the log takes nothing now, or a file does not answer. The next tick tries again.
             logger.debug('router "%s" waits: %s', router.name, error.message)
-            return False
+            return 0
 
     def _search(self, router: Router) -> bool:
         """Looks through the records of dest for keys of copies to come; whether all of them were looked through.
@@ -278,7 +339,9 @@ class Forwarder:
             self.hold_back(router)
         return router.is_searched
 
-    def _copy(self, router: Router) -> bool:
+    def _copy(self, router: Router) -> int:
+        """How much it did: the number of records that it examined, and more for many bytes. 0: no record can be copied
+        now."""
         copies = Copies(router.cursor)
         source = router.source
         last_seq = min(source.head_seq, router.cursor + FORWARD_SLOTS_MAX)
@@ -286,9 +349,9 @@ class Forwarder:
             # A later step tells dest of these seqs.
             last_seq = min(last_seq, lost.first_seq - 1)
         room = self._room(router.dest)
-        while copies.cursor < last_seq and not copies.is_stopped:
+        while copies.cursor < last_seq and not copies.is_stopped and copies.size_bytes < FORWARD_BYTES_MAX:
             first_seq = copies.cursor + 1
-            found = source.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=router.take_fetched())
+            found = source.job_slots(first_seq, last_seq, FORWARD_BYTES_MAX, may_wait=router.take_fetched())
             if isinstance(found, Fetch):
                 self._fetch(router, found)
                 if router.is_fetched:
@@ -303,10 +366,10 @@ class Forwarder:
                 self._fetch(router, needed.fetch)
                 if not router.is_fetched:
                     break
-        if copies.cursor == router.cursor:
-            return False
-        self._put(router, copies)
-        return True
+        examined = copies.cursor - router.cursor
+        if examined:
+            self._put(router, copies)
+        return examined + copies.size_bytes * FORWARD_SLOTS_MAX // FORWARD_BYTES_MAX
 
     def _room(self, dest: Topic) -> Room:
         config, live, writes = dest.config, dest.live, dest.writes
@@ -480,22 +543,6 @@ class Forwarder:
     def close(self) -> None:
         if self._background is not None:
             self._background.close()
-
-
-def _upstream(dest: Topic) -> list[Router]:
-    """Routers that can lead a record to this topic, the most distant first."""
-    found: dict[Router, None] = {}
-    seen = {dest}
-    layer = [dest]
-    while layer:
-        routers = [router for topic in layer for router in topic.links.routers_in]
-        found.update(dict.fromkeys(routers))
-        layer = []
-        for router in routers:
-            if router.source not in seen:
-                seen.add(router.source)
-                layer.append(router.source)
-    return list(reversed(found))
 
 
 def _lost_to(router: Router) -> int:
