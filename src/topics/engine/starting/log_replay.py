@@ -63,9 +63,7 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
     _check_no_shard_is_missing(readers, starts)
     replay.add_waiting()
     for item in replay.topics.values():
-        item.drop_open()
-        if item.adopted is not None:
-            item.adopted.check_end()
+        item.end()
     for warning in replay.warnings:
         report.warn(warning)
     engine.core.note_time(replay.newest_ts)
