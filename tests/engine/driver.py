@@ -190,6 +190,8 @@ class Driver:
             pass
 
     def read(self, from_seq: int = 0, *, topic: str = "t", **bounds: Any) -> Page:
+        while not self.opened.engine.bring_up_to_date(topic) and self.runtime.take_turn():
+            self.opened.engine.flush()
         return self.opened.engine.read(topic, from_seq, **bounds)
 
     def seqs(self, from_seq: int = 0, *, topic: str = "t", limit: int = 3) -> list[int]:

@@ -239,22 +239,54 @@ def dump(
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which ones; all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks or groups of them; all by default.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Long loads in their full length.")] = False,
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Save the report.")] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", metavar="FILE", help="Show a saved report beside this run.")
+    ] = None,
+    show: Annotated[
+        str | None, typer.Option("--show", metavar="FILE", help="Measure nothing, show a saved report.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables as Markdown.")] = False,
+    python_path: Annotated[
+        str | None, typer.Option("--python-path", metavar="DIR", help="Measure the package `topics` in this folder.")
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option("--beside", metavar="DIR", help="Measure the package in this folder, too, in turns, and compare."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Repeat each benchmark; medians count.")] = 1,
+    list_names: Annotated[bool, typer.Option("--list", help="List the names.")] = False,
 ) -> None:
     """Measure speed and size on this machine.
 
     \b
     Examples:
       topics bench
-      topics bench append read
+      topics bench serve live.call --json before.json
+      topics bench serve live.call --compare before.json
+      topics bench serve.append-1 --beside ../before/src --rounds 3
     """
     from importlib import import_module
 
     try:
-        run_benchmarks = import_module("topics.bench.main").run_benchmarks
+        main = import_module("topics.bench.main")
     except ModuleNotFoundError as error:
         fail(f"the benchmarks are not part of this installation ({error.name} is missing)")
-    raise typer.Exit(run_benchmarks(names or []))
+    options = main.Options(
+        is_full=full,
+        json=json,
+        compare=compare,
+        show=show,
+        is_markdown=markdown,
+        python_path=python_path,
+        beside=beside,
+        rounds=rounds,
+    )
+    raise typer.Exit(main.print_names() if list_names else main.run_benchmarks(names or [], options))
 
 
 def _open_cold(address: str | None) -> "SegmentStore | None":

@@ -230,9 +230,10 @@ class AsyncLog:
 
     async def _wait_for_copies(self, topic: str) -> None:
         """Returns when routers have copied into the topic everything that was written to its sources before."""
-        while self._engine.routers and not self._engine.bring_up_to_date(topic):
-            copied: asyncio.Future[None] = self._loop.create_future()
-            self._engine.wait_copies(partial(_wake, copied))
+        if not self._engine.routers:
+            return
+        copied: asyncio.Future[None] = self._loop.create_future()
+        if not self._engine.when_up_to_date(topic, partial(_wake, copied)):
             self._waiting.add(copied)
             try:
                 await copied

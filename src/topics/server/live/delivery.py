@@ -437,10 +437,7 @@ class Hub:
 
     def _maybe_wait_for_copies(self, feed: Feed, subscription: Subscription) -> bool:
         """Waits if routers still have records to copy into the topic. Returns whether the subscription waits."""
-        if self.engine.bring_up_to_date(subscription.name):
-            return False
-        self.engine.wait_copies(partial(self._make_due, feed, subscription))
-        return True
+        return not self.engine.when_up_to_date(subscription.name, partial(self._make_due, feed, subscription))
 
     def _read(self, subscription: Subscription) -> Reading:
         options = subscription.options
