@@ -63,9 +63,7 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
     _check_no_shard_is_missing(readers, starts)
     replay.add_waiting()
     for item in replay.topics.values():
-        item.drop_open()
-        if item.adopted is not None:
-            item.adopted.check_end()
+        item.end()
     for warning in replay.warnings:
         report.warn(warning)
     engine.core.note_time(replay.newest_ts)
@@ -159,7 +157,7 @@ class _Replay:
             # Append frames of one topic that follow each other are applied together. Id 0: any other frame.
             for topic_id, start, end in kernel.append_runs(frames.kinds, frames.topic_ids, frames.seqs):
                 if topic_id == 0:
-                    for frame in frames[start:end]:
+                    for frame in frames.part(start, end):
                         self._control(file, buffer, base, frame)
                     continue
                 replay = self.topics.get(topic_id) or self._unknown(topic_id)
@@ -167,7 +165,7 @@ class _Replay:
                     self.mentioned_ids.add(topic_id)
                     is_run = end - start >= RUN_FRAMES_MIN
                     if not (is_run and replay.append_run(file.path, buffer, base, frames, start, end)):
-                        replay.append_all(file.path, buffer, base, frames[start:end])
+                        replay.append_all(file.path, buffer, base, frames.part(start, end))
         return count
 
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:

@@ -49,6 +49,7 @@ class TopicReplay:
         "first_seq",
         "key",
         "last_seq",
+        "late_head",
         "lost",
         "needs_recount",
         "next_seq",
@@ -70,6 +71,8 @@ class TopicReplay:
         # First seq of the write whose last frame was not read yet; None when no write is open.
         self.open_seq: int | None = None
         self.open_tags: dict[bytes, array[int]] = {}
+        # A frame of a power loss whose range begins above the next seq: see `head`.
+        self.late_head: control.Head | None = None
         # First and last seq of the open write, also when segments already hold its records: a key's answer names them.
         self.first_seq = self.last_seq = 0
         self.key: str | None = None
@@ -128,6 +131,8 @@ class TopicReplay:
         topic = self.topic
         if self.adopted is not None:
             self.adopted.finish_write()
+        if self.late_head is not None:
+            self._jump_before(max(self.lost.first_seq if self.lost else 0, self.copies.dest_seq if self.copies else 0))
         if self.lost is not None:
             self._lose(self.lost)
         if self.routers:
@@ -159,7 +164,8 @@ class TopicReplay:
         """The range is lost also when an unfinished checkpoint has put records with higher seqs into segments."""
         self.topic.live.note_lost(lost.first_seq, lost.last_seq, "source_trim")
         if self.routers:
-            self.copies = control.Copies(lost.router, lost.cursor, lost.last_seq, lost.forwarded_total)
+            hops = [(lost.first_seq, lost.last_seq, lost.hops)] if lost.hops else []
+            self.copies = control.Copies(lost.router, lost.cursor, lost.last_seq, lost.forwarded_total, hops)
         if lost.last_seq >= self.next_seq:
             self._append_holes(lost.last_seq)
 
@@ -214,6 +220,7 @@ class TopicReplay:
         self.topic.leases.replay(lease)
 
     def configure(self, update: control.ConfigUpdate, ts: int) -> None:
+        self._jump_before(HEAD_SEQ_MAX)
         topic = self.topic
         topic.replay_config(stored_config(update.config), ts)
         self._note_class()
@@ -231,14 +238,38 @@ class TopicReplay:
         topic.writes.raise_ceiling(head.ceiling)
         if not head.lost_first:
             return
-        if head.ceiling > self.next_seq:
-            # The range begins at the first seq that has no record now: on a full disk, copies that an unfinished
-            # checkpoint left were not taken in.
-            topic.live.note_lost(self.next_seq, head.ceiling - 1)
-            self._jump(head.ceiling - 1)
+        self._jump_before(HEAD_SEQ_MAX)
+        if head.lost_first > self.next_seq:
+            # An unfinished checkpoint held the records before the range, and they were not taken in: the disk is full.
+            # Derived copies among them may have frames that follow.
+            self.late_head = head
+        elif head.ceiling > self.next_seq:
+            self._lose_to(head.ceiling - 1)
         else:
             # An unfinished checkpoint holds records with higher seqs than the range.
             topic.live.note_lost(head.lost_first, head.ceiling - 1)
+
+    def _jump_before(self, seq: int) -> None:
+        """`seq` comes next. If the range of `late_head` is below it, the head jumps over the range now. The range
+        begins at the first seq that has no record."""
+        head = self.late_head
+        if head is not None and seq >= head.lost_first:
+            self.late_head = None
+            is_next_open = self.open_seq == self.next_seq
+            self._lose_to(head.ceiling - 1)
+            if is_next_open:
+                self.open_seq = self.next_seq
+
+    def _lose_to(self, last_seq: int) -> None:
+        self.topic.live.note_lost(self.next_seq, last_seq)
+        self._jump(last_seq)
+
+    def end(self) -> None:
+        """The log has no more frames."""
+        self.drop_open()
+        self._jump_before(HEAD_SEQ_MAX)
+        if self.adopted is not None:
+            self.adopted.check_end()
 
     def _jump(self, head_seq: int) -> None:
         """Raises the head over seqs without records. Derived copies with lower seqs are still valid: routers go on
@@ -251,6 +282,7 @@ class TopicReplay:
 
         `ends_damaged`: the last file of the topic is damaged. Else seqs that the files do not have were dead.
         """
+        self._jump_before(HEAD_SEQ_MAX)
         if mark.seq >= self.next_seq:
             if ends_damaged:
                 self.topic.live.note_lost(self.next_seq, mark.seq)
@@ -262,6 +294,7 @@ class TopicReplay:
 
     def delete(self, delete: control.Delete) -> None:
         """Marks the records that a logged delete removed. Which of them were live is counted after the replay."""
+        self._jump_before(HEAD_SEQ_MAX)
         topic, replayed = self.topic, self.replayed
         topic.live.note_floors(ttl_floor=delete.ttl_floor)
         bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
@@ -350,7 +383,7 @@ class TopicReplay:
             offsets, frames.ends, frames.data_lens, start, end, base, envelope.PLAIN_OVERHEAD_BYTES
         )
         if kernel.has_text(buffer, offsets[start], frames.ends[end - 1], envelope.META):
-            sizes = array("I", [envelope.accounted_bytes(frame.data_in(buffer)) for frame in frames[start:end]])
+            sizes = array("I", [envelope.accounted_bytes(frame.data_in(buffer)) for frame in frames.part(start, end)])
         self.replayed.extend(path, places, lengths, sizes, frames.times[start:end])
         if self.key is not None:
             self.first_seq = self.first_seq or seqs[start]
@@ -362,6 +395,8 @@ class TopicReplay:
         offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame
         if flags & FLAG_FIRST:
             self.begin(seq)
+        if self.late_head is not None:
+            self._jump_before(seq)
         if self.key is not None:
             self.first_seq = self.first_seq or seq
         self.last_seq = seq
