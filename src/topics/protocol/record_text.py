@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from topics.formats import envelope
-from topics.formats.record_layout import CORE_HEADER, FLAG_NODE, FLAG_TAG, LABEL_FLAGS, SEQ_TS, RecordForm
+from topics.formats.record_layout import CORE_HEADER, FLAG_NODE, FLAG_TAG, LABEL_FLAGS, SEQ_TS, RecordForm, raw_node
 
 # Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
 _unpack_core: Final = CORE_HEADER.unpack_from
@@ -45,6 +45,12 @@ def record_texts(
                 for raw in raws
             ]
     return texts
+
+
+def record_nodes(chunk: Chunk) -> list[bytes | None]:
+    """The node of each record; None for a record without one."""
+    form, raws = chunk
+    return [raw_node(raw, form) for raw in raws]
 
 
 def pieces_of(chunks: Sequence[Chunk], piece_bytes: int) -> Iterator[list[Chunk]]:
