@@ -383,14 +383,14 @@ class TopicReplay:
             offsets, frames.ends, frames.data_lens, start, end, base, envelope.PLAIN_OVERHEAD_BYTES
         )
         if kernel.has_text(buffer, offsets[start], frames.ends[end - 1], envelope.META):
-            sizes = array("I", [envelope.accounted_bytes(frame.data_in(buffer)) for frame in frames[start:end]])
+            sizes = array("I", [envelope.accounted_bytes(frame.data_in(buffer)) for frame in frames.part(start, end)])
         self.replayed.extend(path, places, lengths, sizes, frames.times[start:end])
         if self.key is not None:
             self.first_seq = self.first_seq or seqs[start]
         self.last_seq = seqs[end - 1]
         self.next_seq = self.last_seq + 1
         if any(flags & FLAG_TAG for flags in set(frames.flags[start:end])):
-            run = frames[start:end]
+            run = frames.part(start, end)
             tags_at = [
                 offset + HEADER_BYTES + node_len for offset, node_len in zip(run.offsets, run.node_lens, strict=True)
             ]
