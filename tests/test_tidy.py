@@ -68,7 +68,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("config", "serve"),
         ("pipeline", "setting_flags"),
         ("loading",),
-        ("output", "progress"),
+        ("form", "output", "progress"),
     ),
     "topics.engine": (
         ("starting",),

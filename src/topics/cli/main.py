@@ -14,9 +14,11 @@ import typer
 from typer.core import TyperGroup
 
 from topics.cli import config, serve
+from topics.cli.form import running_form
 from topics.cli.output import Output, errors_as_messages, fail, message
 from topics.cli.pipeline.app import app as pipeline_app
 from topics.cli.setting_flags import SettingsCommand, takes_settings
+from topics.version import VERSION
 
 if TYPE_CHECKING:
     from topics.cli.progress import Bar
@@ -106,15 +108,13 @@ def start(
 
 @app.command()
 def version() -> None:
-    """Print the version.
+    """Print the version, and whether the hot modules are compiled.
 
     \b
     Example:
       topics version
     """
-    import topics
-
-    Output().line(f"topics {topics.__version__}")
+    Output().line(f"topics {VERSION} ({running_form()})")
 
 
 @app.command()
@@ -195,6 +195,7 @@ def doctor(
             bar.pause()
             _print_with_advice(output, finding)
     output.line(_summary("doctor", visit.verifier.totals, perf_counter() - started))
+    output.line(f"topics {VERSION} ({running_form()})")
     plan = visit.plan(accept_loss=accept_loss)
     _print_plan(output, plan, is_repair=is_repair)
     output.flush()

@@ -37,10 +37,10 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.fetch import FETCHES_MAX
 from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.router import Guarantee
-from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.errors import Closed, TopicsError
 from topics.formats.records import Record, RecordBatch
@@ -230,9 +230,10 @@ class AsyncLog:
 
     async def _wait_for_copies(self, topic: str) -> None:
         """Returns when routers have copied into the topic everything that was written to its sources before."""
-        while self._engine.routers and not self._engine.bring_up_to_date(topic):
-            copied: asyncio.Future[None] = self._loop.create_future()
-            self._engine.wait_copies(partial(_wake, copied))
+        if not self._engine.routers:
+            return
+        copied: asyncio.Future[None] = self._loop.create_future()
+        if not self._engine.when_up_to_date(topic, partial(_wake, copied)):
             self._waiting.add(copied)
             try:
                 await copied

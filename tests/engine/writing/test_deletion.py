@@ -156,7 +156,7 @@ def test_what_was_found_before_delete_bytes_were_set_is_looked_up_again(log: Col
     log.runtime.begin_held()
     log.runtime.holds = False
     log.checkpoint()
-    assert not log.topic().live.segments.pending_seqs(log.topic().live.segments.segments[0])
+    assert not log.topic().live.segments.has_pending(log.topic().live.segments.segments[0])
     log.runtime.end_held()
     log.engine.flush()
     assert answers[0].deleted == len(range(7, 41, 3))

@@ -146,7 +146,7 @@ def test_an_index_entry_that_leads_nowhere_does_not_hide_the_record(
     reader = open_reader(disk, state)
     assert live_seqs(reader) == [1, 2, 4, 5, 6]
     assert bytes(reader.columns().live) == b"\1\1\0\1\1\1"
-    assert reader.single(4) is not None
+    assert reader.live_sizes([4]) == [20]
 
 
 def test_a_bad_index_entry_never_misleads_a_delete(disk: FakeDisk, state: SegmentState) -> None:
@@ -199,9 +199,12 @@ def test_columns_tell_sizes_times_and_liveness(disk: FakeDisk, state: SegmentSta
     assert list(columns.sizes) == [20, 20, 0, 20, 20, 20]
     assert list(columns.ts) == [1001, 1002, 1002, 1004, 1005, 1006]
     assert bytes(columns.live) == b"\1\1\0\1\0\1"
-    assert reader.single(1) == (20, True)
-    assert reader.single(3) is None
-    assert reader.single(5) == (20, False)
+    assert reader.live_sizes([1, 3, 5]) == [20, None, None]
+    block = reader.block(2, 5)
+    assert (block.first_seq, block.end_seq, bytes(block.live)) == (2, 6, b"\1\0\1\0")
+    assert (block.numbers(1, 4), block.numbers(2, 7), block.numbers(4, 4)) == ((1, 20), (2, 40), (0, 0))
+    block.clear(1, 3)
+    assert block.numbers(2, 6) == (1, 20)
 
 
 def test_bytes_that_are_no_frame_are_not_dead_by_chance(disk: FakeDisk, state: SegmentState) -> None:

@@ -149,13 +149,15 @@ class Http1Connection(Wire):
         if self._ends:
             return
         if not self._in_head and self._arriving is None and not self._unparsed and self._upgrading is None:
-            known = self._known_heads.find(data)
-            if known is None:
+            head = self._known_heads.find(data)
+            if head is None:
                 self._parse_whole(data)
             else:
-                (method, path, query, headers, _), body_at = known
-                exchange = Exchange(self.app, self, method, path, query, headers)
-                exchange.body = data[body_at:]
+                exchange = Exchange(self.app, self, head.method, head.path, head.query, head.headers, head)
+                exchange.body = data[head.body_at :]
+                if self._is_idle():
+                    self._start_alone(exchange)
+                    return
                 self._queue.append(exchange)
         else:
             self._unparsed += data
@@ -432,6 +434,23 @@ class Http1Connection(Wire):
         if self._queue or self._unparsed or self.is_congested or self.is_reading_paused:
             self._adjust_reading()
 
+    def _is_idle(self) -> bool:
+        """Whether a request that has arrived can start at once."""
+        return not (
+            self._current is not None or self._queue or self._turn_is_due or self.is_closed or self.is_congested
+        )
+
+    def _start_alone(self, exchange: Exchange) -> None:
+        """Starts a request that nothing waits for: what `_go_on` does with it."""
+        self._current = exchange
+        self._is_in_turn = True
+        try:
+            self.app.handle(exchange)
+        finally:
+            self._is_in_turn = False
+        if self.is_congested or self.is_reading_paused:
+            self._adjust_reading()
+
     def _start(self, exchange: Exchange) -> None:
         self._current = exchange
         error = self._refused.pop(exchange, None) if self._refused else None
@@ -482,6 +501,14 @@ class Http1Connection(Wire):
             self._send_rest_later()
         else:
             self._go_on_behind(closes=closes)
+
+    def send_json(self, exchange: Exchange, status: int, body: bytes) -> None:
+        if exchange.is_head or self._closes_after or self._says_keep_alive or self.connections.is_draining:
+            self.send(exchange, Response(status, body))
+            return
+        assert exchange is self._current
+        self.write(b"%b%d\r\n\r\n%b" % (self._head(status), len(body), body))
+        self._go_on_behind(closes=False)
 
     def _send_rest_later(self) -> None:
         if self._rest and not self._rest_is_due and not self.is_congested:

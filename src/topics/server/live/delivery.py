@@ -22,6 +22,8 @@ from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from topics.engine.engine import Engine
 from topics.engine.scheduler import B0, ReadySet, band_of
 from topics.engine.topic.page import Page, Reason, Tombstone
@@ -108,6 +110,7 @@ class Reading:
         self.frames: dict[object, bytes] = {}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Feed(ABC):
     """A connection that gets records. Subclasses make the frames of their protocol."""
 
@@ -434,10 +437,7 @@ class Hub:
 
     def _maybe_wait_for_copies(self, feed: Feed, subscription: Subscription) -> bool:
         """Waits if routers still have records to copy into the topic. Returns whether the subscription waits."""
-        if self.engine.bring_up_to_date(subscription.name):
-            return False
-        self.engine.wait_copies(partial(self._make_due, feed, subscription))
-        return True
+        return not self.engine.when_up_to_date(subscription.name, partial(self._make_due, feed, subscription))
 
     def _read(self, subscription: Subscription) -> Reading:
         options = subscription.options

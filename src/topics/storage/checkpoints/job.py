@@ -213,7 +213,7 @@ def _read_shard(fs: Fs, shard: ShardRange, runs: dict[int, _TopicRun]) -> None:
     append = int(FrameType.APPEND)
     reader = ShardReader(fs, shard.directory, shard.start)
     for _, buffer, _, frames in reader.windows():
-        for offset, end, kind, flags, topic_id, _, _, _, _, _ in frames[:remaining]:
+        for offset, end, kind, flags, topic_id, _, _, _, _, _ in frames.part(0, remaining):
             run = runs.get(topic_id)
             if run is not None:
                 run.take(flags, buffer[offset + FRAME_LEN_BYTES : end - CHECKSUM_BYTES] if kind == append else None)

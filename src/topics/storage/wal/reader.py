@@ -17,7 +17,7 @@ from topics.errors import Damaged, FormatError, FutureVersion, Torn
 from topics.formats import wal_frame
 from topics.formats.record_layout import CHECKSUM_BYTES
 from topics.formats.snapshot import WalPosition
-from topics.formats.wal_frame import Frame, Scan
+from topics.formats.wal_frame import Frame, FrameColumns, Scan
 from topics.limits import FRAME_BYTES_MAX, MIB
 from topics.storage import layout
 from topics.storage.fs import File, Fs
@@ -98,7 +98,7 @@ class ShardReader:
             for frame in frames:
                 yield file, buffer, base, frame
 
-    def windows(self) -> Generator[tuple[WalFile, bytes, int, list[Frame]], None, None]:
+    def windows(self) -> Generator[tuple[WalFile, bytes, int, FrameColumns], None, None]:
         """The same by the window: one turn of the loop for many frames."""
         files, offset, next_frame = self._begin()
         if not files:
@@ -225,7 +225,7 @@ class _FileReader:
             is_last = base + len(buffer) >= self._size
             found = wal_frame.scan(buffer, 0, len(buffer), FRAME_BYTES_MAX)
             if found.frames:
-                self.end_offset = base + found.frames[-1].end
+                self.end_offset = base + found.frames.ends[-1]
                 yield buffer, base, found
             error = found.error
             if isinstance(error, FutureVersion):
