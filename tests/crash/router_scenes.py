@@ -218,6 +218,22 @@ def cycle(world: RouterWorld) -> None:
     world.look()
 
 
+def losing_cycle(world: RouterWorld) -> None:
+    """Two topics that copy to each other, one of them with a cap: records are lost before they are copied on."""
+    world.open()
+    world.put()
+    world.route("there", "source", "back")
+    world.route("here", "back", "source", allow_cycle=True)
+    world.write(5)
+    world.look()
+    world.checkpoint()
+    world.burst("source", "back", "source")
+    world.look()
+    world.write(4)
+    world.checkpoint()
+    world.look()
+
+
 SCENES: Final = {
     "changes": Scene({name: {} for name in ("source", "copy", "chain", "pair")}, changes),
     "caps": Scene(
@@ -248,4 +264,5 @@ SCENES: Final = {
         ("source", "memory"),
     ),
     "cycle": Scene({"source": {}, "back": {}, "end": {}}, cycle, ("source", "back")),
+    "losing cycle": Scene({"source": {"cap_records": 3}, "back": {}}, losing_cycle, ("source", "back")),
 }

@@ -42,6 +42,7 @@ CASES = {
     "fsync": Case(SETTINGS, "fsync"),
     "fsync, three shards": Case(THREE_SHARDS, "fsync"),
     "fsync behind memory": Case(THREE_SHARDS, "fsync", "memory"),
+    "fsync behind disk": Case(THREE_SHARDS, "fsync", "disk"),
     "disk": Case(THREE_SHARDS, "disk"),
     "memory, killed": Case(THREE_SHARDS, "memory", blows=(None,)),
 }

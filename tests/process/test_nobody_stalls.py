@@ -19,6 +19,7 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes
 from websockets.frames import Frame, Opcode
 
+from tests.server.http2_peer import Fields, Peer
 from tests.server.running import running
 from topics.bench.stalls import HealthProbe, members, records, send
 from topics.limits import MIB
@@ -163,6 +164,48 @@ def test_no_request_of_any_route_keeps_others_waiting(tmp_path: Path) -> None:
                 assert status not in (0, 500), (name, number, status)
                 gaps[f"{name} {number}"] = probe.take_longest_ms()
         # The idle server again, since the machine may have become busier.
+        idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+    print(f"idle: {idle_ms:.0f} ms")
+    for what, gap_ms in sorted(gaps.items(), key=lambda item: -item[1])[:10]:
+        print(f"{what}: {gap_ms:.0f} ms")
+    bound_ms = max(GAP_MS_MAX, IDLE_FACTOR * idle_ms)
+    assert {what: round(gap_ms) for what, gap_ms in gaps.items() if gap_ms > bound_ms} == {}
+
+
+def requests_by_http2() -> Iterator[tuple[str, str, str, bytes, Fields]]:
+    """(what, method, path, body, headers): the routes with the largest bodies, and the largest answers."""
+    for number, body in enumerate(writes()):
+        yield f"append {number}", "POST", "/v0/topics/t", body, []
+    zipped = gzip.compress(next(writes()), 1)
+    yield "append, gzip", "POST", "/v0/topics/t", zipped, [(b"content-encoding", b"gzip")]
+    for number, body in enumerate(staged()):
+        yield f"stage {number}", "POST", "/v0/topics/t/stage", body, []
+    for number, body in enumerate(BODIES["diff"]()):
+        yield f"diff {number}", "POST", "/v0/topics/t/diff", body, []
+    yield "frames", "GET", "/v0/topics/t/frames?max_bytes=67108864", b"", []
+
+
+def send_by_http2(server: ServerProcess, method: str, path: str, body: bytes, headers: Fields) -> int:
+    """The status of the answer."""
+    with Peer(socket.create_connection((server.host, server.port), timeout=60)) as peer:
+        stream = peer.start(method, path, body or None, headers)
+        peer.until(lambda: stream in peer.ended or stream in peer.resets)
+        return peer.statuses[stream]
+
+
+@pytest.mark.timeout(300)
+def test_no_large_body_by_http2_keeps_others_waiting() -> None:
+    with ServerProcess() as server, ExitStack() as stack:
+        probe = HealthProbe(server.port)
+        stack.callback(probe.close)
+        idle_ms = idle_gap_ms(server, probe)
+        gaps: dict[str, float] = {}
+        statuses: dict[str, int] = {}
+        for what, method, path, body, headers in requests_by_http2():
+            statuses[what] = send_by_http2(server, method, path, body, headers)
+            gaps[what] = probe.take_longest_ms()
+        assert (statuses["append 0"], statuses["append, gzip"], statuses["frames"]) == (201, 200, 200)
+        assert set(statuses.values()) <= {200, 201, 400, 413}
         idle_ms = max(idle_ms, idle_gap_ms(server, probe))
     print(f"idle: {idle_ms:.0f} ms")
     for what, gap_ms in sorted(gaps.items(), key=lambda item: -item[1])[:10]:

@@ -35,10 +35,10 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.fetch import FETCHES_MAX
 from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.router import Guarantee
-from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
 from topics.errors import Closed, Overloaded, TopicsError
@@ -280,19 +280,19 @@ class Log:
     def _wait_for_copies(self, topic: str) -> None:
         """Returns when routers have copied into the topic everything that was written to its sources before."""
         engine = self._engine
-        while engine.routers:
-            with self._lock:
-                self._check_open()
-                is_copied = engine.bring_up_to_date(topic)
-                engine.flush()
-                if is_copied:
-                    return
-                copied = threading.Event()
-                engine.wait_copies(copied.set)
-                self._waiting.add(copied)
-            copied.wait()
-            with self._lock:
-                self._waiting.discard(copied)
+        if not engine.routers:
+            return
+        copied = threading.Event()
+        with self._lock:
+            self._check_open()
+            is_copied = engine.when_up_to_date(topic, copied.set)
+            engine.flush()
+            if is_copied:
+                return
+            self._waiting.add(copied)
+        copied.wait()
+        with self._lock:
+            self._waiting.discard(copied)
 
     def _stop_waiting(self, topic: str, written: threading.Event) -> None:
         with self._lock:

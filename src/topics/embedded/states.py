@@ -28,7 +28,7 @@ class TopicState(msgspec.Struct, frozen=True):
 
 def topic_state(engine: Engine, name: str) -> TopicState:
     found = engine.topic(name)
-    engine.bring_up_to_date(name)
+    engine.copy_now(name)
     found.refresh(engine.now_ms())
     return TopicState(
         found.name,

@@ -70,9 +70,9 @@ class Engine:
         derived = DerivedCopies(core)
         self.write_path = WritePath(core, derived)
         self.forwarder = Forwarder(core, self.write_path, derived)
-        self.topic_life = TopicLife(core, self.write_path, derived, self.forwarder.bring_up_to_date)
+        self.topic_life = TopicLife(core, self.write_path, derived, self.forwarder.copy_now)
         self.routing = Routing(core, self.write_path, derived, self.forwarder, self.topic_life)
-        deletion = Deletion(core, self.write_path, derived, self.forwarder.bring_up_to_date)
+        deletion = Deletion(core, self.write_path, derived, self.forwarder.copy_now)
         self.staging = Staging(core)
         self.commits = Commits(core, self.write_path, derived, self.topic_life, self.staging)
         long_appends = LongAppends(self.commits)
@@ -209,14 +209,22 @@ class Engine:
         self.routing.delete(name, done)
 
     def bring_up_to_date(self, name: str) -> bool:
-        """Forwards everything that routers can copy into this topic. False when copies are on their way: see
-        `wait_copies`."""
+        """Forwards what routers can copy into this topic now, or the first part of it. Returns whether all copies are
+        there."""
         topic = self.core.topics.get(name)
         return topic is None or not topic.links.routers_in or self.forwarder.bring_up_to_date(topic)
 
-    def wait_copies(self, callback: Waiter) -> None:
-        """Calls back once, when it is worth asking `bring_up_to_date` again."""
-        self.forwarder.wait_copies(callback)
+    def when_up_to_date(self, name: str, then: Waiter) -> bool:
+        """Returns whether the topic has the copies of all records that its sources have now. If not, calls `then` once
+        when it has them: they are copied in steps, with turns of other calls between."""
+        topic = self.core.topics.get(name)
+        return topic is None or not topic.links.routers_in or self.forwarder.when_up_to_date(topic, then)
+
+    def copy_now(self, name: str) -> None:
+        """Forwards everything that routers can copy into this topic now, however long that takes."""
+        topic = self.core.topics.get(name)
+        if topic is not None and topic.links.routers_in:
+            self.forwarder.copy_now(topic)
 
     # Reading.
 

@@ -146,7 +146,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
     """The source of a router lost records before they were copied: the topic, its dest, has no records with seqs from
     `first_seq` to `last_seq`. The router was done with source seqs up to `cursor_before`, and with this frame up to
-    `cursor`. The copies of source seqs up to `cursor_before` are in older frames."""
+    `cursor`. The copies of source seqs up to `cursor_before` are in older frames. `hops`: how often a record with one
+    of these seqs would have been copied, where the dest is a source itself."""
 
     first_seq: U64
     last_seq: U64
@@ -154,6 +155,7 @@ class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
     cursor_before: U64
     cursor: U64
     forwarded_total: U64
+    hops: U64 = 0
 
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -235,9 +235,12 @@ def test_an_engine_that_stops_refuses_the_claims_of_an_open_window(waits: bool) 
     assert len(answers) == 1
 
 
-def test_an_engine_that_stops_refuses_claims_that_wait_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_stops_refuses_claims_that_wait_for_copies() -> None:
     driver = QueueDriver()
-    monkeypatch.setattr(driver.opened.engine.forwarder, "bring_up_to_date", lambda dest: False)
+    created: list[Any] = []
+    driver.opened.engine.put_router("feed", RouterSpec(source="source", dest="q"), created.append)
+    driver.answer(created)
+    driver.append(*range(3000), topic="source")
     answers = driver.start_claim()
     driver.opened.engine.flush()
     assert answers == []

@@ -16,6 +16,7 @@ from tests.engine.router_driver import RouterDriver
 from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.writing.intake import NewRecord
 from topics.errors import StorageFull, TopicExistsIncompatible, TopicNotFound
+from topics.limits import FORWARD_RETRY_MS_MIN
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 
@@ -377,6 +378,24 @@ def test_holes_of_a_source_trim_take_no_room_under_a_cap() -> None:
     assert driver.topic("b").live.lost.pairs() == []
 
 
+@pytest.mark.parametrize("end", ["kill", "reopen"])
+def test_a_source_trim_in_a_cycle_is_told_as_often_as_a_record_is_copied_and_ends_invariant_38(end: str) -> None:
+    """Each lost record would have come to each topic four more times."""
+    driver = RouterDriver()
+    driver.put("a", cap_records=2)
+    driver.route("a", "b")
+    driver.route("b", "a", allow_cycle=True)
+    driver.append(*range(5), topic="a")
+    assert driver.take_turns() < 30
+    heads = driver.topic("a").head_seq, driver.topic("b").head_seq
+    assert heads == (5 + 4 * 5, 4 * 5)
+    assert sum(last - first + 1 for first, last, _ in driver.gaps("b")) == 4 * 3
+    assert driver.router("b->a").forwarded_total == 4 * 5
+    getattr(driver, end)()
+    driver.take_turns()
+    assert (driver.topic("a").head_seq, driver.topic("b").head_seq) == heads
+
+
 def test_what_expired_before_its_turn_is_trimmed() -> None:
     driver = RouterDriver()
     driver.put("a", ttl_ms=100)
@@ -561,6 +580,7 @@ def test_a_router_that_was_held_back_copies_from_a_source_that_is_cold_by_now() 
     log.opened.tick()
     assert log.topic("b").head_seq == 3, "the tier does not answer, and nothing is lost"
     log.tier.heal()
+    log.clock.advance(FORWARD_RETRY_MS_MIN)
     while len(seen) < 17:
         log.opened.tick()
         records, _ = log.read("b")
@@ -568,6 +588,41 @@ def test_a_router_that_was_held_back_copies_from_a_source_that_is_cold_by_now() 
         log.delete("b", before_seq=log.topic("b").head_seq + 1)
     assert seen == [log.size_of(number) for number in range(4, 21)]
     assert log.tier.calls_of_owner == []
+
+
+def test_a_router_that_cannot_read_its_source_tries_again_less_and_less_often() -> None:
+    log = ColdLog(FakeDisk())
+    log.create("a", durability="fsync")
+    log.create("b", durability="fsync", cap_records=1, discard="reject")
+    routed(log)
+    for number in range(1, 21):
+        log.write(number)
+    log.opened.tick()
+    log.settle()
+    log.tier.fail_after(0)
+    log.delete("b", before_seq=2)
+    log.clock.advance(1000)
+    router = log.engine.router("r")
+    assert router.failure_count == 1
+    tries: list[int] = []
+    failures = 1
+    for ms in range(0, 60_000, 50):
+        must_come_soon = log.engine.forwarder.tick()
+        log.engine.flush()
+        if router.failure_count > failures:
+            tries.append(ms)
+            failures = router.failure_count
+            assert not must_come_soon, "nothing polls until the next try"
+        log.clock.advance(50)
+    waits = [after - before for before, after in pairwise(tries)]
+    assert waits[:7] == [200, 400, 800, 1600, 3200, 6400, 10_000]
+    assert set(waits[7:]) == {10_000}
+    log.tier.heal()
+    log.clock.advance(10_000)
+    log.engine.forwarder.tick()
+    log.engine.flush()
+    assert [len(record.data) for record in log.read("b")[0]] == [log.size_of(2)]
+    assert (router.failure_count, router.retry_at_ms) == (0, 0)
 
 
 def test_an_exact_router_looks_into_a_cold_dest_for_copies_that_are_there() -> None:
@@ -594,3 +649,75 @@ def test_an_exact_router_looks_into_a_cold_dest_for_copies_that_are_there() -> N
         len(msgspec.json.encode(msgspec.json.decode(record.data))) for record in records
     ]
     assert log.tier.calls_of_owner == []
+
+
+# Callers that wait for copies.
+
+
+def test_a_read_of_a_dest_copies_a_bounded_number_of_records_in_a_turn() -> None:
+    driver = RouterDriver()
+    driver.route("a", "b")
+    driver.route("b", "c")
+    driver.append(*range(5000), topic="a")
+    woken: list[int] = []
+    assert not driver.opened.engine.when_up_to_date("c", lambda: woken.append(driver.topic("c").head_seq))
+    copied = [driver.topic("b").head_seq + driver.topic("c").head_seq]
+    while driver.runtime.take_turn():
+        driver.opened.engine.flush()
+        copied.append(driver.topic("b").head_seq + driver.topic("c").head_seq)
+    assert woken == [5000]
+    # A turn makes a pass for the caller, a pass of the ready sources, and finishes the pass of a chain.
+    assert max(after - before for before, after in pairwise([0, *copied])) <= 4 * 1024
+
+
+def test_a_caller_does_not_wait_for_records_that_were_written_after_it_asked() -> None:
+    driver = RouterDriver()
+    driver.route()
+    driver.append(*range(3000), topic="a")
+    woken: list[int] = []
+    assert not driver.opened.engine.when_up_to_date("b", lambda: woken.append(driver.router().cursor))
+    for _ in range(20):
+        # More records than a turn copies.
+        driver.append(*range(5000), topic="a")
+        driver.runtime.take_turn()
+        driver.opened.engine.flush()
+    assert len(woken) == 1
+    assert 3000 <= woken[0] < driver.topic("a").head_seq - 10_000
+
+
+def test_callers_of_many_dests_share_the_copies_of_a_turn() -> None:
+    driver = RouterDriver()
+    dests = [f"dest{number}" for number in range(5)]
+    for dest in dests:
+        driver.route("a", dest)
+    driver.append(*range(2000), topic="a")
+    woken: list[str] = []
+    for dest in dests:
+        assert not driver.opened.engine.when_up_to_date(dest, partial(woken.append, dest))
+    heads = sum(driver.topic(dest).head_seq for dest in dests)
+    assert heads <= 1024, "the calls of one turn copy no more than one of them"
+    driver.take_turns()
+    assert sorted(woken) == dests
+
+
+def test_a_stop_ends_the_wait_for_copies() -> None:
+    driver = RouterDriver()
+    driver.route()
+    driver.append(*range(3000), topic="a")
+    woken: list[int] = []
+    assert not driver.opened.engine.when_up_to_date("b", lambda: woken.append(1))
+    driver.reopen()
+    assert woken == [1]
+    assert len(driver.payloads()) == 3000
+
+
+def test_a_turn_copies_few_large_records() -> None:
+    driver = RouterDriver(replace(SMALL, wal_file_bytes=1 << 24))
+    driver.route()
+    for number in range(9):
+        driver.append(f"{number}" * 600_000, topic="a")
+    assert not driver.opened.engine.bring_up_to_date("b")
+    heads = [driver.topic("b").head_seq]
+    while driver.runtime.take_turn():
+        heads.append(driver.topic("b").head_seq)
+    assert heads == [2, 4, 6, 8, 9]

@@ -159,6 +159,92 @@ def test_a_source_trim_is_told_through_a_chain_also_when_the_crash_came_first() 
         assert driver.content("c") == [(1, 1), (4, 4), (5, 5)]
 
 
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_what_the_source_lost_with_the_power_is_a_source_trim_in_dest(durability: str) -> None:
+    """The range of the source is told in dest with its exact number of seqs. Invariants 33 and 35."""
+    driver = RouterDriver()
+    driver.put("b", durability=durability)
+    driver.route()
+    driver.append(1, 2, topic="a")
+    assert driver.payloads() == [1, 2]
+    driver.checkpoint()
+    driver.append(3, topic="a")
+    driver.lose_power()
+    ((first, last, reason),) = driver.gaps("a")
+    assert (first, reason) == (3, "power_loss")
+    driver.append(4, topic="a")
+    assert driver.payloads() == [1, 2, 4]
+    gaps = driver.gaps()
+    (trim,) = [gap for gap in gaps if gap[2] == "source_trim"]
+    assert trim[1] - trim[0] == last - first
+    assert driver.router().forwarded_total == 2 + (last - first + 1) + 1
+    content = driver.content()
+    for end in (driver.kill, driver.checkpoint, driver.reopen):
+        end()
+        assert driver.content() == content
+        assert driver.gaps() == gaps
+
+
+def test_what_was_copied_before_the_power_loss_is_not_told_again() -> None:
+    """Copies in an `fsync` dest outlive their source records. Only the seqs after them are lost for dest."""
+    driver = RouterDriver()
+    driver.put("b", durability="fsync")
+    driver.route()
+    driver.append(1, topic="a")
+    driver.append(2, 3, topic="a")
+    assert driver.payloads() == [1, 2, 3]
+    driver.lose_power()
+    ((first, last, _),) = driver.gaps("a")
+    assert first == 2, "the power loss must have taken the second write to the source"
+    assert driver.content() == [(1, 1), (2, 2), (3, 3)]
+    assert driver.gaps() == [(4, last, "source_trim")]
+    assert driver.router().forwarded_total == last
+
+
+def test_a_loss_with_the_power_is_told_through_a_chain() -> None:
+    driver = RouterDriver(THREE_SHARDS)
+    for name in ("b", "c"):
+        driver.put(name, durability="fsync")
+    driver.route()
+    driver.route("b", "c")
+    driver.append(1, topic="a")
+    assert driver.payloads("c") == [1]
+    driver.lose_power()
+    driver.append(2, topic="a")
+    last = driver.topic("a").head_seq - 1
+    assert driver.content("c") == [(1, 1), (last + 1, 2)]
+    assert driver.gaps("c") == driver.gaps("b") == [(2, last, "source_trim")]
+
+
+@pytest.mark.parametrize("end", ["kill", "reopen", "lose_power"])
+def test_what_an_ephemeral_source_had_not_passed_on_is_a_source_trim(end: str) -> None:
+    driver = RouterDriver()
+    driver.put("a", durability="ephemeral")
+    driver.put("b", durability="fsync", cap_records=2, discard="reject")
+    driver.route()
+    driver.append(1, 2, 3, 4, topic="a")
+    assert driver.payloads() == [1, 2]
+    driver.checkpoint()
+    getattr(driver, end)()
+    assert driver.content() == [(1, 1), (2, 2)]
+    assert driver.gaps() == [(3, 4, "source_trim")]
+
+
+def test_an_ephemeral_dest_stays_empty_when_its_source_has_a_lost_range_invariant_41() -> None:
+    driver = RouterDriver()
+    driver.put("b", durability="ephemeral")
+    driver.route()
+    driver.append(1, topic="a")
+    driver.lose_power()
+    driver.append(2, topic="a")
+    assert driver.payloads() == [2]
+    driver.topic("a").shard.sync()
+    driver.kill()
+    assert driver.content() == []
+    driver.append(3, topic="a")
+    assert driver.payloads() == [3]
+
+
 def test_a_chained_dest_gets_what_a_capped_dest_before_it_evicted_when_only_its_shard_was_not_written() -> None:
     """No record is lost between the shards of a chain, and the order is kept. Invariants 30 and 36."""
     driver = RouterDriver(THREE_SHARDS)

@@ -26,3 +26,12 @@ def test_runs_stay_until_the_checkpoint_behind_the_one_that_settled_them() -> No
     assert hops.within(0, 99) == [(6, 8, 4)]
     hops.checkpoint(8)
     assert len(hops) == 0
+
+
+def test_a_range_is_one_run_and_its_end_is_found() -> None:
+    hops = HopRuns([(3, 4, 1)])
+    hops.note_range(5, 1000, 1)
+    hops.note_range(1003, 1010, 2)
+    assert hops.within(0, 9999) == [(3, 1000, 1), (1003, 1010, 2)]
+    ends = [(1, 2), (3, 1000), (999, 1000), (1001, 1002), (1003, 1008), (1011, 1008)]
+    assert [(seq, hops.same_to(seq, 1008)) for seq, _ in ends] == ends

@@ -115,6 +115,34 @@ def test_frames_go_on_at_the_next_seq_until_all_are_read(client: Client, topic: 
     assert found == list(range(1, 51))
 
 
+def test_frames_of_many_steps_are_one_answer_of_exactly_the_range(client: Client, topic: str) -> None:
+    """A quarter of a MiB is read and encoded at a time."""
+    for _ in range(3):
+        client.write(topic, *["x" * 1000 for _ in range(800)])
+    client.request("POST", f"/v0/topics/{topic}/delete", {"before_seq": 11})
+    answer = client.request("GET", f"/v0/topics/{topic}/frames")
+    assert [seq for seq, _ in records_of(answer.body)] == list(range(11, 2401))
+    assert (answer.headers["topics-next-seq"], answer.headers["topics-head-seq"]) == ("2401", "2400")
+    answer = client.request("GET", f"/v0/topics/{topic}/frames?from_seq=5&to_seq=1500")
+    assert [seq for seq, _ in records_of(answer.body)] == list(range(11, 1501))
+    assert answer.headers["topics-next-seq"] == "1501"
+    answer = client.request("GET", f"/v0/topics/{topic}/frames?max_bytes=1000000")
+    assert 500_000 < len(answer.body) <= 1_000_000
+
+
+def test_frames_of_many_steps_end_before_a_lost_range(client: Client, topic: str) -> None:
+    client.put_topic(f"{topic}.source", cap_records=500)
+    client.request("PUT", f"/v0/routers/{topic}", {"source": f"{topic}.source", "dest": topic})
+    client.write(f"{topic}.source", *["x" * 1000 for _ in range(500)])
+    assert client.request("GET", f"/v0/topics/{topic}").json["head_seq"] == 500
+    client.write(f"{topic}.source", *["x" * 1000 for _ in range(600)])
+    answer = client.request("GET", f"/v0/topics/{topic}/frames")
+    assert [seq for seq, _ in records_of(answer.body)] == list(range(1, 501))
+    answer = client.request("GET", f"/v0/topics/{topic}/frames?from_seq=501")
+    assert answer.headers["topics-gap"] == "501-600;source_trim"
+    assert [seq for seq, _ in records_of(answer.body)] == list(range(601, 1101))
+
+
 def test_frames_name_the_gap_in_front_of_them(client: Client, topic: str) -> None:
     client.put_topic(topic, cap_records=2)
     client.write(topic, *range(5))

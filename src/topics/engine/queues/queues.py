@@ -267,10 +267,12 @@ class Queues:
 
     def _serve_copied(self, topic: Topic, claims: list[Claim]) -> None:
         """A pass, once every record that routers can copy into the queue is there."""
-        if self._core.is_closed or not self._core.is_current(topic) or self._forwarder.bring_up_to_date(topic):
+        if (
+            self._core.is_closed
+            or not self._core.is_current(topic)
+            or self._forwarder.when_up_to_date(topic, partial(self._serve, topic, claims))
+        ):
             self._serve(topic, claims)
-        else:
-            self._forwarder.wait_copies(partial(self._serve_copied, topic, claims))
 
     def _serve(self, topic: Topic, claims: list[Claim], *, may_wait: bool = False) -> None:
         """One pass."""

@@ -17,7 +17,14 @@ from topics.errors import FormatError
 from topics.formats import envelope
 from topics.formats.record_layout import RecordForm, split_raw
 from topics.formats.records import RecordBatch
-from topics.limits import META_BYTES_MAX, META_MEMBERS_MAX, READ_BYTES_MAX, RECORD_BYTES_MAX, ROUTER_HOPS_MAX
+from topics.limits import (
+    FORWARD_BYTES_MAX,
+    META_BYTES_MAX,
+    META_MEMBERS_MAX,
+    READ_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    ROUTER_HOPS_MAX,
+)
 from topics.protocol.tag_match import TagMatch
 
 logger = logging.getLogger(__name__)
@@ -46,6 +53,7 @@ class Copies:
         "is_stopped",
         "met_evidence",
         "nodes",
+        "size_bytes",
         "sizes",
         "source_times",
         "suppressed",
@@ -56,6 +64,7 @@ class Copies:
         self.cursor = cursor
         self.envelopes: list[bytes] = []
         self.sizes: list[int] = []
+        self.size_bytes = 0
         self.tags: list[bytes | None] = []
         self.nodes: list[bytes | None] = []
         self.hops: list[int] = []
@@ -111,7 +120,8 @@ def take_slots(
     stops_at_evidence: bool = False,
 ) -> None:
     """Decides about the slots after the cursor, one by one: a dead slot (None), a damaged record, a record that was
-    copied too often or that the filter does not pass is passed over; a record without room stops the step."""
+    copied too often or that the filter does not pass is passed over; a record without room stops the step. Ends early
+    when the copies are large enough for a step."""
     spec, hops_of = router.spec, router.source.links.hops
     for seq, slot in enumerate(slots, first_seq):
         if slot is None:
@@ -146,11 +156,14 @@ def take_slots(
             return
         copies.envelopes.append(payload)
         copies.sizes.append(size)
+        copies.size_bytes += size
         copies.tags.append(record.tag if spec.preserve_tag else None)
         copies.nodes.append(record.node if spec.preserve_node else None)
         copies.hops.append(hops + 1)
         copies.source_times.append(record.ts)
         copies.cursor = seq
+        if copies.size_bytes >= FORWARD_BYTES_MAX:
+            return
 
 
 def _is_there(router: Router, source_seq: int) -> bool:

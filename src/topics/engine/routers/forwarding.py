@@ -13,7 +13,7 @@ derived copies made so far are logged after all (`writing.derived_copies`):
 |---|---|
 | a direct write to dest, or a second router into it | would not know what came first |
 | a delete in dest, a new config of dest | knows nothing of seqs that are not there yet |
-| a source trim | would still find the records that the router lost |
+| a lost range of the source | would still find the records that the router lost |
 | a change or the removal of the router | would use the new definition for old records |
 | a delete in the source, its removal | would not find the records any more |
 
@@ -26,6 +26,12 @@ cap) | a start has another time and other room | | into a dest with a cap that i
 evicted could not be copied on again | | from an `ephemeral` source | the source has no frames | | into an `fsync` dest
 from a source of another class | a power loss would take them with the frames of the source | | of an `exactly_once`
 router whose key a record of dest has or had | whether that record lives may change |
+
+Records that the source lost before they were copied become a lost range of dest: records below the floor of the
+source, and lost ranges of the source itself, whatever took them. A power loss leaves a range of seqs that may never
+have had records; dest gets the whole range, like a reader of the source. The frame of the range has the cursor of the
+router, so a start never passes over a lost range of a source by itself. In a cycle a lost range goes around as often as
+a record.
 
 An `ephemeral` dest logs nothing and is empty after a start: the records that its source had are not copied again. Only
 if it may be full the log says how far its router is, because it may have to hold records back.
@@ -42,9 +48,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 from topics.engine.core import Core
 from topics.engine.priority import effective_priority
+from topics.engine.routers.catch_up import CatchUp
 from topics.engine.routers.copying import Copies, EvidenceNotFetched, Room, note_slots, take_slots
 from topics.engine.scheduler import ReadySet
 from topics.engine.topic.fetch import Fetch
@@ -53,12 +61,23 @@ from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.derived_copies import DerivedCopies, cursor_note, unlogged_cursor_note
 from topics.engine.writing.write_path import WritePath
-from topics.errors import TopicsError
+from topics.errors import ColdUnavailable, CorruptRecord, TopicsError
 from topics.formats import control
-from topics.limits import FORWARD_SLOTS_MAX, FORWARD_STEPS_PER_TURN_MAX, READ_BYTES_MAX, SEARCH_SLOTS_MAX
+from topics.limits import (
+    FORWARD_BYTES_MAX,
+    FORWARD_SLOTS_MAX,
+    FORWARD_STEPS_PER_TURN_MAX,
+    READ_BYTES_MAX,
+    ROUTER_HOPS_MAX,
+    SEARCH_SLOTS_MAX,
+)
 from topics.storage.background import Background
 
 logger = logging.getLogger(__name__)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def may_be_full(dest: Topic) -> bool:
@@ -93,7 +112,10 @@ class Forwarder:
         # Routers with records that they cannot copy now. A tick tries them again.
         self._held_back: dict[Router, None] = {}
         self._turn_is_due = False
-        self._waiting: list[Callable[[], None]] = []
+        # Callers that wait for copies, in the order in which they get the next ones.
+        self._waiting: deque[CatchUp] = deque()
+        # Source records that callers may still have copied before the next turn.
+        self._slots_left = FORWARD_SLOTS_MAX
         self._background: Background | None = None
         write_path.tell_source_grew(self.note_source)
 
@@ -131,22 +153,26 @@ class Forwarder:
         self._ready.lower(is_lowered=is_lowered)
 
     def tick(self) -> bool:
-        """Runs the routers again that were held back. Returns whether it must be called again soon."""
-        held_back, self._held_back = self._held_back, {}
-        for router in held_back:
-            self._ready.add(router.source, self._core.clock.monotonic_ms())
-        self._serve_ready()
-        if len(self._ready):
+        """Runs the routers again that were held back. Returns whether it must be called again soon: not for routers
+        that wait longer, because their source cannot be read."""
+        now_ms = self._core.clock.monotonic_ms()
+        for router in [router for router in self._held_back if router.retry_at_ms <= now_ms]:
+            del self._held_back[router]
+            self._ready.add(router.source, now_ms)
+        self._serve()
+        if len(self._ready) or self._slots_left <= 0:
             self._take_turn()
-        self._wake_waiting()
-        return bool(self._held_back or self._waiting)
+        return bool(self._waiting) or any(router.retry_at_ms <= now_ms for router in self._held_back)
 
     def _turn(self) -> None:
-        self._serve_ready()
+        self._serve()
         self._turn_is_due = False
-        if len(self._ready):
+        if len(self._ready) or self._slots_left <= 0:
             self._take_turn()
-        self._wake_waiting()
+
+    def _serve(self) -> None:
+        self._serve_ready()
+        self._serve_waiting()
 
     def _serve_ready(self) -> None:
         """Makes a bounded number of steps, sources by their bands. Copies are new records of the next topic in a chain,
@@ -157,12 +183,16 @@ class Forwarder:
             round_ = self._rounds.pop(source, None) or deque(source.links.routers_out)
             while round_ and steps > 0 and slots > 0:
                 router = round_.popleft()
-                cursor = router.cursor
-                if cursor < source.head_seq and router in source.links.routers_out and router not in self._held_back:
-                    if not self._step(router) and not router.is_fetching:
+                if (
+                    router.cursor < source.head_seq
+                    and router in source.links.routers_out
+                    and router not in self._held_back
+                ):
+                    examined = self._step(router)
+                    if not examined and not router.is_fetching:
                         self.hold_back(router)
                     steps -= 1
-                    slots -= router.cursor - cursor
+                    slots -= examined
             if round_:
                 self._rounds[source] = round_
             if round_ or any(self._can_go_on(router) for router in source.links.routers_out):
@@ -174,23 +204,82 @@ class Forwarder:
     def _priority_of(self, source: Topic, waited_ms: int) -> int:
         return effective_priority(source.config, source.last_read_ts, self._core.now_ms(), waited_ms)
 
-    def bring_up_to_date(self, dest: Topic) -> bool:
-        """Forwards everything that routers can copy into this topic now, through every topic upstream of it.
+    # Callers that wait for copies.
 
-        False when copies are on their way; `wait_copies` tells when to ask again. Copies that a full dest holds back
-        do not count as on their way.
+    def bring_up_to_date(self, dest: Topic) -> bool:
+        """Forwards what routers can copy into this topic now, through every topic upstream of it, or the first part of
+        it: the owner has other things to do. Returns whether all copies are there.
+
+        Copies that a full dest holds back do not count as missing.
         """
-        routers = _upstream(dest)
-        moved = True
-        while moved:
-            moved = False
-            for router in routers:
-                while self._step(router):
-                    moved = True
-            if any(router.has_steps for router in routers):
+        return self._advance(CatchUp(dest, _do_nothing)) == "done"
+
+    def when_up_to_date(self, dest: Topic, then: Callable[[], None]) -> bool:
+        """`bring_up_to_date`. If copies are missing, calls `then` once: when the topic has the copies of all records
+        that its sources have now, or when the engine stops."""
+        catch_up = CatchUp(dest, then)
+        if self._advance(catch_up) == "done":
+            return True
+        self._waiting.append(catch_up)
+        self._core.ticker.wake()
+        return False
+
+    def copy_now(self, dest: Topic) -> None:
+        """Forwards everything that routers can copy into this topic now. This may take long: a caller that can wait
+        calls `when_up_to_date` before."""
+        catch_up = CatchUp(dest, _do_nothing)
+        while self._advance(catch_up) == "more":
+            self._slots_left = FORWARD_SLOTS_MAX
+
+    def end_waits(self) -> None:
+        """The engine stops: calls that wait for copies go on, and are refused."""
+        while self._waiting:
+            self._core.call_after_group(self._waiting.popleft().then)
+
+    def _serve_waiting(self) -> None:
+        """Goes on with the copies that callers wait for. One turn copies a bounded number of records for all of them,
+        and the next turn begins with the callers that got none."""
+        self._slots_left = FORWARD_SLOTS_MAX
+        for _ in range(len(self._waiting)):
+            catch_up = self._waiting.popleft()
+            if self._advance(catch_up) == "done":
+                self._core.call_after_group(catch_up.then)
+            else:
+                self._waiting.append(catch_up)
+            if self._slots_left <= 0:
+                return
+
+    def _wake_waiting(self) -> None:
+        """It is worth trying again."""
+        if self._waiting:
+            self._take_turn()
+
+    def _advance(self, catch_up: CatchUp) -> Literal["done", "more", "waits"]:
+        """Makes copies for one caller. "more": the next turn can go on. "waits": something must end first that ends by
+        itself."""
+        while (router := catch_up.router) is not None:
+            while router.cursor < catch_up.goal_seq and router in router.dest.links.routers_in:
+                if self._slots_left <= 0:
+                    self._take_turn()
+                    return "more"
+                if not self._step_of_caller(router):
+                    break
+            if router.has_steps:
                 # Copies that need no sync are published when this returns.
                 self._core.flush()
-        return not any(router.has_steps or self._is_held_up(router) for router in routers)
+            if router.settled[0] < catch_up.goal_seq and (router.has_steps or self._is_held_up(router)):
+                return "waits"
+            catch_up.next_router()
+        return "done"
+
+    def _step_of_caller(self, router: Router) -> bool:
+        """Whether the cursor moved."""
+        slots = self._step(router)
+        if self._slots_left == FORWARD_SLOTS_MAX:
+            # The next turn may copy as much again.
+            self._take_turn()
+        self._slots_left -= slots
+        return slots > 0
 
     def _is_held_up(self, router: Router) -> bool:
         """Whether the router has records to copy and waits for something that will end by itself."""
@@ -202,42 +291,42 @@ class Forwarder:
             or router.is_searching
         )
 
-    def wait_copies(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when it is worth asking `bring_up_to_date` again."""
-        self._waiting.append(callback)
-        self._core.ticker.wake()
-
-    def end_waits(self) -> None:
-        """The engine stops: calls that wait for copies go on, and are refused."""
-        self._wake_waiting()
-
-    def _wake_waiting(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for wake in waiting:
-                self._core.call_after_group(wake)
-
     # One step of one router.
 
-    def _step(self, router: Router) -> bool:
-        """Whether the cursor moved."""
+    def _step(self, router: Router) -> int:
+        """How much it did, as a number of records: see `_copy`. A lost range counts as one. 0: the cursor did not
+        move."""
         core, source, dest = self._core, router.source, router.dest
         if router.cursor >= source.head_seq or core.is_closed:
-            return False
+            return 0
         if router.is_frozen or router.is_fetching or source.writes.is_changing or dest.writes.is_changing:
-            return False
+            return 0
+        if router.retry_at_ms and router.retry_at_ms > core.clock.monotonic_ms():
+            return 0
         now_ms = core.now_ms()
         source.refresh(now_ms)
         dest.refresh(now_ms)
         try:
-            if _trimmed_to(router) > router.cursor:
-                self._trim(router)
-                return True
-            return (router.is_searched or self._search(router)) and self._copy(router)
+            lost_to = _lost_to(router)
+            if lost_to > router.cursor:
+                self._tell_lost(router, lost_to)
+                return 1
+            return self._copy(router) if router.is_searched or self._search(router) else 0
+        except (ColdUnavailable, CorruptRecord) as error:
+            # A file does not answer.
+            self._note_failure(router, error)
+            return 0
         except TopicsError as error:
-            # Nothing was queued: the log takes nothing now, or a file does not answer. The next tick tries again.
+            # Nothing was queued: the log takes nothing now. The next tick tries again.
             logger.debug('router "%s" waits: %s', router.name, error.message)
-            return False
+            return 0
+
+    def _note_failure(self, router: Router, error: BaseException) -> None:
+        """The router is held back, for longer after each failure. The first failure is in the log of the server."""
+        router.note_failure(self._core.clock.monotonic_ms())
+        level = logging.WARNING if router.failure_count == 1 else logging.DEBUG
+        logger.log(level, 'router "%s" cannot read its source now, and tries again: %s', router.name, error)
+        self.hold_back(router)
 
     def _search(self, router: Router) -> bool:
         """Looks through the records of dest for keys of copies to come; whether all of them were looked through.
@@ -265,17 +354,19 @@ class Forwarder:
             self.hold_back(router)
         return router.is_searched
 
-    def _copy(self, router: Router) -> bool:
+    def _copy(self, router: Router) -> int:
+        """How much it did: the number of records that it examined, and more for many bytes. 0: no record can be copied
+        now."""
         copies = Copies(router.cursor)
         source = router.source
         last_seq = min(source.head_seq, router.cursor + FORWARD_SLOTS_MAX)
-        if source.live.lost and (trim := source.live.lost.at_or_after(router.cursor + 1, "source_trim")) is not None:
-            # The next step tells dest of these seqs.
-            last_seq = min(last_seq, trim.first_seq - 1)
+        if source.live.lost and (lost := source.live.lost.at_or_after(router.cursor + 1)) is not None:
+            # A later step tells dest of these seqs.
+            last_seq = min(last_seq, lost.first_seq - 1)
         room = self._room(router.dest)
-        while copies.cursor < last_seq and not copies.is_stopped:
+        while copies.cursor < last_seq and not copies.is_stopped and copies.size_bytes < FORWARD_BYTES_MAX:
             first_seq = copies.cursor + 1
-            found = source.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=router.take_fetched())
+            found = source.job_slots(first_seq, last_seq, FORWARD_BYTES_MAX, may_wait=router.take_fetched())
             if isinstance(found, Fetch):
                 self._fetch(router, found)
                 if router.is_fetched:
@@ -290,10 +381,10 @@ class Forwarder:
                 self._fetch(router, needed.fetch)
                 if not router.is_fetched:
                     break
-        if copies.cursor == router.cursor:
-            return False
-        self._put(router, copies)
-        return True
+        examined = copies.cursor - router.cursor
+        if examined:
+            self._put(router, copies)
+        return examined + copies.size_bytes * FORWARD_SLOTS_MAX // FORWARD_BYTES_MAX
 
     def _room(self, dest: Topic) -> Room:
         config, live, writes = dest.config, dest.live, dest.writes
@@ -317,8 +408,7 @@ class Forwarder:
         if count:
             self._put_records(router, copies, forwarded_total)
         elif copies.suppressed and dest.config.durability != "ephemeral":
-            last_seq = dest.writes.next_seq - 1
-            self._note_suppressed(router, control.Copies(router.id, copies.cursor, last_seq, forwarded_total))
+            self._note_passed_over(router, copies.cursor, forwarded_total)
         router.move(copies.cursor, forwarded_total)
         self._note_unlogged(router, before)
 
@@ -345,11 +435,13 @@ class Forwarder:
         if is_derived:
             dest.links.note_derived(router, first_seq, last_seq)
 
-    def _note_suppressed(self, router: Router, copies: control.Copies) -> None:
-        """Logs that the router has passed records over by their keys. Until that is committed nothing is derived."""
+    def _note_passed_over(self, router: Router, cursor: int, forwarded_total: int) -> None:
+        """Logs that the router has passed over records that a start might not pass over. Until that is committed
+        nothing is derived."""
         dest = router.dest
         self._derived.log(dest)
         first_seq = dest.writes.next_seq
+        copies = control.Copies(router.id, cursor, first_seq - 1, forwarded_total)
         router.begin_step()
         try:
             self._core.log(
@@ -403,18 +495,30 @@ class Forwarder:
             self.hold_back(router)
         self._wake_waiting()
 
-    def _trim(self, router: Router) -> None:
-        """A lost range in dest for the records that the source lost before they were copied. The copies made before
-        are logged first: a start could not make them again at their place."""
-        dest = router.dest
+    def _tell_lost(self, router: Router, lost_to: int) -> None:
+        """A lost range in dest for the records up to `lost_to` that the source lost before they were copied, or for the
+        first of them that have the same hops."""
+        dest, hops_of = router.dest, router.source.links.hops
         before = router.cursor, router.forwarded_total
-        cursor = _trimmed_to(router)
-        count = cursor - router.cursor
-        forwarded_total = router.forwarded_total + count
+        hops = hops_of.of(router.cursor + 1) if hops_of is not None else 0
+        cursor = hops_of.same_to(router.cursor + 1, lost_to) if hops_of is not None else lost_to
+        forwarded_total = router.forwarded_total
+        if hops < ROUTER_HOPS_MAX:
+            forwarded_total += cursor - router.cursor
+            self._put_holes(router, cursor, forwarded_total, hops + 1)
+        elif dest.config.durability != "ephemeral":
+            self._note_passed_over(router, cursor, forwarded_total)
+        router.move(cursor, forwarded_total)
+        self._note_unlogged(router, before)
+
+    def _put_holes(self, router: Router, cursor: int, forwarded_total: int, hops: int) -> None:
+        """The copies made before are logged first: a start could not make them again at their place."""
+        dest = router.dest
         self._derived.log(dest)
         first_seq = dest.writes.next_seq
-        last_seq = first_seq + count - 1
-        lost = control.Lost(first_seq, last_seq, router.id, router.cursor, cursor, forwarded_total)
+        last_seq = first_seq + cursor - router.cursor - 1
+        noted_hops = hops if dest.links.routers_out else 0
+        lost = control.Lost(first_seq, last_seq, router.id, router.cursor, cursor, forwarded_total, noted_hops)
         router.begin_step()
         try:
             self._write_path.submit_holes(dest, lost, partial(self._copied, router, first_seq))
@@ -422,8 +526,7 @@ class Forwarder:
             router.drop_step()
             raise
         _note_copies(dest, first_seq, last_seq)
-        router.move(cursor, forwarded_total)
-        self._note_unlogged(router, before)
+        dest.links.note_hops_of_holes(first_seq, last_seq, hops)
 
     def _fetch(self, router: Router, fetch: Fetch) -> None:
         """Brings the next records of the source into memory: the owner waits for no disk."""
@@ -438,8 +541,7 @@ class Forwarder:
     def _fetched(self, router: Router, result: object) -> None:
         router.end_fetch(is_fetched=not isinstance(result, BaseException))
         if isinstance(result, BaseException):
-            logger.warning('router "%s" cannot read its source now: %s', router.name, result)
-            self.hold_back(router)
+            self._note_failure(router, result)
         else:
             self.note_source(router.source)
         self._wake_waiting()
@@ -457,31 +559,14 @@ class Forwarder:
             self._background.close()
 
 
-def _upstream(dest: Topic) -> list[Router]:
-    """Routers that can lead a record to this topic, the most distant first."""
-    found: dict[Router, None] = {}
-    seen = {dest}
-    layer = [dest]
-    while layer:
-        routers = [router for topic in layer for router in topic.links.routers_in]
-        found.update(dict.fromkeys(routers))
-        layer = []
-        for router in routers:
-            if router.source not in seen:
-                seen.add(router.source)
-                layer.append(router.source)
-    return list(reversed(found))
-
-
-def _trimmed_to(router: Router) -> int:
+def _lost_to(router: Router) -> int:
     """The last seq of the records that the source has lost and that come next for the router; its cursor if the next
-    record is not lost. Lost are records below the source's evict floor, and records that the source's own source
-    lost."""
+    record is not lost. Lost are records below the source's evict floor, and records in its lost ranges."""
     live, cursor = router.source.live, router.cursor
     if cursor + 1 < live.evict_floor:
         return live.evict_floor - 1
-    trim = live.lost.at_or_after(cursor + 1, "source_trim") if live.lost else None
-    return trim.last_seq if trim is not None and trim.first_seq <= cursor + 1 else cursor
+    lost = live.lost.at_or_after(cursor + 1) if live.lost else None
+    return lost.last_seq if lost is not None and lost.first_seq <= cursor + 1 else cursor
 
 
 def _note_copies(dest: Topic, first_seq: int, last_seq: int) -> None:

@@ -212,7 +212,7 @@ class Routing:
         self._write_path.submit_noted(dest)
         if existing is not None:
             # Older records are copied by the definition under which they were written.
-            self._forwarder.bring_up_to_date(dest)
+            self._forwarder.copy_now(dest)
         # Logs what the routers copied so far, alone or by the old definition. Until the change ends copies have frames.
         self._derived.log(dest, durable=True)
         router = existing or Router(
@@ -266,7 +266,7 @@ class Routing:
             self._end(change, False)
             return
         dest = router.dest
-        self._forwarder.bring_up_to_date(dest)
+        self._forwarder.copy_now(dest)
         self._derived.log(dest, durable=True)
         data = control.encode(control.RouterDelete(router.id))
         frame = wal_frame.encode_control(FrameType.ROUTER_DELETE, dest.id, self._core.now_ms(), data)

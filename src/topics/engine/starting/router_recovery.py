@@ -55,7 +55,7 @@ class RestoredRouters:
 class _Rerun:
     """One router while its derived copies are made again."""
 
-    __slots__ = ("dest_seq", "floor", "held_seq", "is_placed", "room", "router", "start_seq")
+    __slots__ = ("dest_seq", "floor", "held_seq", "is_counted", "is_placed", "room", "router", "start_seq")
 
     def __init__(self, router: Router, dest_seq: int, floor: int) -> None:
         self.router = router
@@ -68,8 +68,8 @@ class _Rerun:
         self.held_seq = dest.live.replayed.end_seq - 1
         # Logged copies are not made again. Copies to an ephemeral dest are only counted.
         self.is_placed = can_derive(dest)
-        is_counted = dest.config.durability == "ephemeral" and not may_be_full(dest)
-        self.room = Room(None if self.is_placed or is_counted else 0, None)
+        self.is_counted = dest.config.durability == "ephemeral" and not may_be_full(dest)
+        self.room = Room(None if self.is_placed or self.is_counted else 0, None)
 
 
 def restore_routers(
@@ -185,10 +185,16 @@ def _advance(rerun: _Rerun, feed: _Rerun | None) -> bool:
         known_seq = feed.dest_seq
     first_seq = router.cursor + 1
     last_seq = min(known_seq, router.cursor + FORWARD_SLOTS_MAX)
-    trim = source.live.lost.at_or_after(first_seq, "source_trim") if source.live.lost else None
-    if trim is not None:
+    lost = source.live.lost.at_or_after(first_seq) if source.live.lost else None
+    if rerun.is_counted and first_seq <= known_seq:
+        # An ephemeral dest has lost everything itself, and is told of nothing older than the start.
+        passed_to = lost.last_seq if lost is not None and lost.first_seq <= first_seq else rerun.floor
+        if passed_to >= first_seq:
+            router.move(passed_to, router.forwarded_total + passed_to - router.cursor)
+            return True
+    if lost is not None:
         # The first pass after the start tells dest of it.
-        last_seq = min(last_seq, trim.first_seq - 1)
+        last_seq = min(last_seq, lost.first_seq - 1)
     if first_seq > last_seq or first_seq <= rerun.floor:
         return False
     if router.is_exact and router.searched_seq < rerun.start_seq:

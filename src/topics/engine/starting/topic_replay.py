@@ -7,7 +7,7 @@ replay (`finishing`): the replay keeps only places of records, floors and delete
 """
 
 import re
-from operator import sub
+from array import array
 from typing import Final
 
 from topics.engine.config import stored_config
@@ -18,12 +18,11 @@ from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, StartRefused
-from topics.formats import control, envelope
+from topics.formats import control, envelope, kernel
 from topics.formats.record_layout import CHECKSUM_BYTES, FLAG_TAG, FRAME_LEN_BYTES, WAL_CORE_AT
 from topics.formats.snapshot import WriterState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame, FrameColumns
 
-_META: Final = envelope.META
 HEAD_SEQ_MAX: Final = 2**64 - 1
 # Where the core of a record begins in a frame.
 _CORE_AT: Final = FRAME_LEN_BYTES + WAL_CORE_AT
@@ -50,6 +49,7 @@ class TopicReplay:
         "first_seq",
         "key",
         "last_seq",
+        "late_head",
         "lost",
         "needs_recount",
         "next_seq",
@@ -70,7 +70,9 @@ class TopicReplay:
         self.next_seq = self.replayed.first_seq
         # First seq of the write whose last frame was not read yet; None when no write is open.
         self.open_seq: int | None = None
-        self.open_tags: list[tuple[bytes, int]] = []
+        self.open_tags: dict[bytes, array[int]] = {}
+        # A frame of a power loss whose range begins above the next seq: see `head`.
+        self.late_head: control.Head | None = None
         # First and last seq of the open write, also when segments already hold its records: a key's answer names them.
         self.first_seq = self.last_seq = 0
         self.key: str | None = None
@@ -129,13 +131,17 @@ class TopicReplay:
         topic = self.topic
         if self.adopted is not None:
             self.adopted.finish_write()
+        if self.late_head is not None:
+            self._jump_before(max(self.lost.first_seq if self.lost else 0, self.copies.dest_seq if self.copies else 0))
         if self.lost is not None:
             self._lose(self.lost)
         if self.routers:
             self._finish_copies()
         topic.live.note_replayed(self.next_seq - 1)
         topic.writes.note_time(ts)
-        topic.live.tags.add_all(self.open_tags)
+        if self.open_tags:
+            topic.live.tags.add_all(self.open_tags)
+            self.open_tags = {}
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
             topic.keys.note(self.key, ts, self.first_seq, count, self.last_seq)
@@ -149,8 +155,6 @@ class TopicReplay:
             self.dead_letters.append(self.dead_letter)
             self.dead_letter = None
         self.open_seq = None
-        if self.open_tags:
-            self.open_tags = []
         self.first_seq = self.last_seq = 0
         self.key = None
         self.evict = None
@@ -160,7 +164,8 @@ class TopicReplay:
         """The range is lost also when an unfinished checkpoint has put records with higher seqs into segments."""
         self.topic.live.note_lost(lost.first_seq, lost.last_seq, "source_trim")
         if self.routers:
-            self.copies = control.Copies(lost.router, lost.cursor, lost.last_seq, lost.forwarded_total)
+            hops = [(lost.first_seq, lost.last_seq, lost.hops)] if lost.hops else []
+            self.copies = control.Copies(lost.router, lost.cursor, lost.last_seq, lost.forwarded_total, hops)
         if lost.last_seq >= self.next_seq:
             self._append_holes(lost.last_seq)
 
@@ -215,6 +220,7 @@ class TopicReplay:
         self.topic.leases.replay(lease)
 
     def configure(self, update: control.ConfigUpdate, ts: int) -> None:
+        self._jump_before(HEAD_SEQ_MAX)
         topic = self.topic
         topic.replay_config(stored_config(update.config), ts)
         self._note_class()
@@ -232,14 +238,38 @@ class TopicReplay:
         topic.writes.raise_ceiling(head.ceiling)
         if not head.lost_first:
             return
-        if head.ceiling > self.next_seq:
-            # The range begins at the first seq that has no record now: on a full disk, copies that an unfinished
-            # checkpoint left were not taken in.
-            topic.live.note_lost(self.next_seq, head.ceiling - 1)
-            self._jump(head.ceiling - 1)
+        self._jump_before(HEAD_SEQ_MAX)
+        if head.lost_first > self.next_seq:
+            # An unfinished checkpoint held the records before the range, and they were not taken in: the disk is full.
+            # Derived copies among them may have frames that follow.
+            self.late_head = head
+        elif head.ceiling > self.next_seq:
+            self._lose_to(head.ceiling - 1)
         else:
             # An unfinished checkpoint holds records with higher seqs than the range.
             topic.live.note_lost(head.lost_first, head.ceiling - 1)
+
+    def _jump_before(self, seq: int) -> None:
+        """`seq` comes next. If the range of `late_head` is below it, the head jumps over the range now. The range
+        begins at the first seq that has no record."""
+        head = self.late_head
+        if head is not None and seq >= head.lost_first:
+            self.late_head = None
+            is_next_open = self.open_seq == self.next_seq
+            self._lose_to(head.ceiling - 1)
+            if is_next_open:
+                self.open_seq = self.next_seq
+
+    def _lose_to(self, last_seq: int) -> None:
+        self.topic.live.note_lost(self.next_seq, last_seq)
+        self._jump(last_seq)
+
+    def end(self) -> None:
+        """The log has no more frames."""
+        self.drop_open()
+        self._jump_before(HEAD_SEQ_MAX)
+        if self.adopted is not None:
+            self.adopted.check_end()
 
     def _jump(self, head_seq: int) -> None:
         """Raises the head over seqs without records. Derived copies with lower seqs are still valid: routers go on
@@ -252,6 +282,7 @@ class TopicReplay:
 
         `ends_damaged`: the last file of the topic is damaged. Else seqs that the files do not have were dead.
         """
+        self._jump_before(HEAD_SEQ_MAX)
         if mark.seq >= self.next_seq:
             if ends_damaged:
                 self.topic.live.note_lost(self.next_seq, mark.seq)
@@ -263,6 +294,7 @@ class TopicReplay:
 
     def delete(self, delete: control.Delete) -> None:
         """Marks the records that a logged delete removed. Which of them were live is counted after the replay."""
+        self._jump_before(HEAD_SEQ_MAX)
         topic, replayed = self.topic, self.replayed
         topic.live.note_floors(ttl_floor=delete.ttl_floor)
         bound = delete.bound if delete.before_seq is None else min(delete.bound, delete.before_seq)
@@ -317,64 +349,54 @@ class TopicReplay:
 
     # Append frames.
 
-    def append_all(self, path: str, buffer: bytes, base: int, frames: list[Frame]) -> None:
+    def append_all(self, path: str, buffer: bytes, base: int, frames: FrameColumns) -> None:
         """Append frames of this topic that follow each other. `base` is the offset of the buffer in the file."""
         for frame in frames:
             self._append_one(path, buffer, base, frame)
 
-    def append_run(self, path: str, buffer: bytes, base: int, run: FrameColumns) -> bool:
-        """`append_all` by the column. Returns False, and takes none, when seqs or writes do not follow each other.
-
-        A frame costs a fourth of `append_all`, and a start consists mostly of such frames.
-        """
-        shape = bytes(run.flags).translate(_SHAPES)
+    def append_run(self, path: str, buffer: bytes, base: int, frames: FrameColumns, start: int, end: int) -> bool:
+        """`append_all` by the column, for a run of `kernel.append_runs`. Returns False, and takes none, when the run
+        does not continue the topic or its writes."""
+        shape = frames.flags[start:end].translate(_SHAPES)
         is_open = self.open_seq is not None
         if not (_REST_AND_WRITES if is_open else _WRITES).fullmatch(shape):
             return False
-        count = len(shape)
-        if run.seqs != tuple(range(self.next_seq, self.next_seq + count)):
+        if frames.seqs[start] != self.next_seq:
             return False
         # Frames up to `rest` end the open write, frames up to `whole` are whole writes, the others begin one.
-        rest = shape.find(b"L") + 1 if is_open else 0
-        whole = max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
-        for start, end in ((0, rest), (rest, whole)):
-            if start < end:
-                self._add_frames(path, buffer, base, run.part(start, end))
-                self.finish(run.times[end - 1])
-        if whole < count:
+        rest = start + (shape.find(b"L") + 1 if is_open else 0)
+        whole = start + max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
+        for first, stop in ((start, rest), (rest, whole)):
+            if first < stop:
+                self._add_frames(path, buffer, base, frames, first, stop)
+                self.finish(frames.times[stop - 1])
+        if whole < end:
             if self.open_seq is None:
-                self.begin(run.seqs[whole])
-            self._add_frames(path, buffer, base, run.part(whole, count))
+                self.begin(frames.seqs[whole])
+            self._add_frames(path, buffer, base, frames, whole, end)
         return True
 
-    def _add_frames(self, path: str, buffer: bytes, base: int, run: FrameColumns) -> None:
+    def _add_frames(self, path: str, buffer: bytes, base: int, frames: FrameColumns, start: int, end: int) -> None:
         """Adds the records of one write or of several whole ones."""
-        offsets, ends, seqs = run.offsets, run.ends, run.seqs
-        if buffer.find(_META, offsets[0], ends[-1]) < 0:
-            sizes = [data_len - envelope.PLAIN_OVERHEAD_BYTES for data_len in run.data_lens]
-        else:
-            sizes = [envelope.accounted_bytes(frame.data_in(buffer)) for frame in run.frames()]
-        self.replayed.extend(
-            path, [base + offset for offset in offsets], list(map(sub, ends, offsets)), sizes, run.times
+        offsets, seqs = frames.offsets, frames.seqs
+        places, lengths, sizes = kernel.frame_places(
+            offsets, frames.ends, frames.data_lens, start, end, base, envelope.PLAIN_OVERHEAD_BYTES
         )
+        if kernel.has_text(buffer, offsets[start], frames.ends[end - 1], envelope.META):
+            sizes = array("I", [envelope.accounted_bytes(frame.data_in(buffer)) for frame in frames.part(start, end)])
+        self.replayed.extend(path, places, lengths, sizes, frames.times[start:end])
         if self.key is not None:
-            self.first_seq = self.first_seq or seqs[0]
-        self.last_seq = seqs[-1]
-        self.next_seq = seqs[-1] + 1
-        if any(flags & FLAG_TAG for flags in set(run.flags)):
-            tags_at = [
-                offset + HEADER_BYTES + node_len for offset, node_len in zip(offsets, run.node_lens, strict=True)
-            ]
-            self.open_tags += [
-                (buffer[at : at + tag_len], seq)
-                for at, flags, seq, tag_len in zip(tags_at, run.flags, seqs, run.tag_lens, strict=True)
-                if flags & FLAG_TAG
-            ]
+            self.first_seq = self.first_seq or seqs[start]
+        self.last_seq = seqs[end - 1]
+        self.next_seq = self.last_seq + 1
+        kernel.add_tags(buffer, frames, start, end, self.open_tags)
 
     def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
         offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame
         if flags & FLAG_FIRST:
             self.begin(seq)
+        if self.late_head is not None:
+            self._jump_before(seq)
         if self.key is not None:
             self.first_seq = self.first_seq or seq
         self.last_seq = seq
@@ -387,7 +409,7 @@ class TopicReplay:
             self.next_seq = seq + 1
             if flags & FLAG_TAG:
                 tag_at = offset + HEADER_BYTES + node_len
-                self.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
+                self.open_tags.setdefault(buffer[tag_at : tag_at + tag_len], array("Q")).append(seq)
         elif self.adopted is not None:
             self.adopted.meet(seq, buffer[offset + _CORE_AT : end - CHECKSUM_BYTES])
         if not flags & FLAG_MORE:

@@ -24,16 +24,27 @@ class HopRuns:
 
     def note(self, seq: int, hops: int) -> None:
         """Notes a copy. Its seq is higher than all noted seqs."""
-        if self._runs and self._runs[-1][1] == seq - 1 and self._runs[-1][2] == hops:
-            self._runs[-1] = (self._runs[-1][0], seq, hops)
+        self.note_range(seq, seq, hops)
+
+    def note_range(self, first_seq: int, last_seq: int, hops: int) -> None:
+        """Notes copies with the same hops. Their seqs are higher than all noted seqs."""
+        if self._runs and self._runs[-1][1] == first_seq - 1 and self._runs[-1][2] == hops:
+            self._runs[-1] = (self._runs[-1][0], last_seq, hops)
         else:
-            self._runs.append((seq, seq, hops))
+            self._runs.append((first_seq, last_seq, hops))
 
     def of(self, seq: int) -> int:
         place = bisect_right(self._runs, seq, key=_first_seq) - 1
         if place < 0 or self._runs[place][1] < seq:
             return 0
         return self._runs[place][2]
+
+    def same_to(self, seq: int, last_seq: int) -> int:
+        """The last seq, `last_seq` at most, up to which all records from `seq` on have the same hops."""
+        place = bisect_right(self._runs, seq, key=_first_seq) - 1
+        if place >= 0 and self._runs[place][1] >= seq:
+            return min(self._runs[place][1], last_seq)
+        return min(self._runs[place + 1][0] - 1, last_seq) if place + 1 < len(self._runs) else last_seq
 
     def within(self, first_seq: int, last_seq: int) -> list[tuple[int, int, int]]:
         """The runs in an inclusive range, cut to it."""

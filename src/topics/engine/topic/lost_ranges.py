@@ -4,7 +4,7 @@ delete took them.
 | Reason | What took the records |
 |---|---|
 | `power_loss` | a power loss, the end of the process of an `ephemeral` topic, or damage that a repair gave up |
-| `source_trim` | the source of a router lost them before they were copied |
+| `source_trim` | the source of a router lost them before they were copied, by retention or otherwise |
 
 A reader that comes to a lost range gets a tombstone for it. A lost range takes no room under `cap_records`: the cap
 counts only seqs that are not lost. So a head that jumps over a reservation, or holes that a router's source left, evict
@@ -109,12 +109,10 @@ class LostRanges:
 
     # Asking.
 
-    def at_or_after(self, seq: int, reason: LossReason | None = None) -> LostRange | None:
-        """The first range, with that reason if one is given, that has `seq` or a higher seq."""
-        for place in range(bisect_left(self._lasts, seq), len(self._ranges)):
-            if reason is None or self._ranges[place].reason == reason:
-                return self._ranges[place]
-        return None
+    def at_or_after(self, seq: int) -> LostRange | None:
+        """The first range that has `seq` or a higher seq."""
+        place = bisect_left(self._lasts, seq)
+        return self._ranges[place] if place < len(self._ranges) else None
 
     def floor_by_count(self, head_seq: int, cap_records: int) -> int:
         """The highest seq that a cap of so many records evicts: `cap_records` seqs above it, up to `head_seq`, are not

@@ -93,13 +93,21 @@ class RouterLinks:
 
     def note_hops(self, first_seq: int, hops: Sequence[int]) -> None:
         """Remembers how often these copies were copied, if a router will ask for it."""
+        if (runs := self._noted_hops()) is not None:
+            for seq, count in enumerate(hops, first_seq):
+                runs.note(seq, count)
+
+    def note_hops_of_holes(self, first_seq: int, last_seq: int, hops: int) -> None:
+        """Remembers how often the records would have been copied that a range of holes stands for."""
+        if (runs := self._noted_hops()) is not None:
+            runs.note_range(first_seq, last_seq, hops)
+
+    def _noted_hops(self) -> HopRuns | None:
         if not self.routers_out:
             self.hops = None
-            return
-        if self.hops is None:
+        elif self.hops is None:
             self.hops = HopRuns()
-        for seq, count in enumerate(hops, first_seq):
-            self.hops.note(seq, count)
+        return self.hops
 
     def restore_hops(self, runs: Sequence[tuple[int, int, int]]) -> None:
         self.hops = HopRuns(runs) if runs else None

@@ -257,7 +257,7 @@ class SegmentSlots(SegmentList):
             return False
         mean_bytes = self._mean_bytes.get(state.first_seq)
         if mean_bytes is None:
-            kept_bytes: float = state.live_bytes + state.live_count * _FRAME_OVERHEAD_BYTES
+            kept_bytes = float(state.live_bytes + state.live_count * _FRAME_OVERHEAD_BYTES)
         else:
             kept_bytes = state.live_count * mean_bytes
         return 2 * kept_bytes < state.data_bytes

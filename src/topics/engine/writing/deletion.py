@@ -172,12 +172,12 @@ class Deletion:
         core: Core,
         write_path: WritePath,
         derived: DerivedCopies,
-        bring_up_to_date: Callable[[Topic], bool],
+        copy_now: Callable[[Topic], None],
     ) -> None:
         self._core = core
         self._write_path = write_path
         self._derived = derived
-        self._bring_up_to_date = bring_up_to_date
+        self._copy_now = copy_now
 
     def delete(
         self,
@@ -203,7 +203,7 @@ class Deletion:
         topic = self._core.topic(name)
         self._write_path.submit_noted(topic)
         if topic.links.routers_in:
-            self._bring_up_to_date(topic)
+            self._copy_now(topic)
         topic.refresh(self._core.now_ms())
         self._go_on(_Pending(topic, before_seq, tag, tag_prefix, seqs, done))
 

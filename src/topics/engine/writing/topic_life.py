@@ -35,13 +35,13 @@ class TopicLife:
         core: Core,
         write_path: WritePath,
         derived: DerivedCopies,
-        bring_up_to_date: Callable[[Topic], bool],
+        copy_now: Callable[[Topic], None],
     ) -> None:
         self._core = core
         self._write_path = write_path
         self._derived = derived
         # Makes the copies that routers can make into a topic: before the topic, or their source, goes.
-        self._bring_up_to_date = bring_up_to_date
+        self._copy_now = copy_now
         # Told of each new topic once it can be read, after the group; and of each removed one, while the group
         # completes.
         self.on_created: list[Callable[[Topic], None]] = []
@@ -169,7 +169,7 @@ class TopicLife:
             # the copies again. Keys have no frames either: a checkpoint may store their records and not end. The notes
             # come first, so that a crash cannot keep the config without them.
             frames = [
-                *(unlogged_cursor_note(router, ts) for router in topic.links.routers_in),
+                *[unlogged_cursor_note(router, ts) for router in topic.links.routers_in],
                 *_unlogged_key_notes(topic, ts),
                 frame,
             ]
@@ -210,10 +210,10 @@ class TopicLife:
             return
         self._write_path.submit_noted(topic)
         if topic.links.routers_in:
-            self._bring_up_to_date(topic)
+            self._copy_now(topic)
         for router in topic.links.routers_out:
             # Records that were written before the topic goes are copied.
-            self._bring_up_to_date(router.dest)
+            self._copy_now(router.dest)
         topic.refresh(core.now_ms())
         if if_empty and topic.live.count + topic.writes.count_in_flight:
             raise TopicNotEmpty(f'topic "{name}" is not empty', {"topic": name, "count": topic.live.count})

@@ -10,6 +10,7 @@ import msgspec
 from topics.engine.engine import Engine
 from topics.engine.manifest import encode_frames, frames_bounds, take_manifest
 from topics.engine.topic.page import Page
+from topics.engine.topic.topic import Topic
 from topics.errors import InvalidRequest
 from topics.protocol import response_body
 from topics.protocol.body_decoder import MANIFEST_DECODER
@@ -20,6 +21,8 @@ from topics.server.auth import READ
 from topics.server.http.exchange import Exchange, Response
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
+from topics.server.limits import LARGE_PAGE_BYTES, PAGE_STEP_BYTES, ROOM_RETRY_MS
+from topics.server.steps import Steps
 
 FRAMES_TYPE: Final = b"application/vnd.topics.frames"
 
@@ -67,36 +70,78 @@ class SegmentsApi:
         # A cursor is one below the first seq.
         from_seq = first_seq - 1
         limit, bytes_max = frames_bounds(query.count("max_bytes", 0))
+        app = self._app
+        if bytes_max > LARGE_PAGE_BYTES and not app.may_make_large_page(exchange):
+            again = partial(self._fetch_frames, exchange, query, first_seq, to_seq)
+            app.loop.call_later(ROOM_RETRY_MS / 1000, app.guarded, exchange, again)
+            return
         if to_seq is not None:
             limit = min(limit, to_seq - from_seq)
         topic = self._engine.topic(exchange.name)
         read = partial(self._read_frames, exchange, from_seq, to_seq, limit, bytes_max)
-        self._app.read_fetched(exchange, partial(topic.fetch_needed, from_seq, limit, bytes_max), read)
+        app.read_fetched(exchange, partial(topic.fetch_needed, from_seq, limit, bytes_max), read)
 
     def _read_frames(self, exchange: Exchange, from_seq: int, to_seq: int | None, limit: int, bytes_max: int) -> None:
         engine = self._engine
         topic = engine.topic(exchange.name)
         topic.refresh(engine.now_ms())
-        page = topic.read(from_seq, limit, bytes_max, None)
-        instance = topic.id, topic.epoch
-        results: list[tuple[bytes, int]] = []
-        # In the pool, because the frames of thousands of records get checksums.
-        self._app.run_in_pool(
-            exchange,
-            lambda: results.append(encode_frames(page, to_seq)),
-            lambda: self._answer_frames(exchange, page, *instance, *results[0]),
-        )
+        page = topic.read(from_seq, limit, min(bytes_max, PAGE_STEP_BYTES), None)
+        answer = _Frames(page, topic.id, topic.epoch)
+        if page.caught_up or bytes_max <= PAGE_STEP_BYTES:
+            answer.add(page, to_seq)
+            self._answer_frames(exchange, answer)
+        else:
+            steps = self._frames_in_steps(topic, answer, page, to_seq, limit, bytes_max)
+            self._app.run_in_steps(exchange, steps, partial(self._answer_frames, exchange))
 
-    def _answer_frames(
-        self, exchange: Exchange, page: Page, topic_id: int, epoch: int, body: bytes, next_seq: int
-    ) -> None:
+    def _frames_in_steps(
+        self, topic: Topic, answer: _Frames, page: Page, to_seq: int | None, limit: int, bytes_max: int
+    ) -> Steps[_Frames]:
+        """Some records in each step. The answer ends early where a page would end: before a lost range, and before
+        bytes that are not at hand."""
+        engine = self._engine
+        while True:
+            answer.add(page, to_seq)
+            limit -= len(page)
+            bytes_max -= len(answer.pieces[-1])
+            if limit <= 0 or bytes_max < PAGE_STEP_BYTES or page.caught_up or answer.next_seq == to_seq:
+                return answer
+            yield
+            from_seq = page.next_from_seq
+            if not engine.core.is_current(topic) or topic.fetch_needed(from_seq, limit, PAGE_STEP_BYTES) is not None:
+                return answer
+            topic.refresh(engine.now_ms())
+            page = topic.read(from_seq, limit, PAGE_STEP_BYTES, None)
+            if page.tombstone is not None or page.next_from_seq == from_seq:
+                return answer
+
+    def _answer_frames(self, exchange: Exchange, answer: _Frames) -> None:
         headers = [
-            (b"topics-next-seq", b"%d" % (next_seq + 1)),
-            (b"topics-head-seq", b"%d" % page.head_seq),
-            (b"topics-id", b"%d" % topic_id),
-            (b"topics-epoch", b"%d" % epoch),
+            (b"topics-next-seq", b"%d" % (answer.next_seq + 1)),
+            (b"topics-head-seq", b"%d" % answer.first_page.head_seq),
+            (b"topics-id", b"%d" % answer.topic_id),
+            (b"topics-epoch", b"%d" % answer.epoch),
         ]
-        if page.tombstone is not None:
-            gap = page.tombstone
+        gap = answer.first_page.tombstone
+        if gap is not None:
             headers.append((b"topics-gap", b"%d-%d;%b" % (gap.gap_from, gap.gap_to, gap.reason.encode())))
-        exchange.reply(Response(200, body, FRAMES_TYPE, tuple(headers)))
+        first, *rest = answer.pieces
+        exchange.reply(Response(200, first, FRAMES_TYPE, tuple(headers), rest=tuple(rest)))
+
+
+class _Frames:
+    """An answer with frames, in pieces."""
+
+    __slots__ = ("epoch", "first_page", "next_seq", "pieces", "topic_id")
+
+    def __init__(self, first_page: Page, topic_id: int, epoch: int) -> None:
+        self.first_page = first_page
+        self.topic_id = topic_id
+        self.epoch = epoch
+        self.pieces: list[bytes] = []
+        # The last seq that the answer covers.
+        self.next_seq = first_page.next_from_seq
+
+    def add(self, page: Page, to_seq: int | None) -> None:
+        piece, self.next_seq = encode_frames(page, to_seq)
+        self.pieces.append(piece)

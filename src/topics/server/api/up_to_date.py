@@ -10,7 +10,5 @@ from topics.server.http.exchange import Exchange
 def when_up_to_date(app: Application, exchange: Exchange, name: str, then: Callable[[], None]) -> None:
     """Calls `then` when the topic has all copies: nearly always at once."""
     engine = app.open_engine().engine
-    if engine.bring_up_to_date(name) or app.is_draining:
+    if app.is_draining or engine.when_up_to_date(name, partial(app.guarded, exchange, then)):
         then()
-        return
-    engine.wait_copies(partial(app.guarded, exchange, partial(when_up_to_date, app, exchange, name, then)))

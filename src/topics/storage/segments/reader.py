@@ -15,12 +15,9 @@ from itertools import compress
 from struct import error as struct_error
 from typing import Final, Self
 
-from xxhash import xxh3_64_intdigest
-
 from topics.errors import BadFrame, FormatError
-from topics.formats import envelope, segment, segment_index, tag_sidecar
+from topics.formats import envelope, kernel, segment, segment_index, tag_sidecar
 from topics.formats.record_layout import (
-    CHECKSUM,
     DELETED,
     DELETED_BYTE,
     FRAME_LEN_BYTES,
@@ -32,7 +29,7 @@ from topics.formats.record_layout import (
 )
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
-from topics.limits import COLD_GAP_BYTES_MAX, COLD_RANGE_BYTES_MAX
+from topics.limits import COLD_GAP_BYTES_MAX, COLD_RANGE_BYTES_MAX, U64_MAX
 from topics.storage import layout
 from topics.storage.segments.frame_walk import FRAME_LENGTHS_AT, walk_entries
 from topics.storage.segments.proof import has_proof, is_proved, sample_places, sample_range
@@ -135,12 +132,16 @@ class SegmentReader:
         self._source.close()
 
     def _entries(self, first_seq: int, count: int) -> list[tuple[int, int, int, int]]:
+        return list(ENTRY.iter_unpack(self._raw_entries(first_seq, count)))
+
+    def _raw_entries(self, first_seq: int, count: int) -> bytes:
+        """The bytes of these index entries, or of the entries that a bad index should have."""
         place = first_seq - self.state.first_seq
         if not self._is_checked:
             self._check_index()
         if self._index_is_bad:
-            return self._walk()[place : place + count]
-        return list(ENTRY.iter_unpack(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)))
+            return b"".join([ENTRY.pack(*entry) for entry in self._walk()[place : place + count]])
+        return bytes(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES))
 
     def _check_index(self) -> None:
         """Checks the whole index once: an entry that calls a record a hole would hide the record."""
@@ -215,25 +216,16 @@ class SegmentReader:
         if first[1] and last[1] and base < end <= min(base + bytes_max, self.state.data_bytes):
             return last_seq - first_seq + 1, base, end
         entries, base, end = self._piece(first_seq, last_seq, bytes_max)
-        return len(entries), base, end
+        return len(entries) // ENTRY_BYTES, base, end
 
-    def _piece(
-        self, first_seq: int, last_seq: int, bytes_max: int | None
-    ) -> tuple[list[tuple[int, int, int, int]], int, int]:
+    def _piece(self, first_seq: int, last_seq: int, bytes_max: int | None) -> tuple[bytes, int, int]:
         """Entries from `first_seq` on whose frames are within `bytes_max`, at least one; start and end of their
         bytes."""
         assert self.state.first_seq <= first_seq <= last_seq <= self.state.last_seq
-        entries = self._entries(first_seq, last_seq - first_seq + 1)
-        base, end = _span(entries, self.state.data_bytes)
-        if bytes_max is not None and end - base > bytes_max:
-            total = 0
-            for count, (_, length, _, _) in enumerate(entries):
-                total += length
-                if total > bytes_max and count:
-                    entries = entries[:count]
-                    base, end = _span(entries, self.state.data_bytes)
-                    break
-        return entries, base, end
+        entries = self._raw_entries(first_seq, last_seq - first_seq + 1)
+        data_bytes = self.state.data_bytes
+        count, base, end = kernel.entry_span(entries, data_bytes, U64_MAX if bytes_max is None else bytes_max)
+        return entries[: count * ENTRY_BYTES], base, end
 
     def read(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> list[Slot]:
         """Slots of an inclusive seq range inside the segment, each frame verified. Only the first slots of the range
@@ -241,34 +233,10 @@ class SegmentReader:
         entries, base, end = self._piece(first_seq, last_seq, bytes_max)
         if self._is_foreign:
             return [self._foreign_frame() for _ in range(first_seq, last_seq + 1)]
-        data = self._source.data(base, end - base)
-        slots: list[Slot] = []
-        keep = slots.append
-        lead, stored, digest = SEGMENT_FRAME_LEAD.unpack_from, CHECKSUM.unpack_from, xxh3_64_intdigest
-        seq = first_seq
-        for offset, length, _, _ in entries:
-            if length == 0:
-                keep(None)
-            else:
-                at = offset - base
-                checksum_at = at + length - SEGMENT_TRAILER_BYTES
-                try:
-                    frame_len, _, frame_seq = lead(data, at)
-                    body = bytes(data[at + FRAME_LEN_BYTES : checksum_at])
-                    good = (
-                        frame_len == length - FRAME_LEN_BYTES
-                        and frame_seq == seq
-                        and digest(body) == stored(data, checksum_at)[0]
-                    )
-                except struct_error:
-                    good = False
-                if not good:
-                    keep(self._read_walked(seq))
-                elif data[at + length - 1] == DELETED:
-                    keep(None)
-                else:
-                    keep(body)
-            seq += 1
+        found, wrong = kernel.read_slots(self._source.data(base, end - base), base, entries, first_seq)
+        slots: list[Slot] = found  # type: ignore[assignment]
+        for place in wrong:
+            slots[place] = self._read_walked(first_seq + place)
         return slots
 
     def _read_walked(self, seq: int) -> Slot:
@@ -298,7 +266,7 @@ class SegmentReader:
         counts as live, so that a read reaches it and reports it."""
         entries = self._entries(first_seq, last_seq - first_seq + 1)
         if self._is_foreign:
-            live = bytearray(entry[1] > 0 for entry in entries)
+            live = bytearray([entry[1] > 0 for entry in entries])
             return SlotBlock(first_seq, array("I", [0]) * len(entries), live)
         base, end = _span(entries, self.state.data_bytes)
         data = bytes(self._source.data(base, end - base))
