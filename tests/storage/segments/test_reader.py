@@ -307,7 +307,7 @@ def test_a_sealed_segment_is_read_through_a_map_and_sees_its_delete_bytes(tmp_pa
     directory = layout.topic_directory(root, TOPIC)
     appender = SegmentAppender(fs, directory, None, SegmentLimits(3, 1 << 20, 0), NOW_MS)
     for seq in range(1, 4):
-        appender.add(body(seq))
+        appender.add_bodies([body(seq)])
     appender.finish()
     (state,) = appender.touched
     assert state.sealed
