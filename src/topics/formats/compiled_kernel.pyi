@@ -38,3 +38,12 @@ def entry_span(entries: bytes, data_bytes: int, bytes_max: int) -> tuple[int, in
 def checksums(
     buffer: Buffer, starts: NDArray[np.int64], ends: NDArray[np.int64], found: NDArray[np.uint64]
 ) -> None: ...
+def gather(buffer: Buffer, starts: NDArray[np.int64], ends: NDArray[np.int64], offsets: NDArray[np.int32]) -> bytes: ...
+def have_ends(
+    buffer: Buffer,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    first: bytes,
+    last: bytes,
+    found: NDArray[np.uint8],
+) -> None: ...

@@ -15,7 +15,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
@@ -617,6 +617,49 @@ def checksums(buffer, const int64_t[:] starts, const int64_t[:] ends, uint64_t[:
         if not FRAME_LEN_BYTES <= start <= end <= data_bytes:
             raise IndexError("a frame is outside of its bytes")
         found[place] = _digest(&view[0] + start, end - start)
+
+
+def gather(buffer, const int64_t[:] starts, const int64_t[:] ends, int32_t[:] offsets):
+    cdef const uint8_t[::1] view = buffer
+    cdef Py_ssize_t place, count = starts.shape[0], data_bytes = view.shape[0]
+    cdef int64_t size, total = 0
+    assert ends.shape[0] == count and offsets.shape[0] == count + 1
+    offsets[0] = 0
+    for place in range(count):
+        size = ends[place] - starts[place]
+        if size > 0:
+            if starts[place] < 0 or ends[place] > data_bytes:
+                raise IndexError("a piece is outside of its bytes")
+            total += size
+            if total > 0x7FFFFFFF:
+                raise OverflowError("the pieces are too many bytes")
+        offsets[place + 1] = total
+    cdef bytes pieces = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(pieces)
+    for place in range(count):
+        size = offsets[place + 1] - offsets[place]
+        if size:
+            memcpy(at + offsets[place], &view[0] + starts[place], size)
+    return pieces
+
+
+def have_ends(
+    buffer, const int64_t[:] starts, const int64_t[:] ends, bytes first not None, bytes last not None, uint8_t[:] found
+):
+    cdef const uint8_t[::1] view = buffer
+    cdef Py_ssize_t place, count = starts.shape[0], data_bytes = view.shape[0]
+    cdef Py_ssize_t first_bytes = PyBytes_GET_SIZE(first), last_bytes = PyBytes_GET_SIZE(last)
+    cdef int64_t start, end
+    assert ends.shape[0] == found.shape[0] == count
+    for place in range(count):
+        start, end = starts[place], ends[place]
+        if start < 0 or end > data_bytes:
+            raise IndexError("a piece is outside of its bytes")
+        found[place] = (
+            end - start > first_bytes + last_bytes
+            and memcmp(&view[0] + start, PyBytes_AS_STRING(first), first_bytes) == 0
+            and memcmp(&view[0] + end - last_bytes, PyBytes_AS_STRING(last), last_bytes) == 0
+        )
 
 
 def has_text(buffer, Py_ssize_t start, Py_ssize_t end, bytes text not None):

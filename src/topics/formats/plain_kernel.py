@@ -80,6 +80,8 @@ _WAL_HEADER_BYTES: Final = WAL_FRAME_HEADER.size
 _WAL_FRAME_LEN_MIN: Final = WAL_BODY_HEADER.size + CHECKSUM_BYTES
 # A search for fewer bytes is not worth a call.
 _TEXT_BYTES_MIN: Final = 5
+# Offsets of pieces are 32-bit numbers.
+_GATHERED_BYTES_MAX: Final = 0x7FFFFFFF
 # Fewer frames than this are hashed one by one: seeing that they have one size would take longer.
 _CUT_AT_ONCE_MIN: Final = 32
 _SEGMENT_OVERHEAD_BYTES: Final = SEGMENT_FRAME_HEADER.size + SEGMENT_TRAILER_BYTES
@@ -407,3 +409,49 @@ def _common_size(starts: "NDArray[np.int64]", ends: "NDArray[np.int64]") -> int:
     if int(ends[-1] - starts[0]) != size * len(starts) or not bool((ends - starts == size).all()):
         return 0
     return size
+
+
+# Pieces of a buffer.
+
+
+def gather(
+    buffer: Buffer, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", offsets: "NDArray[np.int32]"
+) -> bytes:
+    """A copy of the pieces, one after the other. Puts where each one begins into `offsets`, and where the last one
+    ends. A piece whose end is before its start is empty. Raises `IndexError` for a piece outside of the buffer."""
+    import numpy as np
+
+    sizes = np.maximum(ends - starts, 0)
+    if bool(((sizes > 0) & ((starts < 0) | (ends > len(buffer)))).any()):
+        raise IndexError("a piece is outside of its bytes")
+    if int(sizes.sum()) > _GATHERED_BYTES_MAX:
+        raise OverflowError("the pieces are too many bytes")
+    offsets[0] = 0
+    np.cumsum(sizes, out=offsets[1:])
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
+    return b"".join([data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)])
+
+
+def have_ends(
+    buffer: Buffer,
+    starts: "NDArray[np.int64]",
+    ends: "NDArray[np.int64]",
+    first: bytes,
+    last: bytes,
+    found: "NDArray[np.uint8]",
+) -> None:
+    """Puts 1 into `found` for each piece that begins and ends with these bytes and has more between them, else 0.
+    Raises `IndexError` for a piece outside of the buffer."""
+    import numpy as np
+
+    if bool(((starts < 0) | (ends > len(buffer))).any()):
+        raise IndexError("a piece is outside of its bytes")
+    content = np.frombuffer(buffer, dtype=np.uint8)
+    rows = np.flatnonzero(ends - starts > len(first) + len(last))
+    fits = np.ones(len(rows), dtype=np.bool_)
+    for place, byte in enumerate(first):
+        fits &= content[starts[rows] + place] == byte
+    for place, byte in enumerate(reversed(last), 1):
+        fits &= content[ends[rows] - place] == byte
+    found[:] = 0
+    found[rows] = fits
