@@ -110,10 +110,11 @@ class _OpenSegment:
         self.entries_left -= count
         self.last_ts = run.times[stop - 1]
         self.live_count += count
-        self.live_bytes += sum(run.sizes[start:stop])
+        self.live_bytes += filing.size_bytes(run, start, stop)
         if run.tags:
             first_seq = run.first_seq
-            first, end = (bisect_left(run.tags, (first_seq + place,)) for place in (start, stop))
+            first = bisect_left(run.tags, (first_seq + start,))
+            end = bisect_left(run.tags, (first_seq + stop,))
             tags = self.tags
             for seq, tag in run.tags[first:end]:
                 if tag in tags:
