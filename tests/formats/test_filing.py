@@ -1,5 +1,6 @@
 """WAL frames become segment frames, many at a time: the same bytes as one at a time, and never from a bad frame."""
 
+from array import array
 from collections.abc import Iterable
 from typing import Final
 
@@ -55,8 +56,11 @@ def check_columns(run: Run, bodies: list[bytes]) -> None:
     envelopes = [split_raw(body, WAL_BODY).envelope for body in bodies]
     sizes = [filing.size_bytes(run, place, place + 1) for place in range(len(bodies))]
     assert sizes == list(map(filing.accounted_bytes, envelopes))
-    tags = [(header.seq, raw_tag(body, WAL_BODY)) for header, body in zip(headers, bodies, strict=True)]
-    assert run.tags == [(seq, tag) for seq, tag in tags if tag is not None]
+    tagged = [(header.seq, raw_tag(body, WAL_BODY)) for header, body in zip(headers, bodies, strict=True)]
+    seqs_by_tag: dict[bytes, array[int]] = {}
+    filing.add_tags(run, 0, len(bodies), seqs_by_tag)
+    found = [(seq, tag) for tag, seqs in seqs_by_tag.items() for seq in seqs]
+    assert sorted(found) == [(seq, tag) for seq, tag in tagged if tag is not None]
     assert filing.checksum_bytes(run, 0, len(bodies)) == b"".join(map(segment.frame_checksum, frames_of(run)))
 
 

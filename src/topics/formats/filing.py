@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from topics.errors import FormatError, FutureVersion
-from topics.formats import envelope, wal_frame
-from topics.formats.kernel import append_runs, filed_frames, has_text, index_entries
-from topics.formats.record_layout import FLAG_TAG, LABEL_FLAGS
+from topics.formats import envelope, kernel, wal_frame
+from topics.formats.record_layout import LABEL_FLAGS
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameColumns
 
 # The part of a frame in its write, by its flags: S a write of one frame, F first, M middle, L last of several.
@@ -23,7 +22,6 @@ _SHAPES: Final = bytes(b"LSMF"[(flags >> 4 & 1) + (flags >> 3 & 1) * 2] for flag
 _BROKEN_OFF: Final = re.compile(rb"[FM](?=[SF])")
 # The flags of a segment frame by the flags of its WAL frame.
 _LABELS: Final = bytes(flags & LABEL_FLAGS for flags in range(256))
-_TAGGED: Final = bytes(flags & FLAG_TAG for flags in range(256))
 
 assert (FLAG_FIRST, FLAG_MORE) == (16, 8)
 
@@ -36,6 +34,7 @@ class Run:
 
     __slots__ = (
         "begins_write",
+        "buffer",
         "checksums",
         "ends",
         "first_seq",
@@ -44,9 +43,9 @@ class Run:
         "is_open",
         "size_excess",
         "sizes",
-        "tags",
         "times",
         "topic_id",
+        "wal_frames",
         "whole_count",
     )
 
@@ -69,8 +68,9 @@ class Run:
         # Accounted bytes, each of them too high by `size_excess`.
         self.sizes: Sequence[int] = ()
         self.size_excess: int = 0
-        # (seq, tag) of the records that have a tag.
-        self.tags: list[tuple[int, bytes]] = []
+        # The buffer with the WAL frames, and their columns.
+        self.buffer: bytes = b""
+        self.wal_frames: FrameColumns | None = None
 
 
 class FiledFrames:
@@ -105,10 +105,10 @@ def scan(buffer: bytes, frames_max: int, frame_bytes_max: int) -> FiledFrames:
     found = wal_frame.scan(buffer, 0, len(buffer), frame_bytes_max)
     frames, error = found.frames, found.error
     if len(frames) >= frames_max:
-        frames, error = frames[:frames_max], None
+        frames, error = frames.part(0, frames_max), None
     if not frames:
         return FiledFrames([], 0, 0, error)
-    has_meta = has_text(buffer, 0, frames.ends[-1], envelope.META)
+    has_meta = kernel.has_text(buffer, 0, frames.ends[-1], envelope.META)
     runs = [_filed(buffer, frames, parts, has_meta=has_meta) for parts in _group(frames)]
     return FiledFrames(runs, len(frames), frames.ends[-1], error)
 
@@ -119,7 +119,7 @@ def _group(frames: FrameColumns) -> list[_Parts]:
     # The run of each topic that goes on.
     by_topic: dict[int, _Parts] = {}
     seqs, flags = frames.seqs, frames.flags
-    for topic_id, start, stop in append_runs(frames.kinds, frames.topic_ids, seqs):
+    for topic_id, start, stop in kernel.append_runs(frames.kinds, frames.topic_ids, seqs):
         if topic_id == 0:
             for place in range(start, stop):
                 if other_id := frames.topic_ids[place]:
@@ -147,7 +147,7 @@ def _filed(buffer: bytes, frames: FrameColumns, group: _Parts, *, has_meta: bool
     run = Run(group.topic_id, columns.seqs[0], columns.flags)
     shapes = columns.flags.translate(_SHAPES)
     run.whole_count = max(shapes.rfind(b"S"), shapes.rfind(b"L")) + 1
-    run.frames, run.ends, run.checksums = filed_frames(buffer, columns.offsets, columns.ends)
+    run.frames, run.ends, run.checksums = kernel.filed_frames(buffer, columns.offsets, columns.ends)
     run.times = columns.times
     run.flags = columns.flags.translate(_LABELS)
     if has_meta:
@@ -155,16 +155,15 @@ def _filed(buffer: bytes, frames: FrameColumns, group: _Parts, *, has_meta: bool
     else:
         run.sizes = columns.data_lens
         run.size_excess = envelope.PLAIN_OVERHEAD_BYTES
-    if run.flags.translate(_TAGGED).find(1) >= 0:
-        run.tags = _tags(buffer, columns)
+    run.buffer, run.wal_frames = buffer, columns
     return run
 
 
 def _joined(frames: FrameColumns, parts: list[tuple[int, int]]) -> FrameColumns:
     """The frames of all these parts."""
     if len(parts) == 1:
-        return frames[slice(*parts[0])]
-    pieces = [frames[start:stop] for start, stop in parts]
+        return frames.part(*parts[0])
+    pieces = [frames.part(start, stop) for start, stop in parts]
     joined = pieces[0]
     for piece in pieces[1:]:
         joined.offsets += piece.offsets
@@ -176,17 +175,6 @@ def _joined(frames: FrameColumns, parts: list[tuple[int, int]]) -> FrameColumns:
         joined.data_lens += piece.data_lens
     joined.flags = b"".join([piece.flags for piece in pieces])
     return joined
-
-
-def _tags(buffer: bytes, columns: FrameColumns) -> list[tuple[int, bytes]]:
-    header_bytes = wal_frame.HEADER_BYTES
-    return [
-        (seq, buffer[offset + header_bytes + node_len : offset + header_bytes + node_len + tag_len])
-        for seq, flags, offset, node_len, tag_len in zip(
-            columns.seqs, columns.flags, columns.offsets, columns.node_lens, columns.tag_lens, strict=True
-        )
-        if flags & FLAG_TAG
-    ]
 
 
 def runs_of(bodies: Iterable[bytes]) -> list[Run]:
@@ -214,9 +202,15 @@ def size_bytes(run: Run, start: int, stop: int) -> int:
     return sum(run.sizes[start:stop]) - run.size_excess * (stop - start)
 
 
+def add_tags(run: Run, start: int, stop: int, seqs_by_tag: dict[bytes, "array[int]"]) -> None:
+    """Adds the seqs of the tagged records among `start` to `stop - 1` to the seqs of their tags."""
+    if run.wal_frames is not None:
+        kernel.add_tags(run.buffer, run.wal_frames, start, stop, seqs_by_tag)
+
+
 def encode_entries(run: Run, start: int, stop: int, data_offset: int) -> bytes:
     """The index entries of records `start` to `stop - 1` of the run. The frame of the first one is at `data_offset`."""
-    return index_entries(run.ends, run.times, run.flags, start, stop, data_offset)
+    return kernel.index_entries(run.ends, run.times, run.flags, start, stop, data_offset)
 
 
 def checksum_bytes(run: Run, start: int, stop: int) -> bytes:

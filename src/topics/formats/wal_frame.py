@@ -31,7 +31,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Final, NamedTuple, overload
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -171,37 +171,32 @@ class FrameColumns:
     def __len__(self) -> int:
         return len(self.kinds)
 
-    @overload
-    def __getitem__(self, places: int) -> Frame: ...
-
-    @overload
-    def __getitem__(self, places: slice) -> "FrameColumns": ...
-
-    def __getitem__(self, places: int | slice) -> "Frame | FrameColumns":
-        if isinstance(places, slice):
-            return FrameColumns(
-                self.offsets[places],
-                self.ends[places],
-                self.kinds[places],
-                self.flags[places],
-                self.topic_ids[places],
-                self.seqs[places],
-                self.times[places],
-                self.node_lens[places],
-                self.tag_lens[places],
-                self.data_lens[places],
-            )
+    def __getitem__(self, place: int) -> Frame:
         return Frame(
-            self.offsets[places],
-            self.ends[places],
-            self.kinds[places],
-            self.flags[places],
-            self.topic_ids[places],
-            self.seqs[places],
-            self.times[places],
-            self.node_lens[places],
-            self.tag_lens[places],
-            self.data_lens[places],
+            self.offsets[place],
+            self.ends[place],
+            self.kinds[place],
+            self.flags[place],
+            self.topic_ids[place],
+            self.seqs[place],
+            self.times[place],
+            self.node_lens[place],
+            self.tag_lens[place],
+            self.data_lens[place],
+        )
+
+    def part(self, start: int, end: int) -> "FrameColumns":
+        return FrameColumns(
+            self.offsets[start:end],
+            self.ends[start:end],
+            self.kinds[start:end],
+            self.flags[start:end],
+            self.topic_ids[start:end],
+            self.seqs[start:end],
+            self.times[start:end],
+            self.node_lens[start:end],
+            self.tag_lens[start:end],
+            self.data_lens[start:end],
         )
 
     def __iter__(self) -> Iterator[Frame]:

@@ -157,7 +157,7 @@ class _Replay:
             # Append frames of one topic that follow each other are applied together. Id 0: any other frame.
             for topic_id, start, end in kernel.append_runs(frames.kinds, frames.topic_ids, frames.seqs):
                 if topic_id == 0:
-                    for frame in frames[start:end]:
+                    for frame in frames.part(start, end):
                         self._control(file, buffer, base, frame)
                     continue
                 replay = self.topics.get(topic_id) or self._unknown(topic_id)
@@ -165,7 +165,7 @@ class _Replay:
                     self.mentioned_ids.add(topic_id)
                     is_run = end - start >= RUN_FRAMES_MIN
                     if not (is_run and replay.append_run(file.path, buffer, base, frames, start, end)):
-                        replay.append_all(file.path, buffer, base, frames[start:end])
+                        replay.append_all(file.path, buffer, base, frames.part(start, end))
         return count
 
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:
