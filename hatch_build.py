@@ -153,10 +153,20 @@ def _made_c(sources: list[str], work: Path) -> list[Any]:
             )
     except SystemExit as error:
         raise CannotCompile(f"mypyc refuses a module:\n{said.getvalue()}{error}") from error
+    _mend_slices(work / "c" / "bytes_ops.c")
     if said.getvalue():
         # A warning of mypyc is about code that behaves differently in the two forms.
         raise CannotCompile(f"mypyc warns:\n{said.getvalue()}")
     return extensions
+
+
+def _mend_slices(runtime: Path) -> None:
+    """A slice of bytes that ends before it begins is empty. The runtime library of mypyc 2.4 raises SystemError."""
+    text = runtime.read_text()
+    wrong, right = "slice_len = endn - startn;", "slice_len = endn > startn ? endn - startn : 0;"
+    if text.count(wrong) != 1:
+        raise CannotCompile("this version of mypyc is not known: see _mend_slices")
+    runtime.write_text(text.replace(wrong, right))
 
 
 class _Compiler:

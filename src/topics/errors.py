@@ -32,7 +32,7 @@ TopicsError
 ├── StorageFull               503 storage_full            worth a retry
 ├── ColdUnavailable           503 cold_unavailable        worth a retry
 ├── NotReady                  503 not_ready               worth a retry
-├── Closed                    503 shutting_down
+├── Closed                    503 shutting_down           worth a retry after the restart
 ├── RecordsLost               a reader asked for records that are gone (embedded log, `loss="raise"`)
 ├── StartRefused              the data directory cannot be served as it is
 │   ├── SettingsError         settings that cannot be used: which ones, and the allowed values
@@ -345,10 +345,12 @@ class NotReady(TopicsError):
 
 
 class Closed(TopicsError):
-    """The log is closed, or the server is about to stop."""
+    """The log is closed, or the server is about to stop. Nothing was done."""
 
     code = "shutting_down"
     status = 503
+    # The server may be started again.
+    retriable = True
 
     def __init__(self) -> None:
         super().__init__("the log is closed")

@@ -70,6 +70,9 @@ FORWARD_SLOTS_MAX: Final = 1024
 FORWARD_BYTES_MAX: Final = MIB
 # Passes of routers in one turn of the owner. A turn also ends when they have examined `FORWARD_SLOTS_MAX` records.
 FORWARD_STEPS_PER_TURN_MAX: Final = 8
+# A router whose source cannot be read tries again after the first time, then after twice the time, up to the last.
+FORWARD_RETRY_MS_MIN: Final = 100
+FORWARD_RETRY_MS_MAX: Final = 10_000
 # Dest records that one pass of an exactly_once router looks through for its keys.
 SEARCH_SLOTS_MAX: Final = 64 * 1024
 

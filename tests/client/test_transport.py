@@ -66,7 +66,18 @@ def test_after_its_retries_a_read_ends_with_an_error_that_names_the_server(
     assert len(proxy.asked) == 3
 
 
-@pytest.mark.parametrize("fault", [LOSE, CUT, BAD_GATEWAY, STOPPING])
+def test_an_append_without_a_key_is_sent_again_when_the_server_said_that_it_stops(
+    proxy: FaultyProxy, topic: str
+) -> None:
+    """The answer says that nothing was stored. The server may be started again."""
+    proxy.faults = [STOPPING, STOPPING]
+    with Client(proxy.url, retries=2) as client:
+        client.append(topic, RECORD)
+        assert client.topic(topic).head_seq == 1
+    assert [asked.method for asked in proxy.asked] == ["POST", "POST", "POST", "GET"]
+
+
+@pytest.mark.parametrize("fault", [LOSE, CUT, BAD_GATEWAY])
 def test_an_append_without_a_key_is_never_sent_twice_when_it_may_have_arrived(
     server: Running, proxy: FaultyProxy, topic: str, fault: str
 ) -> None:

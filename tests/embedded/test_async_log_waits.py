@@ -1,6 +1,7 @@
 """Tasks that wait in the asyncio log: for records, for jobs, for files; and what cancelling them leaves behind."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import topics
 from tests.embedded.gated_cold_tier import RECORDS, gated_log
 from topics.engine.topic.page import Tombstone
 from topics.errors import Closed, DirectoryLocked, GroupNotFound, InvalidRequest, RecordsLost, TopicNotFound
+from topics.storage.fs import RealFs
 
 SETTINGS = topics.EngineSettings(wal_shards=1, wal_file_bytes=1 << 20)
 
@@ -94,6 +96,58 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(path: Path) -> N
             await opening
         async with topics.open_async(path, settings=SETTINGS) as log:
             await log.append("t", [1])
+
+    asyncio.run(main())
+
+
+class GatedFs(RealFs):
+    """Recovery waits at its first file until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.is_reached = threading.Event()
+
+    def makedirs(self, path: str) -> None:
+        self.is_reached.set()
+        assert self.gate.wait(30)
+        super().makedirs(path)
+
+
+@pytest.mark.parametrize("cancels", [1, 2, 3])
+def test_an_opening_that_is_cancelled_while_it_runs_leaves_the_directory_free(path: Path, cancels: int) -> None:
+    """Also when it is cancelled again while it waits for its thread, as the end of `asyncio.run` does."""
+    fs = GatedFs()
+
+    async def main() -> None:
+        opening = asyncio.ensure_future(_entered(topics.open_async(path, settings=SETTINGS, fs=fs)))
+        await asyncio.get_running_loop().run_in_executor(None, fs.is_reached.wait)
+        for _ in range(cancels):
+            opening.cancel()
+            await turns(3)
+        asyncio.get_running_loop().call_later(0.05, fs.gate.set)
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(main())
+    # The end of the loop has waited for its threads.
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("topics-")]
+    with topics.open(path, settings=SETTINGS) as log:
+        log.append("t", [1])
+
+
+def test_an_opening_that_is_cancelled_and_then_fails_is_cancelled(path: Path) -> None:
+    fs = GatedFs()
+
+    async def main() -> None:
+        async with topics.open_async(path, settings=SETTINGS):
+            opening = asyncio.ensure_future(_entered(topics.open_async(path, settings=SETTINGS, fs=fs)))
+            await asyncio.get_running_loop().run_in_executor(None, fs.is_reached.wait)
+            opening.cancel()
+            await turns(3)
+            fs.gate.set()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
 
     asyncio.run(main())
 

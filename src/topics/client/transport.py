@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from topics.errors import Closed, InvalidRequest, Throttled, TopicsError
+from topics.errors import InvalidRequest, Throttled, TopicsError
 from topics.protocol.error_codes import ERROR_CODES
 from topics.protocol.response_body import ErrorEnvelope
 
@@ -159,8 +159,7 @@ def _may_repeat(error: TopicsError, *, is_repeatable: bool) -> bool:
         return False  # Pins end after minutes, and readers can work without one.
     if isinstance(error, Unreachable):
         return is_repeatable  # A proxy answered, and the server may have done the request.
-    # A server that stops may start again.
-    return error.retriable or (is_repeatable and isinstance(error, Closed))
+    return error.retriable
 
 
 def _error_of(status: int, answer: Answer) -> TopicsError:

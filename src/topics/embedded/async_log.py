@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from functools import partial
 from types import TracebackType
@@ -629,15 +630,52 @@ class Opening:
     async def _open(self) -> AsyncLog:
         """Recovers the directory on a thread, so that other tasks run meanwhile."""
         loop = asyncio.get_running_loop()
-        recovering = loop.run_in_executor(None, self._start, loop)
+        recovery = _Recovery(partial(self._start, loop))
+        recovering = loop.run_in_executor(None, recovery.run)
         try:
-            opened = await asyncio.shield(recovering)
+            await asyncio.shield(recovering)
         except asyncio.CancelledError:
-            # The thread goes on. The directory is free when this returns.
-            opened = await recovering
-            await loop.run_in_executor(None, opened.release)
+            # The thread goes on. The directory is free when this returns, unless it is cancelled once more: then it is
+            # free when the thread ends.
+            opened = recovery.abandon()
+            ending = recovering if opened is None else loop.run_in_executor(None, opened.release)
+            await asyncio.shield(ending)
             raise
-        return AsyncLog(opened, loop)
+        return AsyncLog(recovery.take(), loop)
+
+
+class _Recovery:
+    """Opens a log on a thread. If it is abandoned, the thread releases the log itself."""
+
+    def __init__(self, start: Callable[[], OpenEngine]) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._opened: OpenEngine | None = None
+
+    def run(self) -> None:
+        """On the thread. Errors of an abandoned recovery concern no caller."""
+        try:
+            opened = self._start()
+        except Exception:
+            if self._is_abandoned:
+                return
+            raise
+        with self._lock:
+            if not self._is_abandoned:
+                self._opened = opened
+                return
+        opened.release()
+
+    def abandon(self) -> OpenEngine | None:
+        """Returns the log if it is open already. The caller must release it."""
+        with self._lock:
+            self._is_abandoned = True
+            return self._opened
+
+    def take(self) -> OpenEngine:
+        assert self._opened is not None
+        return self._opened
 
 
 def open_async(

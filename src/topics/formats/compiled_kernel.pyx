@@ -17,7 +17,7 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 import array as _arrays
 from struct import error as StructError
@@ -60,7 +60,8 @@ cdef enum:
     DELETED = 0xD5
     # Longer inputs are given to the package `xxhash`.
     PACKAGE_BYTES_MIN = 4096
-    TEXT_BYTES = 5
+    TEXT_BYTES_MIN = 5
+    SEARCH_BLOCK_BYTES = 4096
 
 cdef array.array _I64 = _arrays.array("q")
 cdef array.array _U64 = _arrays.array("Q")
@@ -492,6 +493,35 @@ def frame_places(
     return places, lengths, sizes
 
 
+def add_tags(
+    const uint8_t[::1] buffer,
+    frames,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    dict seqs_by_tag not None,
+):
+    cdef array.array offsets = frames.offsets, seqs = frames.seqs
+    cdef array.array node_lens = frames.node_lens, tag_lens = frames.tag_lens
+    cdef bytes flags = frames.flags
+    cdef bytes tag
+    cdef array.array known
+    cdef Py_ssize_t place, at, tag_len
+    assert 0 <= start <= stop <= PyBytes_GET_SIZE(flags) == len(offsets) == len(seqs) == len(node_lens) == len(tag_lens)
+    for place in range(start, stop):
+        if not (<const uint8_t*>PyBytes_AS_STRING(flags))[place] & FLAG_TAG:
+            continue
+        at = offsets.data.as_longlongs[place] + WAL_HEADER_BYTES + node_lens.data.as_ushorts[place]
+        tag_len = tag_lens.data.as_ushorts[place]
+        if at < 0 or at + tag_len > buffer.shape[0]:
+            raise IndexError("a tag is outside of its bytes")
+        tag = PyBytes_FromStringAndSize(<const char*>&buffer[0] + at, tag_len)
+        known = seqs_by_tag.get(tag)
+        if known is None:
+            known = seqs_by_tag[tag] = _new(_U64, 0)
+        array.resize_smart(known, len(known) + 1)
+        known.data.as_ulonglongs[len(known) - 1] = seqs.data.as_ulonglongs[place]
+
+
 # Segment frames.
 
 
@@ -590,22 +620,35 @@ def checksums(buffer, const int64_t[:] starts, const int64_t[:] ends, uint64_t[:
 
 
 def has_text(buffer, Py_ssize_t start, Py_ssize_t end, bytes text not None):
-    """Whether these five bytes are somewhere in a part of the buffer."""
     cdef const uint8_t[::1] view = buffer
+    cdef Py_ssize_t text_bytes = PyBytes_GET_SIZE(text)
+    if text_bytes < TEXT_BYTES_MIN:
+        raise ValueError("the text is too short")
     start, end = max(0, start), min(end, view.shape[0])
-    return end - start >= TEXT_BYTES and _has_text(&view[0] + start, end - start, <const uint8_t*>PyBytes_AS_STRING(text))
+    return end - start >= text_bytes and _has_text(
+        &view[0] + start, end - start, <const uint8_t*>PyBytes_AS_STRING(text), text_bytes
+    )
 
 
-cdef bint _has_text(const uint8_t* at, Py_ssize_t size, const uint8_t* text) noexcept nogil:
-    cdef Py_ssize_t place, block, stop = size - TEXT_BYTES + 1
+cdef bint _has_text(const uint8_t* at, Py_ssize_t size, const uint8_t* text, Py_ssize_t text_bytes) noexcept nogil:
+    """Written so that a compiler sees vectors: all places of a block are compared, and the result is looked at once."""
+    cdef Py_ssize_t place, block = 0, block_end, stop = size - text_bytes + 1
     cdef uint8_t found
     cdef uint8_t a = text[0], b = text[1], c = text[2], d = text[3], e = text[4]
-    for block in range(0, stop, 4096):
+    while block < stop:
+        block_end = min(block + SEARCH_BLOCK_BYTES, stop)
         found = 0
-        for place in range(block, min(block + 4096, stop)):
+        for place in range(block, block_end):
             found |= (
-                (at[place] == a) & (at[place + 1] == b) & (at[place + 2] == c) & (at[place + 3] == d) & (at[place + 4] == e)
+                (at[place] == a)
+                & (at[place + 1] == b)
+                & (at[place + 2] == c)
+                & (at[place + 3] == d)
+                & (at[place + 4] == e)
             )
         if found:
-            return True
+            for place in range(block, block_end):
+                if memcmp(at + place, text, text_bytes) == 0:
+                    return True
+        block = block_end
     return False

@@ -6,6 +6,7 @@ functions and give the same results: `tests/formats/test_kernel.py` compares the
 
 try:
     from topics.formats.compiled_kernel import (
+        add_tags,
         append_bodies,
         append_runs,
         checksums,
@@ -20,6 +21,7 @@ try:
     )
 except ModuleNotFoundError:
     from topics.formats.plain_kernel import (
+        add_tags,
         append_bodies,
         append_runs,
         checksums,
@@ -34,6 +36,7 @@ except ModuleNotFoundError:
     )
 
 __all__ = [
+    "add_tags",
     "append_bodies",
     "append_runs",
     "checksums",

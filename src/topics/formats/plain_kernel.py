@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from topics.formats.wal_frame import FrameColumns
+
 WalColumns = tuple[
     "array[int]",
     "array[int]",
@@ -76,6 +78,8 @@ _pack_trailer: Final = SEGMENT_TRAILER.pack
 
 _WAL_HEADER_BYTES: Final = WAL_FRAME_HEADER.size
 _WAL_FRAME_LEN_MIN: Final = WAL_BODY_HEADER.size + CHECKSUM_BYTES
+# A search for fewer bytes is not worth a call.
+_TEXT_BYTES_MIN: Final = 5
 # Fewer frames than this are hashed one by one: seeing that they have one size would take longer.
 _CUT_AT_ONCE_MIN: Final = 32
 _SEGMENT_OVERHEAD_BYTES: Final = SEGMENT_FRAME_HEADER.size + SEGMENT_TRAILER_BYTES
@@ -276,8 +280,30 @@ def frame_places(
 
 
 def has_text(buffer: bytes, start: int, end: int, text: bytes) -> bool:
-    """Whether these five bytes are somewhere in `buffer[start:end]`."""
+    """Whether the text, five bytes or more, is somewhere in `buffer[start:end]`."""
+    if len(text) < _TEXT_BYTES_MIN:
+        raise ValueError("the text is too short")
     return buffer.find(text, start, end) >= 0
+
+
+def add_tags(
+    buffer: bytes, frames: "FrameColumns", start: int, stop: int, seqs_by_tag: dict[bytes, "array[int]"]
+) -> None:
+    """Adds the seqs of the tagged frames from `start` up to `stop` to the seqs of their tags. Raises `IndexError` for a
+    tag outside of the buffer."""
+    tags_at = map(add, frames.offsets[start:stop], frames.node_lens[start:stop])
+    columns = zip(tags_at, frames.tag_lens[start:stop], frames.flags[start:stop], frames.seqs[start:stop], strict=True)
+    for node_end, tag_len, flags, seq in columns:
+        if flags & FLAG_TAG:
+            tag_at = node_end + _WAL_HEADER_BYTES
+            tag_end = tag_at + tag_len
+            if tag_at < 0 or tag_end > len(buffer):
+                raise IndexError("a tag is outside of its bytes")
+            tag = buffer[tag_at:tag_end]
+            seqs = seqs_by_tag.get(tag)
+            if seqs is None:
+                seqs = seqs_by_tag[tag] = array("Q")
+            seqs.append(seq)
 
 
 # Segment frames.

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from topics.formats.record_layout import RecordForm
+from topics.formats.record_layout import RecordForm, raw_node
 
 try:
     from topics.protocol.compiled_record_text import joined_texts as _joined
@@ -36,6 +36,12 @@ def record_texts(
     for form, raws in chunks:
         texts += _texts(raws, form.flags_at, form.core_at, include_tags, include_meta, include_data)
     return texts
+
+
+def record_nodes(chunk: Chunk) -> list[bytes | None]:
+    """The node of each record; None for a record without one."""
+    form, raws = chunk
+    return [raw_node(raw, form) for raw in raws]
 
 
 def joined_texts(chunks: Iterable[Chunk], *, include_tags: bool, include_meta: bool) -> bytes:

@@ -625,12 +625,22 @@ class PutRouter(RouterMembers, kw_only=True):
     performance: TimeSpent
 
 
+class RouterRetry(Struct, kw_only=True):
+    """The source of a router cannot be read now. The time to the next try doubles with each failure, up to 10 s."""
+
+    failures: Annotated[U64, Meta(description="Failures in a row.")]
+    retry_in_ms: Annotated[U64, Meta(description="Milliseconds to the next try; 0 if it runs.")]
+
+
 class Router(RouterMembers, kw_only=True):
     """A router, and how much it has copied."""
 
     forwarded_total: Annotated[
         U64, Meta(description="Records copied, trimmed, or skipped because the dest already had them.")
     ]
+    retry: Annotated[
+        RouterRetry | UnsetType, Meta(description="Only while the source of the router cannot be read.")
+    ] = UNSET
     performance: TimeSpent
 
 

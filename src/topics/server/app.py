@@ -206,7 +206,9 @@ class Application:
     def told(self, error: TopicsError, key: Key | None) -> TopicsError:
         """The error as the caller with this key may read it: without paths of this machine, and without other names."""
         if error.status >= 500 and not isinstance(error, (NotReady, Closed)):
-            reason = error.message if error.__cause__ is None else f"{error.message}: {error.__cause__}"
+            # Compiled code knows no `raise … from`: there the cause is the context.
+            cause = error.__cause__ or error.__context__
+            reason = error.message if cause is None else f"{error.message}: {cause}"
             fields = {"code": error.code, "reason": reason}
             self._troubles.warning(error.code, "a request failed because of the server", fields)
         return error_told(self._paths.error_told(error), key)

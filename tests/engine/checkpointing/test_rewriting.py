@@ -152,6 +152,24 @@ def test_a_pinned_segment_waits_for_the_end_of_its_pin(disk: FakeDisk) -> None:
     check(log, disk, LIVE)
 
 
+def test_a_pinned_segment_costs_no_snapshot_while_it_waits(disk: FakeDisk) -> None:
+    log = filled(disk)
+    before = data_bytes(disk)
+    take_manifest(log.engine, "a", to_seq=1, pin_ms=20 * CHECKPOINT_INTERVAL_MS)
+    log.delete(tag="old")
+    for _ in range(4):
+        log.tick(CHECKPOINT_INTERVAL_MS)
+    number = log.checkpointer.number
+    for _ in range(8):
+        log.tick(CHECKPOINT_INTERVAL_MS)
+    assert log.checkpointer.number == number
+    assert data_bytes(disk) == before
+    for _ in range(10):
+        log.tick(CHECKPOINT_INTERVAL_MS)
+    assert data_bytes(disk) < before * 0.5
+    check(log, disk, LIVE)
+
+
 def test_a_segment_that_is_written_again_cannot_be_replaced_meanwhile(disk: FakeDisk) -> None:
     runtime = HeldRuntime()
     log = open_log(disk, runtime=runtime)

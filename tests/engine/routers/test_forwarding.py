@@ -16,6 +16,7 @@ from tests.engine.router_driver import RouterDriver
 from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.writing.intake import NewRecord
 from topics.errors import StorageFull, TopicExistsIncompatible, TopicNotFound
+from topics.limits import FORWARD_RETRY_MS_MIN
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 
@@ -579,6 +580,7 @@ def test_a_router_that_was_held_back_copies_from_a_source_that_is_cold_by_now() 
     log.opened.tick()
     assert log.topic("b").head_seq == 3, "the tier does not answer, and nothing is lost"
     log.tier.heal()
+    log.clock.advance(FORWARD_RETRY_MS_MIN)
     while len(seen) < 17:
         log.opened.tick()
         records, _ = log.read("b")
@@ -586,6 +588,41 @@ def test_a_router_that_was_held_back_copies_from_a_source_that_is_cold_by_now() 
         log.delete("b", before_seq=log.topic("b").head_seq + 1)
     assert seen == [log.size_of(number) for number in range(4, 21)]
     assert log.tier.calls_of_owner == []
+
+
+def test_a_router_that_cannot_read_its_source_tries_again_less_and_less_often() -> None:
+    log = ColdLog(FakeDisk())
+    log.create("a", durability="fsync")
+    log.create("b", durability="fsync", cap_records=1, discard="reject")
+    routed(log)
+    for number in range(1, 21):
+        log.write(number)
+    log.opened.tick()
+    log.settle()
+    log.tier.fail_after(0)
+    log.delete("b", before_seq=2)
+    log.clock.advance(1000)
+    router = log.engine.router("r")
+    assert router.failure_count == 1
+    tries: list[int] = []
+    failures = 1
+    for ms in range(0, 60_000, 50):
+        must_come_soon = log.engine.forwarder.tick()
+        log.engine.flush()
+        if router.failure_count > failures:
+            tries.append(ms)
+            failures = router.failure_count
+            assert not must_come_soon, "nothing polls until the next try"
+        log.clock.advance(50)
+    waits = [after - before for before, after in pairwise(tries)]
+    assert waits[:7] == [200, 400, 800, 1600, 3200, 6400, 10_000]
+    assert set(waits[7:]) == {10_000}
+    log.tier.heal()
+    log.clock.advance(10_000)
+    log.engine.forwarder.tick()
+    log.engine.flush()
+    assert [len(record.data) for record in log.read("b")[0]] == [log.size_of(2)]
+    assert (router.failure_count, router.retry_at_ms) == (0, 0)
 
 
 def test_an_exact_router_looks_into_a_cold_dest_for_copies_that_are_there() -> None:

@@ -22,7 +22,8 @@ from topics.server.api.queues import claimed_text
 from topics.server.api.records import diff_text
 from topics.server.api.work import job_event_text
 from topics.server.api.ws_commands import ack_text
-from topics.server.live.delivery import Reading
+from topics.server.live.reading import Reading, ReadOptions
+from topics.server.live.rendered_records import RenderedRecords
 from topics.server.live.sse_feed import record_event_text
 from topics.server.live.ws_feed import record_message_text
 
@@ -165,7 +166,8 @@ def test_a_pushed_job(job: Job, shown: response_body.Job) -> None:
 
 def test_pushed_records() -> None:
     shown = page()
-    reading = Reading(shown, texts_of(shown))
+    renderer = RenderedRecords(include_tags=True, include_meta=True, include_data=True)
+    reading = Reading(shown, ReadOptions(1000, 1000, include_tags=True), renderer, 1, 6)
     assert read(sse_event.RecordEvent, record_event_text(6, reading)) == sse_event.RecordEvent(
         topic="a-topic", records=RECORDS, from_seq=6, to_seq=8, head_seq=9
     )

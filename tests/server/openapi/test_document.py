@@ -368,6 +368,9 @@ def test_answers_have_the_members_of_their_structs_and_no_others(server: Running
     assert members - seen == {
         "Performance.throttle_wait_ms",
         "Performance.cold_segments_read",
+        "Router.retry",
+        "RouterRetry.failures",
+        "RouterRetry.retry_in_ms",
         "WatchCreated.ticket",
         "TopicDeleted.names_hidden",
         "TopicState.names_hidden",

@@ -15,8 +15,7 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import RealFs
-from topics.storage.segments import cache as cache_module
-from topics.storage.segments.cache import SegmentCache, TagSelector, load_tags
+from topics.storage.segments.cache import READERS_MAX, SegmentCache, TagSelector, load_tags
 from topics.storage.segments.frame_walk import rebuild_index, walk_entries
 from topics.storage.segments.reader import SegmentReader
 from topics.storage.segments.sources import FileSource
@@ -288,13 +287,14 @@ def test_a_reader_is_kept_until_its_segment_changes(disk: FakeDisk, state: Segme
     cache.close()
 
 
-def test_the_number_of_open_readers_is_bounded(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_readers_is_bounded(disk: FakeDisk) -> None:
     """Each keeps descriptors."""
-    monkeypatch.setattr(cache_module, "READERS_MAX", 1)
     cache = SegmentCache(disk, ROOT, None)
-    first, second, *_ = sealed(disk)
+    first, *others, last = write(disk, list(range(1, READERS_MAX + 2)), limits=SegmentLimits(1, 1 << 20, 0))
     reader = cache.reader(TOPIC, first)
-    assert live_seqs(cache.reader(TOPIC, second)) == list(range(second.first_seq, second.last_seq + 1))
+    for state in others:
+        cache.reader(TOPIC, state)
+    assert live_seqs(cache.reader(TOPIC, last)) == [last.first_seq]
     with pytest.raises(OSError, check=lambda error: error.errno == errno.EBADF):
         reader._source._files[0].size()
     assert cache.reader(TOPIC, first) is not reader
@@ -307,7 +307,7 @@ def test_a_sealed_segment_is_read_through_a_map_and_sees_its_delete_bytes(tmp_pa
     directory = layout.topic_directory(root, TOPIC)
     appender = SegmentAppender(fs, directory, None, SegmentLimits(3, 1 << 20, 0), NOW_MS)
     for seq in range(1, 4):
-        appender.add(body(seq))
+        appender.add_bodies([body(seq)])
     appender.finish()
     (state,) = appender.touched
     assert state.sealed

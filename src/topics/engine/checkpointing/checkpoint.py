@@ -76,7 +76,7 @@ class Checkpoint:
         self._snapshot = capture.snapshot
         # Topic id -> snapshot entry.
         self._entries = capture.entries
-        self._rewriting = Rewriting(engine, capture.topics, requests.busy_segments, old_files)
+        self._rewriting = Rewriting(engine, capture.topics, requests, old_files)
         # Shards whose checkpoint mark is not written yet.
         self._marks_left = 0
 

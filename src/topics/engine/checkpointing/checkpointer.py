@@ -13,6 +13,7 @@ from topics.engine.checkpointing.cold_upkeep import ColdUpkeep
 from topics.engine.checkpointing.old_files import OldFiles, SegmentKey
 from topics.engine.checkpointing.progress import CheckpointBase, CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
+from topics.engine.checkpointing.rewriting import wake_held
 from topics.engine.checkpointing.segment_expiry import SegmentExpiry
 from topics.engine.engine import Engine
 from topics.engine.topic.topic import Topic
@@ -152,6 +153,7 @@ class Checkpointer:
             self._ended(failure)
             return
         due = self._expiry.take_due(engine.now_ms())
+        wake_held(engine, requests)
         capture = capture_engine(engine, progress.number + 1, requests, self._old_files)
         self._looked_into = [*due, *(item.topic.name for item in capture.topics)]
         progress.captured()
@@ -234,6 +236,7 @@ class Checkpointer:
         engine.pins.forget_topic(topic.id)
         segments = [*topic.live.segments.segments, *topic.live.segments.dropped]
         self._old_files.forget_topic(topic.id)
+        self._requests.forget_topic(topic)
         self.remove_cold(topic.id, segments)
         fs, root = engine.directory.fs, engine.directory.root
         self._background.run(lambda: remove_topic_directory(fs, root, topic.id), _log_failed_removal)

@@ -1,9 +1,10 @@
 """Segments of which more than half is deleted: the checkpoint job writes them again without the deleted records.
 
 The job does it last, when the delete bytes of the checkpoint are set. The exchange of the files is that of
-`storage/segments/replacement`. A segment that is pinned, moved or replaced waits for a later checkpoint, and so do
-segments beyond the bound of one checkpoint. Until the owner takes over the new numbers, it reads the new files with the
-old numbers: an index that does not fit is noticed, and the frames themselves are read. Owner only.
+`storage/segments/replacement`. Segments beyond the bound of one checkpoint wait for the next one. A segment that is
+pinned, moved or replaced waits until that has ended: until then its topic is not captured because of it. Until the
+owner takes over the new numbers, it reads the new files with the old numbers: an index that does not fit is noticed,
+and the frames themselves are read. Owner only.
 """
 
 import logging
@@ -11,6 +12,7 @@ import logging
 import msgspec
 
 from topics.engine.checkpointing.old_files import OldFiles, SegmentKey
+from topics.engine.checkpointing.requests import CheckpointRequests
 from topics.engine.checkpointing.topic_capture import CapturedTopic
 from topics.engine.engine import Engine
 from topics.formats.snapshot import SegmentState
@@ -20,18 +22,30 @@ from topics.storage.checkpoints.job import RewriteResult, RewriteWork
 logger = logging.getLogger(__name__)
 
 
+def wake_held(engine: Engine, requests: CheckpointRequests) -> None:
+    """Before a capture: topics with segments that can be written again by now are captured."""
+    for key, topic in list(requests.held_rewrites.items()):
+        if not _is_held(engine, requests, key):
+            del requests.held_rewrites[key]
+            topic.checkpoint.mark_changed()
+
+
+def _is_held(engine: Engine, requests: CheckpointRequests, key: SegmentKey) -> bool:
+    return key in requests.busy_segments or engine.pins.holds(*key)
+
+
 class Rewriting:
     """The segments that one checkpoint writes again."""
 
     def __init__(
-        self, engine: Engine, captured: list[CapturedTopic], busy_segments: set[SegmentKey], old_files: OldFiles
+        self, engine: Engine, captured: list[CapturedTopic], requests: CheckpointRequests, old_files: OldFiles
     ) -> None:
         self._engine = engine
         self._captured = {item.topic.id: item for item in captured}
-        self._busy_segments = busy_segments
+        self._requests = requests
         self._old_files = old_files
         self.works: list[RewriteWork] = []
-        # Topics with segments that a later checkpoint must look at again.
+        # Topics with segments that the next checkpoint must look at again.
         self._postponed: list[CapturedTopic] = []
 
     def choose(self) -> None:
@@ -41,14 +55,16 @@ class Rewriting:
             segments = item.topic.live.segments
             for state in [state for state in segments.segments if segments.is_mostly_deleted(state)]:
                 key = (item.topic.id, state.first_seq)
-                is_held = key in self._busy_segments or self._engine.pins.holds(*key)
-                if is_held or (self.works and state.data_bytes > left_bytes):
+                if _is_held(self._engine, self._requests, key):
+                    self._requests.held_rewrites[key] = item.topic
+                    continue
+                if self.works and state.data_bytes > left_bytes:
                     self._postponed.append(item)
                     continue
                 left_bytes -= state.data_bytes
                 # A copy, because the owner goes on changing the live numbers.
                 self.works.append(RewriteWork(item.topic.id, msgspec.structs.replace(state)))
-        self._busy_segments |= {_key(work) for work in self.works}
+        self._requests.busy_segments |= {_key(work) for work in self.works}
 
     def job_failed(self) -> None:
         """The worker may have died half way. The next checkpoint finds out which files are in place."""
@@ -82,7 +98,7 @@ class Rewriting:
                 self._old_files.add_replaced(last_snapshot, _key(work))
 
     def _let_go(self) -> None:
-        self._busy_segments -= {_key(work) for work in self.works}
+        self._requests.busy_segments -= {_key(work) for work in self.works}
 
     def postpone(self) -> None:
         """After the take-over of the topics: a topic with segments left is captured again."""

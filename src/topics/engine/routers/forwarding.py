@@ -61,7 +61,7 @@ from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.derived_copies import DerivedCopies, cursor_note, unlogged_cursor_note
 from topics.engine.writing.write_path import WritePath
-from topics.errors import TopicsError
+from topics.errors import ColdUnavailable, CorruptRecord, TopicsError
 from topics.formats import control
 from topics.limits import (
     FORWARD_BYTES_MAX,
@@ -153,14 +153,16 @@ class Forwarder:
         self._ready.lower(is_lowered=is_lowered)
 
     def tick(self) -> bool:
-        """Runs the routers again that were held back. Returns whether it must be called again soon."""
-        held_back, self._held_back = self._held_back, {}
-        for router in held_back:
-            self._ready.add(router.source, self._core.clock.monotonic_ms())
+        """Runs the routers again that were held back. Returns whether it must be called again soon: not for routers
+        that wait longer, because their source cannot be read."""
+        now_ms = self._core.clock.monotonic_ms()
+        for router in [router for router in self._held_back if router.retry_at_ms <= now_ms]:
+            del self._held_back[router]
+            self._ready.add(router.source, now_ms)
         self._serve()
         if len(self._ready) or self._slots_left <= 0:
             self._take_turn()
-        return bool(self._held_back or self._waiting)
+        return bool(self._waiting) or any(router.retry_at_ms <= now_ms for router in self._held_back)
 
     def _turn(self) -> None:
         self._serve()
@@ -299,6 +301,8 @@ class Forwarder:
             return 0
         if router.is_frozen or router.is_fetching or source.writes.is_changing or dest.writes.is_changing:
             return 0
+        if router.retry_at_ms and router.retry_at_ms > core.clock.monotonic_ms():
+            return 0
         now_ms = core.now_ms()
         source.refresh(now_ms)
         dest.refresh(now_ms)
@@ -308,10 +312,21 @@ class Forwarder:
                 self._tell_lost(router, lost_to)
                 return 1
             return self._copy(router) if router.is_searched or self._search(router) else 0
+        except (ColdUnavailable, CorruptRecord) as error:
+            # A file does not answer.
+            self._note_failure(router, error)
+            return 0
         except TopicsError as error:
-            # Nothing was queued: the log takes nothing now, or a file does not answer. The next tick tries again.
+            # Nothing was queued: the log takes nothing now. The next tick tries again.
             logger.debug('router "%s" waits: %s', router.name, error.message)
             return 0
+
+    def _note_failure(self, router: Router, error: BaseException) -> None:
+        """The router is held back, for longer after each failure. The first failure is in the log of the server."""
+        router.note_failure(self._core.clock.monotonic_ms())
+        level = logging.WARNING if router.failure_count == 1 else logging.DEBUG
+        logger.log(level, 'router "%s" cannot read its source now, and tries again: %s', router.name, error)
+        self.hold_back(router)
 
     def _search(self, router: Router) -> bool:
         """Looks through the records of dest for keys of copies to come; whether all of them were looked through.
@@ -526,8 +541,7 @@ class Forwarder:
     def _fetched(self, router: Router, result: object) -> None:
         router.end_fetch(is_fetched=not isinstance(result, BaseException))
         if isinstance(result, BaseException):
-            logger.warning('router "%s" cannot read its source now: %s', router.name, result)
-            self.hold_back(router)
+            self._note_failure(router, result)
         else:
             self.note_source(router.source)
         self._wake_waiting()

@@ -70,7 +70,7 @@ class TopicReplay:
         self.next_seq = self.replayed.first_seq
         # First seq of the write whose last frame was not read yet; None when no write is open.
         self.open_seq: int | None = None
-        self.open_tags: list[tuple[bytes, int]] = []
+        self.open_tags: dict[bytes, array[int]] = {}
         # A frame of a power loss whose range begins above the next seq: see `head`.
         self.late_head: control.Head | None = None
         # First and last seq of the open write, also when segments already hold its records: a key's answer names them.
@@ -139,7 +139,9 @@ class TopicReplay:
             self._finish_copies()
         topic.live.note_replayed(self.next_seq - 1)
         topic.writes.note_time(ts)
-        topic.live.tags.add_all(self.open_tags)
+        if self.open_tags:
+            topic.live.tags.add_all(self.open_tags)
+            self.open_tags = {}
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
             topic.keys.note(self.key, ts, self.first_seq, count, self.last_seq)
@@ -153,8 +155,6 @@ class TopicReplay:
             self.dead_letters.append(self.dead_letter)
             self.dead_letter = None
         self.open_seq = None
-        if self.open_tags:
-            self.open_tags = []
         self.first_seq = self.last_seq = 0
         self.key = None
         self.evict = None
@@ -389,16 +389,7 @@ class TopicReplay:
             self.first_seq = self.first_seq or seqs[start]
         self.last_seq = seqs[end - 1]
         self.next_seq = self.last_seq + 1
-        if any(flags & FLAG_TAG for flags in set(frames.flags[start:end])):
-            run = frames.part(start, end)
-            tags_at = [
-                offset + HEADER_BYTES + node_len for offset, node_len in zip(run.offsets, run.node_lens, strict=True)
-            ]
-            self.open_tags += [
-                (buffer[at : at + tag_len], seq)
-                for at, flags, seq, tag_len in zip(tags_at, run.flags, run.seqs, run.tag_lens, strict=True)
-                if flags & FLAG_TAG
-            ]
+        kernel.add_tags(buffer, frames, start, end, self.open_tags)
 
     def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
         offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame
@@ -418,7 +409,7 @@ class TopicReplay:
             self.next_seq = seq + 1
             if flags & FLAG_TAG:
                 tag_at = offset + HEADER_BYTES + node_len
-                self.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
+                self.open_tags.setdefault(buffer[tag_at : tag_at + tag_len], array("Q")).append(seq)
         elif self.adopted is not None:
             self.adopted.meet(seq, buffer[offset + _CORE_AT : end - CHECKSUM_BYTES])
         if not flags & FLAG_MORE:

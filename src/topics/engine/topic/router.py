@@ -10,6 +10,7 @@ import msgspec
 
 from topics.errors import BadFrame, TopicsError
 from topics.formats import control, envelope
+from topics.limits import FORWARD_RETRY_MS_MAX, FORWARD_RETRY_MS_MIN
 from topics.protocol.tag_match import TagMatch
 
 if TYPE_CHECKING:
@@ -44,12 +45,14 @@ class Router:
         "dest",
         "dest_base",
         "evidence",
+        "failure_count",
         "forwarded_total",
         "id",
         "is_fetching",
         "is_frozen",
         "is_searching",
         "name",
+        "retry_at_ms",
         "searched_seq",
         "source",
         "spec",
@@ -83,6 +86,10 @@ class Router:
         # The records that the router copies next are being brought into memory, or have just been brought there.
         self.is_fetching = False
         self._is_fetched = False
+        # How often in a row the source could not be read, and when it is tried again, on the monotonic clock. 0: it
+        # could be read.
+        self.failure_count = 0
+        self.retry_at_ms = 0
         # `exactly_once` only: source seq -> dest seqs of records that have the key of its copy and were written to
         # dest directly. These are hints: such a record may be dead by now, or may never have been committed.
         self.evidence: dict[int, list[int]] = {}
@@ -110,6 +117,7 @@ class Router:
     def move(self, cursor: int, forwarded_total: int) -> None:
         self.cursor = cursor
         self.forwarded_total = forwarded_total
+        self.failure_count = self.retry_at_ms = 0
 
     def end_step(self, error: TopicsError | None) -> None:
         """The frames of the oldest step are committed, or they failed. When they failed, every later step fails too."""
@@ -147,6 +155,12 @@ class Router:
     def end_fetch(self, *, is_fetched: bool) -> None:
         self.is_fetching = False
         self._is_fetched = is_fetched
+
+    def note_failure(self, now_ms: int) -> None:
+        """The source could not be read. `now_ms` is of the monotonic clock."""
+        delay_ms = FORWARD_RETRY_MS_MIN << min(self.failure_count, FORWARD_RETRY_MS_MAX.bit_length())
+        self.failure_count += 1
+        self.retry_at_ms = now_ms + min(delay_ms, FORWARD_RETRY_MS_MAX)
 
     def take_fetched(self) -> bool:
         """Whether the records to be read next were just brought into memory: then a read may wait for them."""

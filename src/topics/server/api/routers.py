@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from topics.engine.engine import Engine
 from topics.engine.routers.definition import check_endpoints, check_router_name
@@ -76,6 +76,7 @@ class RoutersApi:
             response_body.Router(
                 **_members(router.name, router.spec),
                 forwarded_total=router.forwarded_total,
+                retry=self._retry(router),
                 performance=exchange.performance(),
             )
         )
@@ -122,6 +123,12 @@ class RoutersApi:
                 if is_wanted and may_see(key, router):
                     yield router
             after = names[-1]
+
+    def _retry(self, router: Router) -> response_body.RouterRetry | UnsetType:
+        if not router.failure_count:
+            return UNSET
+        retry_in_ms = max(router.retry_at_ms - self._engine.core.clock.monotonic_ms(), 0)
+        return response_body.RouterRetry(failures=router.failure_count, retry_in_ms=retry_in_ms)
 
     def delete(self, exchange: Exchange) -> None:
         router = self._engine.routers.get(exchange.name)

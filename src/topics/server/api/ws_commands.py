@@ -50,8 +50,9 @@ from topics.server.limits import (
     WS_SUBSCRIPTIONS_MAX,
     WS_WRITES_MAX,
 )
-from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
+from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Subscription
 from topics.server.live.open_streams import STOPPING, StreamEnd
+from topics.server.live.reading import ReadOptions
 from topics.server.live.ws_feed import WsFeed
 from topics.server.steps import while_wanted
 

@@ -73,6 +73,16 @@ def error_response(error: TopicsError) -> Response:
     return Response(error.status, _encode_error(envelope), JSON, headers)
 
 
+class SharedPiece:
+    """Bytes that many streams send. The first stream that needs a chunk of HTTP/1.1 around them makes it for all."""
+
+    __slots__ = ("chunk", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.chunk = b""
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Stream(ABC):
     """An answer without a known end. Sent bytes stay in memory until the client takes them, so check `is_ready` first.
@@ -100,6 +110,10 @@ class Stream(ABC):
     @abstractmethod
     def send(self, data: bytes) -> None:
         """Sends a piece, at once if possible. Does nothing when the stream is over."""
+
+    def send_shared(self, piece: SharedPiece) -> None:
+        """Sends a piece that other streams send, too."""
+        self.send(piece.data)
 
     @abstractmethod
     def end(self) -> None:

@@ -34,7 +34,7 @@ from topics.errors import (
 )
 from topics.limits import KIB
 from topics.server.http.connections import ConnectionSet, MakeWire, Wire
-from topics.server.http.exchange import JSON, Exchange, Response, Stream
+from topics.server.http.exchange import JSON, Exchange, Response, SharedPiece, Stream
 from topics.server.limits import (
     DRAINED_BODY_BYTES_MAX,
     EXCHANGES_PER_TURN,
@@ -702,7 +702,18 @@ class _Http1Stream(Stream):
         if self.is_over or not data:
             return
         self._sent_bytes += len(data)
-        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+        self._connection.write(_chunk(data) if self._is_chunked else data)
+
+    def send_shared(self, piece: SharedPiece) -> None:
+        if self.is_over:
+            return
+        data = piece.data
+        self._sent_bytes += len(data)
+        if self._is_chunked:
+            data = piece.chunk
+            if not data:
+                data = piece.chunk = _chunk(piece.data)
+        self._connection.write(data)
 
     def end(self) -> None:
         if self.is_over:
@@ -720,6 +731,10 @@ class _Http1Stream(Stream):
             self._taken_s = now_s
             return False
         return now_s - self._taken_s >= self._connection.connections.timeouts.stalled_s
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class _BodyFirst:
