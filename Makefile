@@ -7,6 +7,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+SOURCES := $(shell find src -type f -not -path '*/__pycache__/*')
+# Ends with 1 where nothing can be compiled, or nothing shall be (TOPICS_COMPILE=0).
+COMPILES := $(BIN)/python hatch_build.py
+# What runs on the plain form in CI: codecs, the engine, one part of the HTTP contract, one crash sweep.
+PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract/test_append.py \
+    tests/crash/test_writers_sweep.py
 SPARK_STARTS := $(BIN)/python -c 'from topics.spark.session import require_java; require_java()'
 
 # Installs packages of Debian; who may not do that is told to: $(call apt_install,PACKAGES,WHAT IS WRONG WITHOUT THEM). It
@@ -19,7 +25,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo demo-embedded test test-full browser java bench bench-peers bench-spark lint format clean
+.PHONY: help run demo demo-embedded test test-plain test-full compiled browser java bench bench-peers bench-spark lint format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +42,14 @@ demo-embedded: $(VENV)/.package ## Run the demo of the embedded engine
 test: lint browser java ## Lint, check types, run the tests
 	@$(PYTEST)
 
+test-plain: $(VENV)/.tools ## A sample of the tests on plain Python, without the compiled modules
+	@PYTHONPATH=src $(PYTEST) $(PLAIN_SAMPLE)
+
 test-full: lint browser java ## The same with the slow sweeps, all of them in full
 	@TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
+
+compiled: $(VENV)/.build ## Compile into build/compiled, for PYTHONPATH=build/compiled; installs nothing
+	@$(COMPILES) build/compiled
 
 # Without it the tests in tests/browser are skipped.
 browser:
@@ -75,13 +87,31 @@ clean: ## Remove caches and build products; keeps .venv and data
 
 # The stamps below .venv say what is installed there; a change of pyproject.toml makes them stale.
 
-$(VENV)/.package: pyproject.toml | $(VENV)/.pip
-	@echo "installing topics into $(VENV)"
-	@$(PIP_INSTALL) --editable ".[streams]"
-	@$(BIN)/python -m compileall -q src # Pip compiles what it copies, and an editable install copies nothing.
+# The wheel, not the sources: an edit of a source makes another wheel. Its modules are compiled where that is possible.
+$(VENV)/.package: $(SOURCES) hatch_build.py $(VENV)/.build $(VENV)/.form
+	@echo "building topics ($$(cat $(VENV)/.form)) and installing it into $(VENV)"
+	@rm -rf build/wheel
+	@TOPICS_COMPILE=$$([ "$$(cat $(VENV)/.form)" = compiled ] && echo 1 || echo 0) $(BIN)/python -m pip wheel --quiet \
+	    --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
+	@$(PIP_INSTALL) --force-reinstall --no-deps build/wheel/*.whl
 	@touch $@
 
-$(VENV)/.tools: $(VENV)/.package
+# The dependencies of the package and what builds it, in one environment: a build of its own would install them again
+# for each wheel. The editable install brings the dependencies only: the wheel replaces it.
+$(VENV)/.build: pyproject.toml | $(VENV)/.pip
+	@echo "installing what topics needs into $(VENV)"
+	@TOPICS_COMPILE=0 $(PIP_INSTALL) --editable ".[streams]" --group build
+	@touch $@
+
+# `compiled` or `plain`: what the next wheel is. The file changes only when that does.
+$(VENV)/.form: FORCE | $(VENV)/.build
+	@[ "$$TOPICS_COMPILE" = 0 ] || $(COMPILES) 2>/dev/null || { packages=$$($(COMPILES) --packages); \
+	    $(call apt_install,$$packages,topics runs as plain Python and needs twice the CPU without a C compiler); } || true
+	@form=$$($(COMPILES) 2>/dev/null && echo compiled || echo plain); \
+	    [ "$$(cat $@ 2>/dev/null)" = $$form ] || echo $$form > $@
+FORCE:
+
+$(VENV)/.tools: pyproject.toml $(VENV)/.package
 	@echo "installing the test and lint tools into $(VENV)"
 	@$(PIP_INSTALL) --group test --group lint
 	@touch $@
@@ -89,7 +119,7 @@ $(VENV)/.tools: $(VENV)/.package
 # By itself: Spark is a download of 450 MB, which a server does without.
 $(VENV)/.spark: $(VENV)/.package
 	@echo "installing Spark into $(VENV)"
-	@$(PIP_INSTALL) --editable ".[spark,streams]"
+	@$(PIP_INSTALL) "$$(echo build/wheel/*.whl)[spark,streams]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.package

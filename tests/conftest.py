@@ -1,5 +1,6 @@
-"""Shared by all tests: hypothesis profiles, `FULL`, the golden files."""
+"""Shared by all tests: hypothesis profiles, `FULL`, the golden files, the check that the tested package is current."""
 
+import importlib.util
 import os
 from collections import Counter
 from pathlib import Path
@@ -36,6 +37,34 @@ def load_hypothesis_profile() -> None:
 
 
 load_hypothesis_profile()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ends a run that would test an older state of the sources. Workers rely on the check of the process that started
+    them."""
+    if hasattr(config, "workerinput"):
+        return
+    spec = importlib.util.find_spec("topics")
+    if spec is None or spec.origin is None:
+        raise pytest.UsageError("the package topics is not installed: run the tests with `make test`")
+    tested = Path(spec.origin).parent
+    if difference := difference_between(REPOSITORY / "src" / "topics", tested):
+        raise pytest.UsageError(
+            f"the tests would run {tested}, which is older than the sources: {difference} differs. Run `make test`, "
+            "`make .venv/.package` to install the sources as they are, or set PYTHONPATH=src to test plain Python."
+        )
+
+
+def difference_between(sources: Path, tested: Path) -> str | None:
+    """The first module whose source is not the same in both folders."""
+    if tested == sources:
+        return None
+    names = {path.relative_to(folder) for folder in (sources, tested) for path in folder.rglob("*.py")}
+    for name in sorted(names):
+        texts = [(folder / name).read_bytes() if (folder / name).is_file() else b"" for folder in (sources, tested)]
+        if texts[0] != texts[1]:
+            return str(name)
+    return None
 
 
 @pytest.fixture(scope="session")

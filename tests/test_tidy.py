@@ -44,7 +44,7 @@ LAYER_BY_NAME: Final[dict[str, str]] = {
 }
 
 # Programs that start the command line by its name, as a user does.
-STARTS_THE_COMMAND_LINE: Final = frozenset({"topics.bench.http", "topics.demos.pipeline"})
+STARTS_THE_COMMAND_LINE: Final = frozenset({"topics.bench.processes", "topics.demos.pipeline"})
 
 # What a layer may not import although it lies below.
 KNOWS_NOTHING_OF: Final[dict[str, frozenset[str]]] = {
@@ -68,7 +68,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("config", "serve"),
         ("pipeline", "setting_flags"),
         ("loading",),
-        ("output", "progress"),
+        ("form", "output", "progress"),
     ),
     "topics.engine": (
         ("starting",),

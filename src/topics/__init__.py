@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from topics.engine.queues.jobs import Counters as QueueCounters
     from topics.engine.queues.jobs import Extended, Job, Settled
     from topics.engine.settings import EngineSettings
+    from topics.engine.topic.appended import Appended
     from topics.engine.topic.page import Page, Tombstone
-    from topics.engine.topic.write import Appended
     from topics.engine.writing.intake import NewRecord
     from topics.errors import TopicsError
     from topics.formats.records import Record

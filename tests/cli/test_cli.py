@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import topics
+from topics.cli.form import running_form
 from topics.cli.main import app
 from topics.cli.output import escaped
 from topics.storage.fs import RealFs
@@ -88,7 +89,7 @@ def test_every_command_has_an_example_in_its_help(command: str) -> None:
 
 
 def test_the_version_is_printed_either_way() -> None:
-    assert run("version").stdout == run("--version").stdout == f"topics {topics.__version__}\n"
+    assert run("version").stdout == run("--version").stdout == f"topics {topics.__version__} ({running_form()})\n"
 
 
 @pytest.mark.parametrize(

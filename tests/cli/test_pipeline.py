@@ -20,7 +20,6 @@ JOBS = (
     *("sql", "stats", "vacuum", "verify"),
 )
 PACKAGES = Path(pytest.__file__).parents[1]
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 def run(*args: object) -> Result:
@@ -113,9 +112,11 @@ def packages_without(folder: Path, *names: str) -> Path:
 
 def start_with(packages: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """With these packages alone: `-S` keeps those of the environment out."""
+    # Names the folder of `topics` when the package is not among the installed ones.
+    sources = filter(None, [os.environ.get("PYTHONPATH")])
     return subprocess.run(
         [sys.executable, "-S", "-m", "topics.cli.entry", "pipeline", *args],
-        env={**os.environ, "PYTHONPATH": f"{SOURCE}:{packages}"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*sources, str(packages)])},
         capture_output=True,
         text=True,
         timeout=110,

@@ -36,8 +36,8 @@ from tests.crash.harness import SETTINGS, Blow, expect, read_all
 from topics.engine.config import TopicConfig
 from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.router import RouterSpec
-from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import Record, RecordBatch

@@ -1,11 +1,7 @@
 """Python code that runs in a process of its own."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def run_code(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -15,5 +11,4 @@ def run_code(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
     )

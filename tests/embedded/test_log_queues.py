@@ -14,7 +14,7 @@ import pytest
 
 import topics
 from tests.embedded.other_threads import wait_until
-from tests.embedded.python_process import REPOSITORY, run_code
+from tests.embedded.python_process import run_code
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
 from topics.errors import Closed, InvalidRequest, NotAQueue, TopicNotFound
@@ -234,7 +234,6 @@ def test_no_acked_job_comes_back_after_kill_nine_and_unacked_jobs_do(tmp_path: P
         process = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(path)],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
         )
         assert process.stdout is not None
         told = 0

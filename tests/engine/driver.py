@@ -11,9 +11,9 @@ from topics.engine.runtime import InlineRuntime, Turn
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Page
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicsError

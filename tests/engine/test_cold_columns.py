@@ -142,7 +142,7 @@ def test_columns_that_a_checkpoint_made_wrong_are_read_again(log: ColdLog) -> No
     log.append(count=6)
     log.runtime.begin_held()
     log.checkpoint()
-    assert not log.topic().live.segments.pending_seqs(log.topic().live.segments.segments[0])
+    assert not log.topic().live.segments.has_pending(log.topic().live.segments.segments[0])
     log.runtime.end_held()
     log.runtime.holds = False
     log.engine.flush()

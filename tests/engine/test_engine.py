@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.driver import ROOT, SMALL, Driver, records, seqs_of, untimed, values
 from topics.engine.config import TopicConfig
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Tombstone
-from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord
 from topics.errors import (
     Closed,

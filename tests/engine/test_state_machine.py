@@ -17,8 +17,8 @@ from tests.conftest import FULL
 from tests.engine.driver import SMALL, Driver, untimed
 from tests.engine.model import KeyModel, NewModelRecord, PageModel, TopicModel
 from topics.engine.config import DURABILITIES, TopicConfig
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import Appended
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicNotEmpty, TopicsError
 from topics.formats.records import RecordBatch

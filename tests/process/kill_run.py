@@ -4,7 +4,6 @@ By hand: `python -m tests.process.kill_run --kills 50`.
 """
 
 import argparse
-import os
 import random
 import signal
 import subprocess
@@ -24,7 +23,6 @@ def start_writer(directory: Path, run: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "tests.process.writer", str(directory), str(run)],
         stdout=subprocess.PIPE,
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "src")])},
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.server.clients import Http1Client
+from topics.cli.form import running_form
 from topics.testing.server_process import ServerProcess
 from topics.version import VERSION
 
@@ -55,7 +56,7 @@ def test_a_start_says_where_it_is_and_what_to_try(server: ServerProcess) -> None
     url = f"http://127.0.0.1:{server.port}"
     records = """'{"records":[{"data":"hello, world"}]}'"""
     assert lines == [
-        f"topics {VERSION} listens on {url}",
+        f"topics {VERSION} ({running_form()}) listens on {url}",
         f"data directory   {server.data_dir}",
         "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss",
         "access           open: no API keys are set",

@@ -9,7 +9,7 @@ from websockets.sync.client import connect
 
 from tests.server.clients import HTTP1, Http1Client
 from tests.server.event_streams import EVENT_STREAMS
-from topics.bench.http import wake_ups
+from topics.bench.processes import wake_ups
 from topics.testing.server_process import ServerProcess
 
 WINDOW_S = 2.0

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tests.protocol.random_bodies import BodyMaker
 from tests.protocol.slow_checker import CONFIG, Members, Refused, parse
 from topics.errors import InvalidRequest
-from topics.protocol.body_decoder import CONFIG_DECODER, DELETE_DECODER, DIFF_DECODER, BodyDecoder
+from topics.protocol.body_decoder import (
+    CONFIG_DECODER,
+    DELETE_DECODER,
+    DIFF_DECODER,
+    REMEMBERED_BODIES_MAX,
+    REMEMBERED_BODY_BYTES_MAX,
+    BodyDecoder,
+    RememberingDecoder,
+)
 from topics.protocol.request_body import ConfigBody, DiffBody
 
 U64_MAX = 2**64 - 1
@@ -106,3 +114,22 @@ def test_narrow_integers_have_32_bits(member: str, value: int, fits: bool) -> No
 )
 def test_deletes(text: bytes, fits: bool) -> None:
     assert accepts(DELETE_DECODER, text) == fits
+
+
+def test_a_remembered_body_is_forgotten_when_too_many_are_there() -> None:
+    decoder = RememberingDecoder(DiffBody)
+    texts = [b'{"from_seq":%d}' % seq for seq in range(2 * REMEMBERED_BODIES_MAX + 1)]
+    first = decoder.decode(texts[0])
+    assert decoder.decode(texts[0]) is first
+    for seq, text in enumerate(texts):
+        assert decoder.decode(text) == DiffBody(from_seq=seq)
+    assert decoder.decode(texts[0]) is not first
+
+
+def test_a_refused_body_and_a_large_body_are_not_remembered() -> None:
+    decoder = RememberingDecoder(DiffBody)
+    for _ in range(2):
+        assert not accepts(decoder, b'{"limit":1,"limit":2}')
+    large = b'{"from_seq":3%b}' % (b" " * REMEMBERED_BODY_BYTES_MAX)
+    assert decoder.decode(large) == DiffBody(from_seq=3)
+    assert decoder.decode(large) is not decoder.decode(large)

@@ -1,235 +1,202 @@
-"""Speed of a server, with the load from another process (wrk), and of Redis under the same load.
+"""Single requests and pages over HTTP, with the load from wrk, beside Redis and the bare server under the same load."""
 
-Everything runs on loopback with keep-alive, one after the other. Figures of one run can be compared with each other,
-not with figures of another machine or another time.
-"""
-
-import http.client
-import json
-import os
-import re
 import shutil
-import signal
-import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from statistics import median
-from time import monotonic, sleep
 from typing import Final
 
+from topics.bench.processes import Process, running_floor_server, running_redis
+from topics.bench.report import Row, not_measured
+from topics.bench.setting import Setting
 from topics.bench.storage import payloads
+from topics.bench.wrk import Load, Post, missing_tool, run_wrk
 
 CONNECTIONS: Final = 16
-START_S_MAX: Final = 30
 SEALED_RECORDS: Final = 20_000
-ROUNDS: Final = 3
-_UNITS_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+_SECONDS: Final = 1.5
+
+
+def write_body(count: int, *, tags: Sequence[str] = ()) -> bytes:
+    made = payloads(count)
+    if tags:
+        records = [b'{"data":%b,"tag":"%b"}' % (data, tag.encode()) for data, tag in zip(made, tags, strict=True)]
+    else:
+        records = [b'{"data":%b}' % data for data in made]
+    return b'{"records":[%b]}' % b",".join(records)
 
 
 @dataclass(frozen=True, slots=True)
-class RedisRates:
-    """Stream entries per second; None if Redis is not installed."""
+class _Figures:
+    """Medians of the rounds."""
 
-    one: float | None
-    hundred: float | None
-    always: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResult:
-    append_one: float
-    append_hundred: float
-    append_fsync: float
-    diff_tail: float
-    diff_sealed: float
-    append_p50_ms: float
-    diff_p50_ms: float
-    idle_mib: float
-    redis: RedisRates
+    load: Load
+    bare_us: float
+    # Entries per second; None if Redis is not installed.
+    redis: float | None
 
 
-def missing_tool() -> str | None:
-    return None if shutil.which("wrk") else "wrk"
+def append_one(setting: Setting) -> list[Row]:
+    return _appends(setting, "serve: append 1 record, 16 connections", 1, factor=0.7, cpu_ceiling_us=28)
 
 
-def measure(directory: str, *, seconds: int) -> HttpResult:
-    """Measures each figure with loads of `seconds`. Figures that are compared take turns, and the median of the rounds
-    counts.
-    """
-    one, hundred = _write_body(1), _write_body(100)
-    with running_server(directory) as (port, pid), ExitStack() as peers:
-        idle_mib = resident_mib(pid)
-        _request(port, "PUT", "/v0/topics/synced", b'{"durability":"fsync"}')
+def append_hundred(setting: Setting) -> list[Row]:
+    return _appends(setting, "serve: append 100 records, 16 connections", 100, factor=1.5)
 
-        def append(topic: str, body: bytes) -> float:
-            return _wrk(directory, port, f"/v0/topics/{topic}", body, CONNECTIONS, seconds).rate
 
-        everysec = always = None
-        if shutil.which("redis-server") is not None:
-            everysec = peers.enter_context(_redis(f"{directory}/redis-everysec", "everysec"))
-            always = peers.enter_context(_redis(f"{directory}/redis-always", "always"))
-        append_one, redis_one = _compared(lambda: append("one", one), everysec, 1, seconds)
-        append_hundred, redis_hundred = _compared(lambda: 100 * append("hundred", hundred), everysec, 100, seconds)
-        append_fsync, redis_always = _compared(lambda: append("synced", one), always, 1, seconds)
-        append_p50_ms = _wrk(directory, port, "/v0/topics/lone", one, 1, seconds).p50_ms
-        for _ in range(SEALED_RECORDS // 1000):
-            head_seq = _request(port, "POST", "/v0/topics/read", _write_body(1000))["head_seq"]
-        tail = b'{"limit":1000,"from_seq":%d}' % (head_seq - 1000)
-        diff_tail = 1000 * _wrk(directory, port, "/v0/topics/read/diff", tail, CONNECTIONS, seconds).rate
-        caught_up = b'{"from_seq":%d}' % head_seq
-        diff_p50_ms = _wrk(directory, port, "/v0/topics/read/diff", caught_up, 1, seconds).p50_ms
-    # A stop puts all records into segments.
-    with running_server(directory) as (port, _):
-        diff_sealed = 1000 * _wrk(directory, port, "/v0/topics/read/diff", b'{"limit":1000}', CONNECTIONS, seconds).rate
-    return HttpResult(
-        append_one,
-        append_hundred,
-        append_fsync,
-        diff_tail,
-        diff_sealed,
-        append_p50_ms,
-        diff_p50_ms,
-        idle_mib,
-        RedisRates(redis_one, redis_hundred, redis_always),
+def append_fsync(setting: Setting) -> list[Row]:
+    return _appends(setting, "serve: append 1 record, fsync, 16 connections", 1, factor=1, is_fsync=True)
+
+
+def _appends(
+    setting: Setting,
+    what: str,
+    count: int,
+    *,
+    factor: float,
+    cpu_ceiling_us: float | None = None,
+    is_fsync: bool = False,
+) -> list[Row]:
+    """The target is a multiple of the value that Redis reaches."""
+    if (missing := missing_tool()) is not None:
+        return [not_measured(what, missing)]
+    with setting.server() as server, ExitStack() as peers:
+        server.request("PUT", "/v0/topics/a", b'{"durability":"fsync"}' if is_fsync else b"{}")
+        peer_rate = None
+        if shutil.which("redis-server") is not None and shutil.which("redis-benchmark") is not None:
+            policy = "always" if is_fsync else "everysec"
+            redis = peers.enter_context(running_redis(f"{setting.directory}/redis", policy))
+            peer_rate = partial(_xadd, redis, count, setting)
+        post = Post("/v0/topics/a", write_body(count))
+        figures = _rounds(setting, server, post, CONNECTIONS, peer_rate)
+    load, peer = figures.load, figures.redis
+    return [
+        Row(
+            what,
+            load.rate * count / 1e3,
+            "K records/s",
+            floor=None if peer is None else factor * peer / 1e3,
+            peer=None if peer is None else peer / 1e3,
+            cpu=load.cpu,
+            cpu_bare_us=figures.bare_us,
+            cpu_ceiling_us=cpu_ceiling_us,
+            client_share=load.client_share,
+            note=_notes(load, "Redis is not installed" if peer is None else ""),
+        )
+    ]
+
+
+def _notes(load: Load, *more: str) -> str:
+    refused = f"{load.refused} of {load.requests} requests refused" if load.refused else ""
+    return ", ".join(note for note in (refused, *more) if note)
+
+
+def lone_append(setting: Setting) -> list[Row]:
+    what = "serve: lone append, p50"
+    if (missing := missing_tool()) is not None:
+        return [not_measured(what, missing)]
+    with setting.server() as server:
+        figures = _rounds(setting, server, Post("/v0/topics/a", write_body(1)), 1)
+    return [_latency(what, figures, ceiling=0.15)]
+
+
+def caught_up_diff(setting: Setting) -> list[Row]:
+    what = "serve: caught-up diff, p50"
+    if (missing := missing_tool()) is not None:
+        return [not_measured(what, missing)]
+    with setting.server() as server:
+        head_seq = server.request("POST", "/v0/topics/a", write_body(1000))["head_seq"]
+        figures = _rounds(setting, server, Post("/v0/topics/a/diff", b'{"from_seq":%d}' % head_seq), 1)
+    return [_latency(what, figures, ceiling=0.1, cpu_ceiling_us=30)]
+
+
+def _latency(what: str, figures: _Figures, *, ceiling: float, cpu_ceiling_us: float | None = None) -> Row:
+    load = figures.load
+    return Row(
+        what,
+        load.p50_ms,
+        "ms",
+        ceiling=ceiling,
+        cpu=load.cpu,
+        cpu_bare_us=figures.bare_us,
+        cpu_ceiling_us=cpu_ceiling_us,
+        client_share=load.client_share,
+        note=f"p99 {load.p99_ms:.2f} ms",
     )
 
 
-def _compared(
-    ours: Callable[[], float], redis_port: int | None, pipelined: int, seconds: int
-) -> tuple[float, float | None]:
-    """The rates of the server and of the peer, measured in turns: the disk and the machine change from minute to
+def diff_thousand(setting: Setting) -> list[Row]:
+    """Pages of 1000 records: from the tail, and from sealed segments."""
+    names = ("serve: diff of 1000 records, tail", "serve: diff of 1000 records, sealed")
+    if (missing := missing_tool()) is not None:
+        return [not_measured(what, missing) for what in names]
+    with setting.server() as server:
+        for _ in range(SEALED_RECORDS // 1000):
+            head_seq = server.request("POST", "/v0/topics/a", write_body(1000))["head_seq"]
+        post = Post("/v0/topics/a/diff", b'{"limit":1000,"from_seq":%d}' % (head_seq - 1000))
+        tail = _rounds(setting, server, post, CONNECTIONS)
+    # A stop puts all records into segments.
+    with setting.server() as server:
+        sealed = _rounds(setting, server, Post("/v0/topics/a/diff", b'{"limit":1000}'), CONNECTIONS)
+    return [
+        Row(
+            what,
+            figures.load.rate / 1e3,
+            "M records/s",
+            floor=floor,
+            cpu=figures.load.cpu,
+            cpu_bare_us=figures.bare_us,
+            client_share=figures.load.client_share,
+        )
+        for what, figures, floor in zip(names, (tail, sealed), (1.8, 0.8), strict=True)
+    ]
+
+
+def idle_memory(setting: Setting) -> list[Row]:
+    with setting.server() as server:
+        return [Row("serve: resident memory, idle", server.resident_mib(), "MiB", ceiling=90)]
+
+
+def _rounds(
+    setting: Setting,
+    server: Process,
+    post: Post,
+    connections: int,
+    peer: Callable[[], float] | None = None,
+) -> _Figures:
+    """The server, the bare server and the peer, measured in turns: the disk and the machine change from minute to
     minute.
     """
-    rates: list[float] = []
+    loads: list[Load] = []
+    bare_us: list[float] = []
     peers: list[float] = []
-    for _ in range(ROUNDS):
-        if redis_port is not None:
-            peers.append(_xadd(redis_port, pipelined, seconds))
-        rates.append(ours())
-    return median(rates), median(peers) if peers else None
+    answer = server.raw_answer("POST", post.path, post.body)
+    with running_floor_server(setting.directory, answer) as bare:
+        for _ in range(setting.rounds):
+            for process in (server, bare):
+                load = run_wrk(
+                    setting.directory, process, [post], connections=connections, seconds=setting.seconds(_SECONDS)
+                )
+                if process is server:
+                    loads.append(load)
+                else:
+                    bare_us.append(load.cpu.total_us)
+            if peer is not None:
+                peers.append(peer())
+    load = sorted(loads, key=lambda load: load.rate)[len(loads) // 2]
+    return _Figures(load, median(bare_us), median(peers) if peers else None)
 
 
-def _write_body(count: int) -> bytes:
-    return b'{"records":[%b]}' % b",".join(b'{"data":%b}' % payload for payload in payloads(count))
-
-
-@contextmanager
-def running_server(directory: str) -> Iterator[tuple[int, int]]:
-    """A server process on the directory. Yields its port and pid."""
-    port_file = f"{directory}/port"
-    command = [sys.executable, "-m", "topics.cli.entry", "serve", "--port", "0", "--port-file", port_file]
-    with subprocess.Popen(
-        [*command, "--data-dir", f"{directory}/data", "--log-level", "error"], stdout=subprocess.DEVNULL
-    ) as process:
-        try:
-            _wait_until(lambda: os.path.exists(port_file))
-            with open(port_file, encoding="utf-8") as file:
-                port = int(file.read().rpartition(":")[2])
-            _wait_until(lambda: "status" in _request(port, "GET", "/v0/ready"))
-            yield port, process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-            os.unlink(port_file)
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = monotonic() + START_S_MAX
-    while not is_so():
-        if monotonic() > deadline:
-            raise TimeoutError("a server did not start")
-        sleep(0.01)
-
-
-def _request(port: int, method: str, path: str, body: bytes | None = None) -> dict[str, int]:
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    try:
-        connection.request(method, path, body, {"Content-Type": "application/json"})
-        answer: dict[str, int] = json.loads(connection.getresponse().read())
-        return answer
-    finally:
-        connection.close()
-
-
-def wake_ups(pid: int) -> int:
-    """How often the threads of a process went to sleep and were woken since its start. Linux only."""
-    total = 0
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        found = re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", status.read_text(), re.MULTILINE)
-        total += int(found[1]) if found is not None else 0
-    return total
-
-
-def resident_mib(pid: int) -> float:
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        found = re.search(r"VmRSS:\s+(\d+) kB", status.read())
-    assert found is not None
-    return int(found[1]) / 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    rate: float
-    p50_ms: float
-
-
-def _wrk(directory: str, port: int, path: str, body: bytes, connections: int, seconds: int) -> _Load:
-    """Sends the body by POST again and again. wrk runs a Lua script, which reads the body from a file."""
-    with open(f"{directory}/body", "wb") as file:
-        file.write(body)
-    with open(f"{directory}/post.lua", "w", encoding="utf-8") as file:
-        file.write(
-            f'local file = io.open("{directory}/body", "rb")\n'
-            'wrk.method, wrk.body = "POST", file:read("*a")\n'
-            'wrk.headers["Content-Type"] = "application/json"\n'
-        )
-    url = f"http://127.0.0.1:{port}{path}"
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", f"{directory}/post.lua", url]
-    text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    count = re.search(r"(\d+) requests in", text)
-    p50 = re.search(r"50%\s+([\d.]+)(us|ms|s)\b", text)
-    assert rate is not None
-    assert count is not None
-    assert p50 is not None
-    # Writers that are faster than the checkpoints get 429. A refused write does not count.
-    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    share = 1 - (int(refused[1]) if refused else 0) / max(1, int(count[1]))
-    return _Load(float(rate[1]) * share, float(p50[1]) * _UNITS_MS[p50[2]])
-
-
-@contextmanager
-def _redis(directory: str, appendfsync: str) -> Iterator[int]:
-    os.mkdir(directory)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--dir", directory, "--save", "", "--appendonly", "yes"]
-    with subprocess.Popen([*command, "--appendfsync", appendfsync], stdout=subprocess.DEVNULL) as process:
-        try:
-            _wait_until(lambda: _answers(port))
-            yield port
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port)).close()
-    except ConnectionRefusedError:
-        return False
-    return True
-
-
-def _xadd(port: int, pipelined: int, seconds: int) -> float:
+def _xadd(redis: Process, pipelined: int, setting: Setting) -> float:
     """Entries per second over the same number of connections. The tool of Redis counts requests, not seconds."""
     entry = ["XADD", "log", "*", "data", payloads(1)[0].decode()]
-    requests = {1: 25_000, 100: 150_000}[pipelined] * seconds
-    command = ["redis-benchmark", "-p", str(port), "-c", str(CONNECTIONS), "-P", str(pipelined), "-n", str(requests)]
-    text = subprocess.run([*command, "--csv", *entry], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return float(text.splitlines()[-1].split('","')[1].strip('"'))
+    requests = max(1000, setting.count({1: 40_000, 100: 300_000}[pipelined]))
+    command = ["redis-benchmark", "-p", str(redis.port), "-c", str(CONNECTIONS), "-P", str(pipelined)]
+    text = subprocess.run(
+        [*command, "-n", str(requests), "--csv", *entry], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    # The first column is the command, which contains quotes.
+    return float(text.splitlines()[-1].split('","')[-7])

@@ -1,234 +1,176 @@
-"""Runs benchmarks by name and prints one table: measured values, targets, and whether each target is met."""
+"""Runs benchmarks by name and prints their rows: measured values, targets, and whether each target is met."""
 
-import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from topics.bench import http, live, routers, spark, stalls, storage, streams
+from topics.bench import actors, embedded, http, live, report, routers, stalls, steady
+from topics.bench.processes import ProcessFailed
+from topics.bench.report import Report, Row
+from topics.bench.setting import Setting
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `floor` or `ceiling` is the target, in the unit of `value`.
-
-    `peer` is the value that Redis reached in the same run.
-    """
-
-    what: str
-    value: float
-    unit: str
-    floor: float | None = None
-    ceiling: float | None = None
-    note: str = ""
-    peer: float | None = None
-
-    @property
-    def is_met(self) -> bool | None:
-        if self.floor is not None:
-            return self.value >= self.floor
-        if self.ceiling is not None:
-            return self.value <= self.ceiling
-        return None
+Benchmark = Callable[[Setting], list[Row]]
 
 
-Benchmark = Callable[[str, float], list[Row]]
+def _streams(setting: Setting) -> list[Row]:
+    try:
+        from topics.bench import streams
+    except ModuleNotFoundError as error:
+        return [report.not_measured("streams", f"{error.name} is not installed")]
+    return streams.measure(setting)
 
 
-def _append(directory: str, scale: float) -> list[Row]:
-    rate = storage.append_batches(directory, batches=_scaled(4000, scale), durability="disk")
-    return [Row("append, 100-record batches, disk", rate / 1e3, "K records/s", floor=400)]
+def _spark(name: str, setting: Setting) -> list[Row]:
+    try:
+        from topics.bench import spark
+    except ModuleNotFoundError as error:
+        return [report.not_measured(f"spark: {name}", f"{error.name} is not installed")]
+    measure: Benchmark = getattr(spark, name)
+    return measure(setting)
 
 
-def _read(directory: str, scale: float) -> list[Row]:
-    tail, sealed = storage.read_pages(directory, pages=_scaled(2000, scale))
-    return [
-        Row("read, 1000-record pages, tail", tail / 1e6, "M records/s", floor=5),
-        Row("read, 1000-record pages, sealed", sealed / 1e6, "M records/s", note="checksums verified"),
-    ]
-
-
-def _fsync(directory: str, scale: float) -> list[Row]:
-    result = storage.fsync_writers(directory, writers=64, writes=_scaled(100_000, scale))
-    return [
-        Row("raw loop: write each, fdatasync per 64", result.raw_each / 1e3, "K records/s"),
-        Row("raw loop: one write and fdatasync per 64", result.raw_joined / 1e3, "K records/s"),
-        Row("fsync, 64 writers, encoded before", result.encoded / 1e3, "K records/s"),
-        Row("fsync, 64 writers, from JSON text", result.from_json / 1e3, "K records/s"),
-        Row("ratio to the raw loop (write each)", 100 * result.encoded / result.raw_each, "%", floor=60),
-        Row("records per sync", result.records_per_sync, ""),
-    ]
-
-
-def _open(directory: str, scale: float) -> list[Row]:
-    records = _scaled(1_000_000, scale)
-    empty = storage.open_empty(directory)
-    wal = storage.reopen(directory, records=records, checkpointed=False)
-    segments = storage.reopen(directory, records=records, checkpointed=True)
-    return [
-        Row("open an empty directory", empty * 1e3, "ms", ceiling=200),
-        Row(f"open after kill -9, {records} records in segments", segments.seconds, "s", ceiling=0.5),
-        Row("  resident memory then", segments.resident_mib, "MiB", ceiling=150),
-        Row(f"open after kill -9, {records} records in the WAL", wal.seconds, "s", ceiling=2),
-        Row("  resident memory then", wal.resident_mib, "MiB", ceiling=150),
-    ]
-
-
-def _serve(directory: str, scale: float) -> list[Row]:
-    if (missing := http.missing_tool()) is not None:
-        return [Row("served over HTTP", 0, "", note=f"not measured: {missing} is not installed")]
-    result = http.measure(directory, seconds=max(1, round(2 * scale)))
-    redis = result.redis
-    return [
-        _against("serve: append 1 record, disk, 16 connections", result.append_one, redis.one, 1),
-        _against("serve: append 100 records, disk, 16 connections", result.append_hundred, redis.hundred, 2.5),
-        _against("serve: append 1 record, fsync, 16 connections", result.append_fsync, redis.always, 1),
-        Row("serve: diff of 1000 records, tail", result.diff_tail / 1e6, "M records/s", floor=1),
-        Row("serve: diff of 1000 records, sealed", result.diff_sealed / 1e6, "M records/s", floor=0.4),
-        Row("serve: lone append, p50", result.append_p50_ms, "ms", ceiling=0.2),
-        Row("serve: caught-up diff, p50", result.diff_p50_ms, "ms", ceiling=0.15),
-        Row("serve: resident memory, idle", result.idle_mib, "MiB", ceiling=90),
-    ]
-
-
-def _against(what: str, rate: float, peer: float | None, factor: float) -> Row:
-    """A row whose target is a multiple of the value that Redis reached."""
-    if peer is None:
-        return Row(what, rate / 1e3, "K records/s", note="Redis is not installed")
-    return Row(what, rate / 1e3, "K records/s", floor=factor * peer / 1e3, peer=peer / 1e3)
-
-
-def _live(directory: str, scale: float) -> list[Row]:
-    result = live.measure(directory, seconds=max(0.1, 3 * scale), many=max(10, _scaled(1000, scale)))
-    few, many = result.few, result.many
-    return [
-        Row(f"live: write to {few.watchers} watchers, p50", few.p50_ms, "ms", ceiling=2),
-        Row(f"live: write to {many.watchers} watchers, p50", many.p50_ms, "ms", ceiling=8),
-        Row(f"live: deliveries to {many.watchers} watchers", many.deliveries_per_s / 1e3, "K records/s", floor=60),
-        Row("live: ack p50 with them, to that without", many.ack_p50_ms / result.ack_alone_p50_ms, "x", ceiling=1.5),
-        Row("live: jobs of 50 workers, claim 8 and ack", result.jobs_per_s / 1e3, "K jobs/s", floor=12),
-        Row("live: router, added latency, p50", result.router_p50_ms, "ms", ceiling=0.3),
-        Row(
-            "live: ack p50 with 50 routers, to that without",
-            result.ack_routed_p50_ms / result.ack_plain_p50_ms,
-            "x",
-            ceiling=1.2,
-        ),
-        Row("live: many topics, 32 writers of 100", result.records_per_s_many_topics / 1e3, "K records/s", floor=200),
-    ]
-
-
-def _routers(directory: str, scale: float) -> list[Row]:
-    rows = []
-    for result in routers.measure(directory, writes=max(3, _scaled(1000, scale))):
-        hops = f"{result.hops} hop{'s' if result.hops > 1 else ''}"
-        ceiling = 1 if result.hops == 1 else None
-        rows.append(Row(f"routers: {hops} to a live reader, p50", result.p50_ms, "ms", ceiling=ceiling))
-        rows.append(Row(f"routers: {hops} to a live reader, p99", result.p99_ms, "ms"))
-    return rows
-
-
-def _stalls(directory: str, scale: float) -> list[Row]:
-    return [
-        Row(
-            f"stalls: {stall.what}",
-            stall.longest_gap_ms,
-            "ms",
-            ceiling=50,
-            note=f"status {stall.status}, {stall.took_s:.1f} s, {stall.resident_mib:.0f} MiB",
-        )
-        for stall in stalls.measure(directory, scale=scale)
-    ]
-
-
-def _idle(directory: str, scale: float) -> list[Row]:
-    topics = _scaled(100_000, scale)
-    result = live.idle_topics(directory, topics=topics, settle_s=max(0.1, 5 * scale))
-    return [
-        Row(f"idle: resident memory with {topics} topics", result.resident_mib, "MiB", ceiling=400),
-        Row(f"idle: start with {topics} topics", result.start_s, "s", ceiling=5),
-        Row(f"idle: wake-ups with {topics} topics", result.wake_ups_per_s, "a second", ceiling=5),
-    ]
-
-
-def _streams(directory: str, scale: float) -> list[Row]:
-    result = streams.measure(
-        directory, send_bytes=_scaled(600_000_000, scale), open_messages=_scaled(streams.OPEN_MESSAGES, scale)
-    )
-    return [
-        Row("streams: raw copy and write of 1 MB", result.raw_large_bytes_per_s / 1e6, "MB/s"),
-        Row("streams: send 1000 x 1 KB", result.send_large_bytes_per_s / 1e6, "MB/s", floor=700),
-        Row("streams: send 1000 x 100 B", result.send_small_per_s / 1e6, "M messages/s", floor=1),
-        Row("streams: poll 1000 x 1 KB, sealed", result.poll_large_bytes_per_s / 1e6, "MB/s", floor=1000),
-        Row(f"streams: open {result.open_messages} messages", result.open_s, "s", ceiling=0.1),
-    ]
-
-
-def _spark(directory: str, scale: float) -> list[Row]:
-    if (missing := spark.missing()) is not None:
-        return [Row("topics on Spark", 0, "", note=f"not measured: {missing}")]
-    result = spark.measure(directory, records=_scaled(2_000_000, scale))
-    return [
-        Row("spark: decode in one process, verified", result.decode.verified / 1e6, "M records/s", floor=2),
-        Row("spark: decode in one process, seq and ts", result.decode.seq_and_ts / 1e6, "M records/s", floor=8),
-        Row("spark: aggregate, local[2], no checksums", result.aggregate / 1e6, "M records/s", floor=1.5),
-        Row("spark: aggregate, local[2], verified", result.aggregate_verified / 1e6, "M records/s", floor=1),
-        Row("spark: archive to Parquet (zstd), verified", result.archive / 1e6, "M records/s", floor=1),
-        Row("spark: verify", result.verify_bytes_per_s / 1e6, "MB/s", floor=300),
-        Row("spark: write to a sink that drops all", result.null_write / 1e6, "M records/s"),
-        Row("spark: staged write into one server", result.staged_write / 1e6, "M records/s", floor=0.15),
-        Row(f"spark: trigger, {spark.TOPICS_WATCHED} topics, news in one", result.trigger_one_s, "s", ceiling=0.5),
-        Row(f"spark: trigger, {spark.TOPICS_WATCHED} topics, news in all", result.trigger_all_s, "s", ceiling=0.5),
-    ]
-
-
+# By name. The part before the point is the name of the group.
 BENCHMARKS: dict[str, Benchmark] = {
-    "append": _append,
-    "read": _read,
-    "fsync": _fsync,
-    "open": _open,
-    "serve": _serve,
-    "live": _live,
-    "routers": _routers,
-    "stalls": _stalls,
-    "idle": _idle,
+    "append": embedded.append_batches,
+    "read": embedded.read_pages,
+    "fsync": embedded.fsync_writers,
+    "open": embedded.reopen,
+    "serve.append-1": http.append_one,
+    "serve.append-100": http.append_hundred,
+    "serve.append-fsync": http.append_fsync,
+    "serve.lone-append": http.lone_append,
+    "serve.caught-up-diff": http.caught_up_diff,
+    "serve.diff-1000": http.diff_thousand,
+    "serve.memory": http.idle_memory,
+    "live.sse-1": partial(live.sse, watchers=1),
+    "live.sse-10": partial(live.sse, watchers=10),
+    "live.sse-100": partial(live.sse, watchers=100),
+    "live.sse-1000": partial(live.sse, watchers=1000),
+    "live.call": live.call,
+    "live.call-full-speed": live.call_at_full_speed,
+    "live.actors": actors.actors,
+    "live.many-topics": actors.many_topics,
+    "live.jobs": live.jobs,
+    "live.routed-writes": live.routed_writes,
+    "steady.deletes": steady.steady_deletes,
+    "steady.appends": steady.steady_appends,
+    "sustained": steady.sustained,
+    "routers": routers.measure,
+    "stalls": stalls.measure,
+    "idle": live.idle_topics,
     "streams": _streams,
-    "spark": _spark,
+    "spark.decode": partial(_spark, "decode"),
+    "spark.aggregate": partial(_spark, "aggregates"),
+    "spark.jobs": partial(_spark, "jobs"),
 }
 
 
-def _scaled(count: int, scale: float) -> int:
-    return max(1, round(count * scale))
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As on the command line. `scale` is below 1 in tests."""
+
+    is_full: bool = False
+    json: str | None = None
+    compare: str | None = None
+    show: str | None = None
+    is_markdown: bool = False
+    python_path: str | None = None
+    beside: str | None = None
+    rounds: int = 1
+    scale: float = 1.0
 
 
-def run_benchmarks(names: list[str], *, scale: float = 1.0) -> int:
-    """Prints the table on stdout. A missed target is marked in the table. It is not an error, because machines
-    differ."""
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        print(f"no benchmark is called {unknown[0]!r}: choose among {', '.join(BENCHMARKS)}", file=sys.stderr)
-        return 1
-    print(f"# {platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}")
-    print(f"{'benchmark':<50} {'measured':>12} {'unit':<12} {'target':>8} {'redis':>8}")
-    for name in names or BENCHMARKS:
-        directory = tempfile.mkdtemp(prefix="topics-bench-")
-        try:
-            rows = BENCHMARKS[name](directory, scale)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-        for row in rows:
-            print(_line(row), flush=True)
+def print_names() -> int:
+    print(*BENCHMARKS, sep="\n")
     return 0
 
 
-def _line(row: Row) -> str:
-    target = ""
-    if row.floor is not None:
-        target = f">= {row.floor:.4g}"
-    elif row.ceiling is not None:
-        target = f"<= {row.ceiling:g}"
-    mark = {True: "met", False: "MISSED", None: row.note}[row.is_met]
-    peer = "" if row.peer is None else f"{row.peer:.1f}"
-    return f"{row.what:<50} {row.value:>12.2f} {row.unit:<12} {target:>8} {peer:>8}  {mark}".rstrip()
+def chosen_names(names: Sequence[str]) -> list[str]:
+    """Benchmarks by their names or the names of their groups, in the order of the table. Raises KeyError."""
+    for name in names:
+        if not any(_is_in(benchmark, name) for benchmark in BENCHMARKS):
+            raise KeyError(name)
+    return [benchmark for benchmark in BENCHMARKS if not names or any(_is_in(benchmark, name) for name in names)]
+
+
+def _is_in(benchmark: str, name: str) -> bool:
+    return benchmark == name or benchmark.startswith(f"{name}.")
+
+
+def run_benchmarks(names: Sequence[str], options: Options | None = None) -> int:
+    """Prints the tables on stdout; the exit status.
+
+    A missed target is marked in the table. It is not an error, because machines differ. A benchmark that failed is an
+    error, and the others run all the same.
+    """
+    options = options or Options()
+    try:
+        benchmarks = chosen_names(names)
+        earlier = report.load(options.compare) if options.compare is not None else None
+        shown = report.load(options.show) if options.show is not None else None
+    except KeyError as error:
+        known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in BENCHMARKS))
+        print(f"no benchmark is called {error}: choose among {known}, or see --list", file=sys.stderr)
+        return 1
+    except report.UnreadableReport as error:
+        print(error, file=sys.stderr)
+        return 1
+    if shown is not None:
+        _print_report(shown, options)
+        measured, other = shown, None
+    else:
+        measured, other = _measure_all(benchmarks, options)
+    for before in (earlier, other):
+        if before is not None:
+            compared = report.comparison_markdown if options.is_markdown else report.comparison
+            print(f"\n{compared(before, measured)}", end="", flush=True)
+    if options.json is not None:
+        measured.save(options.json)
+    return 1 if any(row.is_failed for row in measured.rows) else 0
+
+
+def _print_report(shown: Report, options: Options) -> None:
+    if options.is_markdown:
+        print(f"{shown.machine}\n\n{report.markdown(shown)}", end="", flush=True)
+        return
+    print(f"# {shown.machine}\n{report.head_line()}")
+    for row in shown.rows:
+        print(report.line(row))
+
+
+def _measure_all(benchmarks: Sequence[str], options: Options) -> tuple[Report, Report | None]:
+    """The report, and the one of the package beside it if there is one. Rows of text are printed as they come."""
+    if not options.is_markdown:
+        print(f"# {report.this_machine()}\n{report.head_line()}", flush=True)
+    rows: list[Row] = []
+    rows_beside: list[Row] = []
+    for name in benchmarks:
+        here: list[list[Row]] = []
+        there: list[list[Row]] = []
+        for _ in range(options.rounds):
+            here.append(_measure(name, options, options.python_path))
+            if options.beside is not None:
+                there.append(_measure(name, options, options.beside))
+        found = report.medians(here)
+        rows += found
+        rows_beside += report.medians(there) if there else []
+        if not options.is_markdown:
+            for row in found:
+                print(report.line(row), flush=True)
+    measured = report.make_report(rows)
+    if options.is_markdown:
+        _print_report(measured, options)
+    return measured, report.make_report(rows_beside) if options.beside is not None else None
+
+
+def _measure(name: str, options: Options, python_path: str | None) -> list[Row]:
+    directory = tempfile.mkdtemp(prefix="topics-bench-")
+    try:
+        return BENCHMARKS[name](Setting(directory, options.scale, options.is_full, python_path))
+    except (ProcessFailed, OSError) as error:
+        return [report.failed(name, str(error))]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -4,68 +4,63 @@ A chain of topics, each fed by a router from the one before it. One SSE stream w
 last. Both are in this process, the server is another one. Writes come one at a time, so nothing else is under way.
 """
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
-from time import monotonic_ns
 
 import uvloop
 
-from topics.bench.http import running_server
-from topics.bench.live import Client, Watcher, until
+from topics.bench.live import Client
+from topics.bench.load_client import TimedStream, connect, stamped, until
+from topics.bench.processes import Process
+from topics.bench.report import Row
+from topics.bench.setting import Setting
 
 HOPS: Sequence[int] = (1, 2, 4)
 
 
+def measure(setting: Setting) -> list[Row]:
+    writes = max(3, setting.count(500))
+    rows: list[Row] = []
+    with setting.server() as server:
+        for hops in HOPS:
+            latency = uvloop.run(_chain(server, hops, writes))
+            what = f"routers: {hops} hop{'s' if hops > 1 else ''} to a live reader"
+            rows.append(Row(f"{what}, p50", latency.p50_ms, "ms", ceiling=1 if hops == 1 else None))
+            rows.append(Row(f"{what}, p99", latency.p99_ms, "ms"))
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class HopLatency:
-    hops: int
     p50_ms: float
     p99_ms: float
 
 
-def measure(directory: str, *, writes: int) -> list[HopLatency]:
-    """`writes` is the number of writes for each length of the chain."""
-    return uvloop.run(_measure(directory, writes))
-
-
-async def _measure(directory: str, writes: int) -> list[HopLatency]:
-    loop = asyncio.get_running_loop()
-    server = running_server(directory)
-    port, _ = await loop.run_in_executor(None, server.__enter__)
-    try:
-        return [await _chain(port, hops, writes) for hops in HOPS]
-    finally:
-        await loop.run_in_executor(None, server.__exit__, None, None, None)
-
-
-async def _chain(port: int, hops: int, writes: int) -> HopLatency:
-    client = await Client(port).open()
+async def _chain(server: Process, hops: int, writes: int) -> HopLatency:
+    client = await Client(server.port).open()
     topics = [f"chain-{hops}-{place}" for place in range(hops + 1)]
     for source, dest in pairwise(topics):
         await client.request("PUT", f"/v0/routers/{dest}", json.dumps({"source": source, "dest": dest}).encode())
     direct_ns: list[int] = []
     routed_ns: list[int] = []
-    direct = await _watch(client, port, topics[0], direct_ns)
-    routed = await _watch(client, port, topics[-1], routed_ns)
+    direct = await _watch(client, server, topics[0], direct_ns)
+    routed = await _watch(client, server, topics[-1], routed_ns)
     for number in range(1, writes + 2):
-        await client.request(
-            "POST", f"/v0/topics/{topics[0]}", b'{"records":[{"data":{"sent_ns":%d}}]}' % monotonic_ns()
-        )
-        await until(lambda: min(len(direct_ns), len(routed_ns)) >= number)  # noqa: B023 - awaited in the same round.
+        await client.request("POST", f"/v0/topics/{topics[0]}", stamped())
+        await until(lambda: min(len(direct_ns), len(routed_ns)) >= number, server)  # noqa: B023 - awaited in the same round.
     for watcher in (direct, routed):
         watcher.transport.abort()
     client.close()
     # The first write also waits for the streams to open.
     added_ms = [(there - here) / 1e6 for here, there in zip(direct_ns[1:], routed_ns[1:], strict=True)]
-    return HopLatency(hops, median(added_ms), quantiles(added_ms, n=100, method="inclusive")[-1])
+    return HopLatency(median(added_ms), quantiles(added_ms, n=100, method="inclusive")[-1])
 
 
-async def _watch(client: Client, port: int, topic: str, latencies_ns: list[int]) -> Watcher:
+async def _watch(client: Client, server: Process, topic: str, latencies_ns: list[int]) -> TimedStream:
     session = await client.request("POST", "/v0/watch", json.dumps({"topics": {topic: {}}}).encode())
-    watcher = Watcher(session["stream_url"], latencies_ns)
-    await asyncio.get_running_loop().create_connection(lambda: watcher, "127.0.0.1", port)
+    watcher = TimedStream(session["stream_url"], latencies_ns)
+    await connect(server, [watcher])
     return watcher

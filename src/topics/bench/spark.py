@@ -13,7 +13,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import topics
-from topics.bench.http import running_server
+from topics.bench.report import Row, not_measured
+from topics.bench.setting import Setting
 from topics.bench.storage import payloads
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 MASTER: Final = "local[2]"
 TOPIC: Final = "a"
 TOPICS_WATCHED: Final = 100
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 BATCH_RECORDS: Final = 1000
 TRIGGERS: Final = 6
 
@@ -36,25 +37,10 @@ class DecodeResult:
     seq_and_ts: float
 
 
-@dataclass(frozen=True, slots=True)
-class SparkResult:
-    """Rates are records per second, unless their names say otherwise."""
-
-    records: int
-    decode: DecodeResult
-    aggregate: float
-    aggregate_verified: float
-    archive: float
-    verify_bytes_per_s: float
-    null_write: float
-    staged_write: float
-    # A trigger of a stream over many topics, when one of them has something new, and when all have.
-    trigger_one_s: float
-    trigger_all_s: float
-
-
-def missing() -> str | None:
+def missing(setting: Setting) -> str | None:
     """Why Spark cannot be measured here, or None."""
+    if setting.python_path is not None:
+        return "tasks run with the package of this process"
     from topics.spark.session import SparkUnavailable, require_java, require_packages
 
     try:
@@ -65,26 +51,69 @@ def missing() -> str | None:
     return None
 
 
-def measure(directory: str, *, records: int) -> SparkResult:
-    records -= records % BATCH_RECORDS
-    fill(directory, records)
-    with running_server(directory) as (port, _), _session(directory) as spark:
-        endpoint = f"http://127.0.0.1:{port}"
+def decode(setting: Setting) -> list[Row]:
+    """The work of a task, without Spark."""
+    names = ("spark: decode in one process, verified", "spark: decode in one process, seq and ts")
+    if (why := missing(setting)) is not None:
+        return [not_measured(what, why) for what in names]
+    with _filled(setting) as endpoint:
+        rates = decode_rates(endpoint)
+    return [
+        Row(names[0], rates.verified / 1e6, "M records/s", floor=5),
+        Row(names[1], rates.seq_and_ts / 1e6, "M records/s", floor=8),
+    ]
+
+
+def aggregates(setting: Setting) -> list[Row]:
+    names = ("spark: aggregate, local[2], no checksums", "spark: aggregate, local[2], verified")
+    if (why := missing(setting)) is not None:
+        return [not_measured(what, why) for what in names]
+    records = _records(setting)
+    with _filled(setting) as endpoint, _session(setting.directory) as spark:
         # Imports modules and starts workers.
         _total(spark, endpoint, verify=True)
-        trigger_one_s, trigger_all_s = _triggers(spark, endpoint, directory)
-        return SparkResult(
-            records,
-            decode_rates(endpoint),
-            aggregate=_best(lambda: _aggregate(spark, endpoint, records, verify=False)),
-            aggregate_verified=_best(lambda: _aggregate(spark, endpoint, records, verify=True)),
-            archive=_archive(spark, endpoint, directory, records),
-            verify_bytes_per_s=_best(lambda: _verify(spark, endpoint)),
-            null_write=_best(lambda: _null_write(spark, max(1, records // 4))),
-            staged_write=_staged_write(spark, endpoint, max(1, records // 4)),
-            trigger_one_s=trigger_one_s,
-            trigger_all_s=trigger_all_s,
-        )
+        plain = _best(lambda: _aggregate(spark, endpoint, records, verify=False))
+        verified = _best(lambda: _aggregate(spark, endpoint, records, verify=True))
+    return [
+        Row(names[0], plain / 1e6, "M records/s", floor=1.5),
+        Row(names[1], verified / 1e6, "M records/s", floor=2.5),
+    ]
+
+
+def jobs(setting: Setting) -> list[Row]:
+    """Archive, verify, writes and triggers."""
+    if (why := missing(setting)) is not None:
+        return [not_measured("spark: jobs", why)]
+    records = _records(setting)
+    written = max(1, records // 4)
+    with _filled(setting) as endpoint, _session(setting.directory) as spark:
+        _total(spark, endpoint, verify=True)
+        trigger_one_s, trigger_all_s = _triggers(spark, endpoint, setting.directory)
+        archived = _archive(spark, endpoint, setting.directory, records)
+        verified_bytes = _best(lambda: _verify(spark, endpoint))
+        null_written = _best(lambda: _null_write(spark, written))
+        staged = _staged_write(spark, endpoint, written)
+    return [
+        Row("spark: archive to Parquet (zstd), verified", archived / 1e6, "M records/s", floor=1),
+        Row("spark: verify", verified_bytes / 1e6, "MB/s", floor=300),
+        Row("spark: write to a sink that drops all", null_written / 1e6, "M records/s"),
+        Row("spark: staged write into one server", staged / 1e6, "M records/s", floor=0.15),
+        Row(f"spark: trigger, {TOPICS_WATCHED} topics, news in one", trigger_one_s, "s", ceiling=0.5),
+        Row(f"spark: trigger, {TOPICS_WATCHED} topics, news in all", trigger_all_s, "s", ceiling=0.5),
+    ]
+
+
+def _records(setting: Setting) -> int:
+    records = setting.count(2_000_000)
+    return records - records % BATCH_RECORDS
+
+
+@contextmanager
+def _filled(setting: Setting) -> Iterator[str]:
+    """A server with one topic in sealed segments. Yields its endpoint."""
+    fill(setting.directory, _records(setting))
+    with setting.server() as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 def _best(run: Callable[[], float], rounds: int = ROUNDS) -> float:

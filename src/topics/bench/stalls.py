@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Final
 
-from topics.bench.http import running_server
+from topics.bench.processes import Process
+from topics.bench.report import Row
+from topics.bench.setting import Setting
 from topics.limits import KIB, MIB
 
 _HEALTH: Final = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -211,24 +213,39 @@ def send(port: int, request: bytes) -> int:
         return int(answer[9:12] or 0)
 
 
-def measure(directory: str, *, scale: float) -> list[Stall]:
-    """One line for each hostile request, after one for the idle server."""
-    with running_server(directory) as (port, pid), health_probe(port) as probe:
-        send(
-            port,
-            b'PUT /v0/topics/q HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: 16\r\n\r\n{"type":"queue"}' % _JSON,
+def measure(setting: Setting) -> list[Row]:
+    """One row for each hostile request, after one for the idle server."""
+    with setting.server() as server, health_probe(server.port) as probe:
+        stalls = _stalls(server, probe, setting.scale)
+    return [
+        Row(
+            f"stalls: {stall.what}",
+            stall.longest_gap_ms,
+            "ms",
+            ceiling=50,
+            note=f"status {stall.status}, {stall.took_s:.1f} s, {stall.resident_mib:.0f} MiB",
         )
-        sleep(_IDLE_S * scale)
-        stalls = [Stall("idle", 200, _IDLE_S * scale, probe.take_longest_ms(), _peak_mib(pid))]
-        for what, request in hostile_requests(scale):
-            _forget_peak(pid)
-            probe.take_longest_ms()
-            began_s = perf_counter()
-            status = send(port, request)
-            took_s = perf_counter() - began_s
-            sleep(5 * _EVERY_S)
-            stalls.append(Stall(what, status, took_s, probe.take_longest_ms(), _peak_mib(pid)))
-        return stalls
+        for stall in stalls
+    ]
+
+
+def _stalls(server: Process, probe: HealthProbe, scale: float) -> list[Stall]:
+    port, pid = server.port, server.pid
+    send(
+        port,
+        b'PUT /v0/topics/q HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: 16\r\n\r\n{"type":"queue"}' % _JSON,
+    )
+    sleep(_IDLE_S * scale)
+    stalls = [Stall("idle", 200, _IDLE_S * scale, probe.take_longest_ms(), _peak_mib(pid))]
+    for what, request in hostile_requests(scale):
+        _forget_peak(pid)
+        probe.take_longest_ms()
+        began_s = perf_counter()
+        status = send(port, request)
+        took_s = perf_counter() - began_s
+        sleep(5 * _EVERY_S)
+        stalls.append(Stall(what, status, took_s, probe.take_longest_ms(), _peak_mib(pid)))
+    return stalls
 
 
 def _peak_mib(pid: int) -> float:

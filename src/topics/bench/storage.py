@@ -1,12 +1,16 @@
-"""Benchmarks of the embedded engine: records per second, seconds to open, memory in MiB. Payloads are 100 bytes of
-JSON."""
+"""Loads on the embedded engine, as a program that prints figures as JSON: records per second, seconds to open, memory.
+
+The program can run with the package of another folder. So it imports nothing of this folder. Payloads are 100 bytes of
+JSON.
+"""
 
 import asyncio
+import json
 import os
-import subprocess
+import resource
+import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
 
@@ -14,7 +18,6 @@ import uvloop
 
 import topics
 from topics.embedded.log import make_batch
-from topics.engine.config import Durability
 from topics.formats.wal_frame import OVERHEAD_BYTES
 
 NEVER_MS: Final = 2**40
@@ -29,11 +32,11 @@ def payloads(count: int) -> list[bytes]:
     return made
 
 
-def append_batches(directory: str, *, batches: int, durability: Durability) -> float:
+def append_batches(directory: str, batches: int) -> float:
     """Appended records per second, from JSON text to the answer."""
     batch = payloads(100)
     with topics.open(f"{directory}/append", settings=HELD_OFF) as log:
-        log.create("a", durability=durability)
+        log.create("a", durability="disk")
         log.append("a", batch)
         began = perf_counter()
         for _ in range(batches):
@@ -41,7 +44,7 @@ def append_batches(directory: str, *, batches: int, durability: Durability) -> f
         return batches * 100 / (perf_counter() - began)
 
 
-def read_pages(directory: str, *, pages: int) -> tuple[float, float]:
+def read_pages(directory: str, pages: int) -> tuple[float, float]:
     """Records per second that are read in pages of raw records: from the tail, and from sealed segments."""
     settings = topics.EngineSettings(tail_cache_bytes=0, checkpoint_interval_ms=NEVER_MS)
     batch = payloads(1000)
@@ -61,23 +64,20 @@ def _page_rate(read: Callable[[], int], pages: int) -> float:
     return records / (perf_counter() - began)
 
 
-@dataclass(frozen=True, slots=True)
-class FsyncResult:
-    raw_each: float
-    raw_joined: float
-    encoded: float
-    from_json: float
-    records_per_sync: float
-
-
-def fsync_writers(directory: str, *, writers: int, writes: int) -> FsyncResult:
+def fsync_writers(directory: str, writers: int, writes: int) -> dict[str, float]:
     """Durable writes of one record each by the tasks of one loop, compared with plain loops that write as many
     bytes."""
     raw_each = _raw_loop(f"{directory}/raw-each", writes, joined=False)
     raw_joined = _raw_loop(f"{directory}/raw-joined", writes, joined=True)
     encoded, per_sync = uvloop.run(_durable_writes(f"{directory}/encoded", writers, writes, encoded=True))
     from_json, _ = uvloop.run(_durable_writes(f"{directory}/json", writers, writes, encoded=False))
-    return FsyncResult(raw_each, raw_joined, encoded, from_json, per_sync)
+    return {
+        "raw_each": raw_each,
+        "raw_joined": raw_joined,
+        "encoded": encoded,
+        "from_json": from_json,
+        "records_per_sync": per_sync,
+    }
 
 
 def _raw_loop(path: str, writes: int, *, joined: bool) -> float:
@@ -126,51 +126,35 @@ def open_empty(directory: str) -> float:
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Reopened:
-    seconds: float
-    resident_mib: float
+def fill_and_die(path: str, records: int, is_checkpointed: bool) -> None:  # noqa: FBT001 - an argument of the program.
+    """Writes the records and ends this process with SIGKILL."""
+    log = topics.open(path, settings=HELD_OFF)
+    batch = payloads(100)
+    for _ in range(records // 100):
+        log.append("a", batch)
+    if is_checkpointed:
+        log.checkpoint()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-_FILL: Final = """
-import os, signal, sys
-import topics
-from topics.bench.storage import HELD_OFF, payloads
-path, records, checkpointed = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
-log = topics.open(path, settings=HELD_OFF)
-batch = payloads(100)
-for _ in range(records // 100):
-    log.append("a", batch)
-if checkpointed:
-    log.checkpoint()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-_REOPEN: Final = """
-import os, resource, sys, time
-import topics
-from topics.bench.storage import HELD_OFF
-began = time.perf_counter()
-log = topics.open(sys.argv[1], settings=HELD_OFF)
-seconds = time.perf_counter() - began
-assert log.state("a").count == int(sys.argv[2])
-with open("/proc/self/statm") as statm:
-    resident = int(statm.read().split()[1]) * resource.getpagesize()
-print(seconds, resident / 2**20, flush=True)
-os._exit(0)
-"""
+def reopen(path: str, records: int) -> dict[str, float]:
+    """Opens what a killed process has written."""
+    began = perf_counter()
+    log = topics.open(path, settings=HELD_OFF)
+    seconds = perf_counter() - began
+    found = log.state("a").count
+    assert found == records, f"{found} of {records} records are there"
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        resident_bytes = int(statm.read().split()[1]) * resource.getpagesize()
+    return {"seconds": seconds, "resident_mib": resident_bytes / 2**20}
 
 
-def reopen(directory: str, *, records: int, checkpointed: bool) -> Reopened:
-    """One process writes the records and is killed with SIGKILL. Another process opens the directory and is
-    measured."""
-    records -= records % 100
-    path = f"{directory}/reopen-{checkpointed}"
-    _python(_FILL, path, records, checkpointed)
-    seconds, resident_mib = _python(_REOPEN, path, records).split()
-    return Reopened(float(seconds), float(resident_mib))
+LOADS: Final[dict[str, Callable[..., Any]]] = {
+    load.__name__: load for load in (append_batches, read_pages, fsync_writers, open_empty, fill_and_die, reopen)
+}
 
 
-def _python(script: str, *arguments: Any) -> str:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+if __name__ == "__main__":
+    print(json.dumps(LOADS[sys.argv[1]](*json.loads(sys.argv[2]))), flush=True)
+    # No checkpoint: the directory is removed anyway.
+    os._exit(0)

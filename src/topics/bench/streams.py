@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
+from topics.bench.report import Row, not_measured
+from topics.bench.setting import Setting
 from topics.clock import SystemClock
 from topics.formats.message_index import ENTRY_BYTES
 from topics.storage.fs import RealFs
@@ -46,7 +48,22 @@ class _Template:
         return IncomingBatch.check(self.indexes, bytearray(self.messages))
 
 
-def measure(directory: str, *, send_bytes: int, open_messages: int) -> StreamsResult:
+def measure(setting: Setting) -> list[Row]:
+    if setting.python_path is not None:
+        return [not_measured("streams", "it runs in this process, with the package of this process")]
+    result = _measure(
+        setting.directory, send_bytes=setting.count(600_000_000), open_messages=setting.count(OPEN_MESSAGES)
+    )
+    return [
+        Row("streams: raw copy and write of 1 MB", result.raw_large_bytes_per_s / 1e6, "MB/s"),
+        Row("streams: send 1000 x 1 KB", result.send_large_bytes_per_s / 1e6, "MB/s", floor=700),
+        Row("streams: send 1000 x 100 B", result.send_small_per_s / 1e6, "M messages/s", floor=1),
+        Row("streams: poll 1000 x 1 KB, sealed", result.poll_large_bytes_per_s / 1e6, "MB/s", floor=1000),
+        Row(f"streams: open {result.open_messages} messages", result.open_s, "s", ceiling=0.1),
+    ]
+
+
+def _measure(directory: str, *, send_bytes: int, open_messages: int) -> StreamsResult:
     large, small = _Template(1000), _Template(100)
     rounds = max(2, send_bytes // len(large.messages))
     raw = _raw_rate(f"{directory}/raw", large, rounds)

@@ -14,9 +14,11 @@ import typer
 from typer.core import TyperGroup
 
 from topics.cli import config, serve
+from topics.cli.form import running_form
 from topics.cli.output import Output, errors_as_messages, fail, message
 from topics.cli.pipeline.app import app as pipeline_app
 from topics.cli.setting_flags import SettingsCommand, takes_settings
+from topics.version import VERSION
 
 if TYPE_CHECKING:
     from topics.cli.progress import Bar
@@ -106,15 +108,13 @@ def start(
 
 @app.command()
 def version() -> None:
-    """Print the version.
+    """Print the version, and whether the hot modules are compiled.
 
     \b
     Example:
       topics version
     """
-    import topics
-
-    Output().line(f"topics {topics.__version__}")
+    Output().line(f"topics {VERSION} ({running_form()})")
 
 
 @app.command()
@@ -195,6 +195,7 @@ def doctor(
             bar.pause()
             _print_with_advice(output, finding)
     output.line(_summary("doctor", visit.verifier.totals, perf_counter() - started))
+    output.line(f"topics {VERSION} ({running_form()})")
     plan = visit.plan(accept_loss=accept_loss)
     _print_plan(output, plan, is_repair=is_repair)
     output.flush()
@@ -238,22 +239,54 @@ def dump(
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which ones; all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks or groups of them; all by default.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Long loads in their full length.")] = False,
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Save the report.")] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", metavar="FILE", help="Show a saved report beside this run.")
+    ] = None,
+    show: Annotated[
+        str | None, typer.Option("--show", metavar="FILE", help="Measure nothing, show a saved report.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables as Markdown.")] = False,
+    python_path: Annotated[
+        str | None, typer.Option("--python-path", metavar="DIR", help="Measure the package `topics` in this folder.")
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option("--beside", metavar="DIR", help="Measure the package in this folder, too, in turns, and compare."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Repeat each benchmark; medians count.")] = 1,
+    list_names: Annotated[bool, typer.Option("--list", help="List the names.")] = False,
 ) -> None:
     """Measure speed and size on this machine.
 
     \b
     Examples:
       topics bench
-      topics bench append read
+      topics bench serve live.call --json before.json
+      topics bench serve live.call --compare before.json
+      topics bench serve.append-1 --beside ../before/src --rounds 3
     """
     from importlib import import_module
 
     try:
-        run_benchmarks = import_module("topics.bench.main").run_benchmarks
+        main = import_module("topics.bench.main")
     except ModuleNotFoundError as error:
         fail(f"the benchmarks are not part of this installation ({error.name} is missing)")
-    raise typer.Exit(run_benchmarks(names or []))
+    options = main.Options(
+        is_full=full,
+        json=json,
+        compare=compare,
+        show=show,
+        is_markdown=markdown,
+        python_path=python_path,
+        beside=beside,
+        rounds=rounds,
+    )
+    raise typer.Exit(main.print_names() if list_names else main.run_benchmarks(names or [], options))
 
 
 def _open_cold(address: str | None) -> "SegmentStore | None":

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from topics.cli.form import running_form
 from topics.cli.loading import load
 from topics.cli.output import Output
 from topics.version import VERSION
@@ -82,7 +83,7 @@ def _announce(settings: "ServerSettings", host: str, port: int) -> None:
     url = f"{scheme}://{_reachable(address)}"
     key = "" if settings.api_keys.count == 0 else " -H 'Authorization: Bearer KEY'"
     out = Output()
-    out.line(f"topics {VERSION} listens on {url}")
+    out.line(f"topics {VERSION} ({running_form()}) listens on {url}")
     out.line(f"data directory   {os.path.abspath(settings.data_dir)}")
     out.line(
         "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss"

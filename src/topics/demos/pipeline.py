@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from topics.bench.http import running_server
+from topics.bench.processes import running_server
 from topics.client import Client
 
 PAGES: Final = ("/", "/docs", "/prices", "/signup")
@@ -63,8 +63,8 @@ def main() -> int:
     began_s = monotonic()
     with tempfile.TemporaryDirectory(prefix="topics-demo-") as folder:
         try:
-            with running_server(folder) as (port, _):
-                _Demo(folder, f"http://127.0.0.1:{port}").run()
+            with running_server(folder) as server:
+                _Demo(folder, f"http://127.0.0.1:{server.port}").run()
         except DemoFailed as error:
             print(f"demo: {error}", file=sys.stderr)
             return 1

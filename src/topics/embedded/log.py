@@ -35,10 +35,10 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.fetch import FETCHES_MAX
 from topics.engine.topic.page import Page, Tombstone
 from topics.engine.topic.router import Guarantee
-from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
 from topics.errors import Closed, Overloaded, TopicsError

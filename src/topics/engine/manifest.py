@@ -11,7 +11,6 @@ from typing import Any, Final
 from topics.engine.engine import Engine
 from topics.engine.pins import Pin
 from topics.engine.topic.page import Page
-from topics.engine.topic.tail import runs_of
 from topics.engine.topic.topic import Topic
 from topics.formats import segment as codec
 from topics.formats.segment_index import ENTRY_BYTES
@@ -72,7 +71,7 @@ def take_manifest(
         # The lost ranges that a router's source lost. A power loss took the other lost ranges.
         "source_trims": topic.live.lost.pairs("source_trim"),
         "checkpointed_seq": topic.live.checkpointed_seq,
-        "pending_deletes": runs_of(seq for state in states for seq in topic.live.segments.pending_seqs(state)),
+        "pending_deletes": topic.live.segments.pending_runs(states),
         "segments": [_entry(engine, topic, state) for state in states],
         "pin": None if pin is None else {"id": pin.id, "until": pin.until_ms},
     }

@@ -58,6 +58,15 @@ def accounted_bytes(envelope: bytes) -> int:
     return len(data) + (0 if meta is None else len(meta))
 
 
+def accounted_within(buffer: bytes, start: int, end: int) -> int:
+    """`accounted_bytes` of the envelope at `buffer[start:end]`, without a copy of a plain one."""
+    if end - start <= PLAIN_OVERHEAD_BYTES or not buffer.startswith(OPEN, start) or not buffer.endswith(CLOSE, 0, end):
+        raise BadFrame("the payload is not an envelope")
+    if buffer.find(META, start, end) < 0:
+        return end - start - PLAIN_OVERHEAD_BYTES
+    return accounted_bytes(buffer[start:end])
+
+
 def _check_ends(envelope: bytes) -> None:
     if not (envelope.startswith(OPEN) and envelope.endswith(CLOSE) and len(envelope) > PLAIN_OVERHEAD_BYTES):
         raise BadFrame("the payload is not an envelope")

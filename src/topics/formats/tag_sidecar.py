@@ -104,6 +104,11 @@ class TagSidecar:
     def __len__(self) -> int:
         return len(self._starts) - 1
 
+    @property
+    def size_bytes(self) -> int:
+        """About what the sidecar takes in memory."""
+        return len(self._body) + 40 * len(self._starts)
+
     def _entry(self, place: int) -> tuple[bytes, int, int]:
         """(tag, where its seqs begin, how many) of an entry that fills its place exactly."""
         start, end = self._starts[place], self._starts[place + 1]

@@ -27,23 +27,22 @@ memory: it is made once, hashed, written, kept, and read from without another co
 """
 
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import repeat
-from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from topics.errors import BadFrame, FormatError, FutureVersion, Torn
+from topics.formats import kernel
 from topics.formats.buffers import Buffer
 from topics.formats.record_layout import (
     CHECKSUM,
     CHECKSUM_BYTES,
     FLAG_NODE,
     FLAG_TAG,
-    FRAME_LEN,
     FRAME_LEN_BYTES,
     LABEL_FLAGS,
     WAL_BODY_HEADER,
@@ -79,18 +78,11 @@ FLAG_MORE: Final = 8
 FLAG_FIRST: Final = 16
 _FLAGS_KNOWN: Final = 31
 _TYPE_LAST: Final = int(max(FrameType))
-_SYNC: Final = int(FrameType.SYNC)
-
-# A body header that is packed in four parts: the head; seq; ts, node_len and tag_len; data_len.
-_MIDDLE: Final = Struct("<QHH")
-_PLAIN_BODY: Final = Struct(f"<{WAL_HEAD.size}sQ{_MIDDLE.size}sI")
-assert _PLAIN_BODY.size == WAL_BODY_HEADER.size
-# The checksum of a frame and the length of the next frame.
-_SEAM: Final = Struct("<QI")
 _SYNCED_FRAME: Final = Struct("<Q")
 # Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
-_pack_length: Final = FRAME_LEN.pack
 _pack_header: Final = WAL_BODY_HEADER.pack
+# Lengths and checksums around bodies, all in one buffer.
+seal_bodies: Final = kernel.seal_bodies
 
 HEADER_BYTES: Final = WAL_FRAME_HEADER.size
 BODY_HEADER_BYTES: Final = WAL_BODY_HEADER.size
@@ -136,30 +128,91 @@ class Frame(NamedTuple):
         return buffer[end - self.data_len : end]
 
 
-class FrameColumns(NamedTuple):
+class FrameColumns:
     """Frames by the column: entry i of every column is about the same frame."""
 
-    offsets: tuple[int, ...]
-    ends: tuple[int, ...]
-    kinds: tuple[int, ...]
-    flags: tuple[int, ...]
-    topic_ids: tuple[int, ...]
-    seqs: tuple[int, ...]
-    times: tuple[int, ...]
-    node_lens: tuple[int, ...]
-    tag_lens: tuple[int, ...]
-    data_lens: tuple[int, ...]
+    __slots__ = (
+        "data_lens",
+        "ends",
+        "flags",
+        "kinds",
+        "node_lens",
+        "offsets",
+        "seqs",
+        "tag_lens",
+        "times",
+        "topic_ids",
+    )
 
-    @classmethod
-    def of(cls, frames: list[Frame]) -> "FrameColumns":
-        """There must be at least one frame."""
-        return cls(*zip(*frames, strict=True))
+    def __init__(
+        self,
+        offsets: "array[int]",
+        ends: "array[int]",
+        kinds: bytes,
+        flags: bytes,
+        topic_ids: "array[int]",
+        seqs: "array[int]",
+        times: "array[int]",
+        node_lens: "array[int]",
+        tag_lens: "array[int]",
+        data_lens: "array[int]",
+    ) -> None:
+        self.offsets = offsets
+        self.ends = ends
+        self.kinds = kinds
+        self.flags = flags
+        self.topic_ids = topic_ids
+        self.seqs = seqs
+        self.times = times
+        self.node_lens = node_lens
+        self.tag_lens = tag_lens
+        self.data_lens = data_lens
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __getitem__(self, place: int) -> Frame:
+        return Frame(
+            self.offsets[place],
+            self.ends[place],
+            self.kinds[place],
+            self.flags[place],
+            self.topic_ids[place],
+            self.seqs[place],
+            self.times[place],
+            self.node_lens[place],
+            self.tag_lens[place],
+            self.data_lens[place],
+        )
 
     def part(self, start: int, end: int) -> "FrameColumns":
-        return FrameColumns(*[column[start:end] for column in self])
+        return FrameColumns(
+            self.offsets[start:end],
+            self.ends[start:end],
+            self.kinds[start:end],
+            self.flags[start:end],
+            self.topic_ids[start:end],
+            self.seqs[start:end],
+            self.times[start:end],
+            self.node_lens[start:end],
+            self.tag_lens[start:end],
+            self.data_lens[start:end],
+        )
 
-    def frames(self) -> Iterator[Frame]:
-        return map(Frame._make, zip(*self, strict=True))
+    def __iter__(self) -> Iterator[Frame]:
+        return map(
+            Frame,
+            self.offsets,
+            self.ends,
+            self.kinds,
+            self.flags,
+            self.topic_ids,
+            self.seqs,
+            self.times,
+            self.node_lens,
+            self.tag_lens,
+            self.data_lens,
+        )
 
 
 def encode_appends(
@@ -175,7 +228,7 @@ def encode_appends(
     """One frame a record: the bytes to write, and the bodies to keep.
 
     `opens` and `closes` say whether these frames include the first and the last frame of the write: a note may come
-    before them and a floor after them. 100 records of 100 bytes: about 30 µs.
+    before them and a floor after them. 100 records of 100 bytes: about 40 µs, compiled 9 µs.
     """
     bodies = append_bodies(topic_id, first_seq, ts, batch, durable=durable, opens=opens, closes=closes)
     return seal_bodies(bodies), bodies
@@ -195,8 +248,7 @@ def append_bodies(
     assert topic_id > 0
     assert first_seq > 0
     base = FLAG_MORE | (FLAG_DURABLE if durable else 0)
-    encode = _plain_bodies if batch.tags is None and batch.nodes is None else _labelled_bodies
-    return encode(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
+    return kernel.append_bodies(topic_id, first_seq, ts, batch, base, opens, closes)
 
 
 def encode_writes(
@@ -206,86 +258,7 @@ def encode_writes(
     assert topic_id > 0
     assert first_seq > 0
     base = FLAG_MORE | (FLAG_DURABLE if durable else 0)
-    single = base & ~FLAG_MORE | FLAG_FIRST
-    pack, length, checksum, digest = _pack_header, _pack_length, CHECKSUM.pack, xxh3_64_intdigest
-    bodies: list[bytes] = []
-    parts: list[bytes] = []
-    seq = first_seq
-    for batch in batches:
-        envelopes = batch.envelopes
-        if len(envelopes) == 1 and batch.tags is None and batch.nodes is None:
-            envelope = envelopes[0]
-            size = len(envelope)
-            body = pack(1, single, topic_id, seq, ts, 0, 0, size) + envelope
-            bodies.append(body)
-            parts += (length(size + FRAME_LEN_MIN), body, checksum(digest(body)))
-            seq += 1
-            continue
-        encode = _plain_bodies if batch.tags is None and batch.nodes is None else _labelled_bodies
-        more = encode(topic_id, seq, ts, batch, base, opens=True, closes=True)
-        bodies += more
-        parts.append(seal_bodies(more))
-        seq += len(more)
-    return b"".join(parts), bodies
-
-
-def _plain_bodies(
-    topic_id: int, first_seq: int, ts: int, batch: RecordBatch, base: int, *, opens: bool, closes: bool
-) -> list[bytes]:
-    """Columns in, columns out: `map` calls C from C, which takes half the time of a loop."""
-    envelopes = batch.envelopes
-    count = len(envelopes)
-    flags = [base] * count
-    if opens:
-        flags[0] |= FLAG_FIRST
-    if closes:
-        flags[-1] &= ~FLAG_MORE
-    # The bytes that are the same in most headers are packed once.
-    leads = {each: WAL_HEAD.pack(1, each, topic_id) for each in set(flags)}
-    seqs = range(first_seq, first_seq + count)
-    middle = repeat(_MIDDLE.pack(ts, 0, 0))
-    headers = map(_PLAIN_BODY.pack, map(leads.__getitem__, flags), seqs, middle, map(len, envelopes))
-    return list(map(add, headers, envelopes))
-
-
-def _labelled_bodies(
-    topic_id: int, first_seq: int, ts: int, batch: RecordBatch, base: int, *, opens: bool, closes: bool
-) -> list[bytes]:
-    pack = _pack_header
-    absent = (None,) * len(batch)
-    bodies: list[bytes] = []
-    keep = bodies.append
-    seq = first_seq
-    last_seq = first_seq + len(batch) - 1
-    flags = base | FLAG_FIRST if opens else base
-    for envelope, tag, node in zip(batch.envelopes, batch.tags or absent, batch.nodes or absent, strict=True):
-        if seq == last_seq and closes:
-            flags &= ~FLAG_MORE
-        if tag is None:
-            tag = b""
-        else:
-            flags |= FLAG_TAG
-        if node is None:
-            node = b""
-        else:
-            flags |= FLAG_NODE
-        header = pack(1, flags, topic_id, seq, ts, len(node), len(tag), len(envelope))
-        keep(b"".join((header, node, tag, envelope)))
-        flags = base
-        seq += 1
-    return bodies
-
-
-def seal_bodies(bodies: list[bytes]) -> bytes:
-    """Length and checksum around each body, all in one buffer. A third of a microsecond each."""
-    lengths = list(map(CHECKSUM_BYTES.__add__, map(len, bodies)))
-    # Between two bodies are the checksum of the first and the length of the second.
-    seams = list(map(_SEAM.pack, map(xxh3_64_intdigest, bodies), [*lengths[1:], 0]))
-    seams[-1] = seams[-1][:CHECKSUM_BYTES]
-    parts: list[bytes] = [b""] * (2 * len(bodies))
-    parts[::2] = bodies
-    parts[1::2] = seams
-    return _pack_length(lengths[0]) + b"".join(parts)
+    return kernel.encode_writes(topic_id, first_seq, ts, batches, base)
 
 
 def encode_control(
@@ -334,7 +307,7 @@ def walk(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Iterato
 class Scan(NamedTuple):
     """Valid frames of a buffer, which of them are sync marks, and why they end (None: cleanly)."""
 
-    frames: list[Frame]
+    frames: FrameColumns
     marks: list[int]
     error: FormatError | FutureVersion | None
 
@@ -342,50 +315,21 @@ class Scan(NamedTuple):
 def scan(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> Scan:
     """What `walk` finds, all at once: the hot loop of a start.
 
-    A million frames of 150 bytes take about 0.8 s. So the loop only finds out whether a frame is valid. The reason why
-    the last one is not valid is found after the loop.
+    A million frames of 120 bytes take about 0.02 s, in plain Python 1 s. The kernel only finds out whether a frame is
+    valid. The reason why the last one is not valid is found afterwards.
     """
     assert offset >= 0
-    frames: list[Frame] = []
-    marks: list[int] = []
-    keep = frames.append
-    unpack, digest, number, new = WAL_FRAME_HEADER.unpack_from, xxh3_64_intdigest, int.from_bytes, tuple.__new__
-    # Small slices of bytes are cheaper than views of them.
-    data = buffer if isinstance(buffer, bytes) else memoryview(buffer)
-    end = min(end, len(data))
-    last_start = end - HEADER_BYTES
-    while offset <= last_start:
-        frame_len, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = unpack(data, offset)
-        frame_end = offset + FRAME_LEN_BYTES + frame_len
-        checksum_at = frame_end - CHECKSUM_BYTES
-        if (
-            frame_len != node_len + tag_len + data_len + FRAME_LEN_MIN
-            or frame_len > frame_bytes_max
-            or frame_end > end
-            or digest(data[offset + FRAME_LEN_BYTES : checksum_at]) != number(data[checksum_at:frame_end], "little")
-            or not 0 < kind <= _TYPE_LAST
-            or flags > _FLAGS_KNOWN
-            or (tag_len and not flags & FLAG_TAG)
-            or (node_len and not flags & FLAG_NODE)
-        ):
-            break
-        if kind == _SYNC:
-            marks.append(len(frames))
-        # A quarter of a microsecond cheaper than `Frame._make`.
-        keep(new(Frame, (offset, frame_end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len)))
-        offset = frame_end
-    with memoryview(data) as view:
+    columns, marks, offset = kernel.scan_frames(buffer, offset, end, frame_bytes_max)
+    frames = FrameColumns(*columns)
+    with memoryview(buffer) as view:
         try:
-            _explain_end(view, offset, end, frame_bytes_max)
+            explain_end(view, offset, min(end, len(view)), frame_bytes_max)
         except (FormatError, FutureVersion) as error:
             return Scan(frames, marks, error)
-        finally:
-            if isinstance(data, memoryview):
-                data.release()
     return Scan(frames, marks, None)
 
 
-def _explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) -> None:
+def explain_end(view: memoryview, offset: int, end: int, frame_bytes_max: int) -> None:
     """Raises the reason why there is no valid frame at `offset`; returns at a clean end."""
     if not any(view[offset : min(end, offset + HEADER_BYTES)]):
         return

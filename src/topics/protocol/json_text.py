@@ -24,7 +24,7 @@ _LONG_NUMBER: Final = b"0" * 200
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # A number that may overflow has at least five characters: 9e308 is the shortest.
 _NUMBER: Final = re.compile(rb"-?[0-9][-+.0-9eE]{4,}")
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NO_BRACKETS: Final = bytes([byte for byte in range(256) if byte not in b"[]{}"])
 # An opening bracket counts 1, a closing bracket -1.
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _LEVELS_PEELED: Final = 8
@@ -47,16 +47,24 @@ def check_numbers(text: bytes) -> None:
 
     Integers may have any length: a reader either holds them, or reports that it cannot.
     """
-    for _ in check_numbers_in_steps(text):
-        pass
+    if _may_overflow(text):
+        for _ in _check_all_numbers(text):
+            pass
 
 
 def check_numbers_in_steps(text: bytes) -> Iterator[None]:
     """The same for long text, with a pause after some thousand numbers."""
+    if _may_overflow(text):
+        yield
+        yield from _check_all_numbers(text)
+
+
+def _may_overflow(text: bytes) -> bool:
     alike = text.translate(_DIGITS_ALIKE, b"+")
-    if _LONG_EXPONENT not in alike and _LONG_NUMBER not in alike:
-        return
-    yield
+    return _LONG_EXPONENT in alike or _LONG_NUMBER in alike
+
+
+def _check_all_numbers(text: bytes) -> Iterator[None]:
     matches = _NUMBER.finditer(without_strings(text))
     while numbers := [match[0] for match in islice(matches, _NUMBERS_PER_STEP)]:
         if not _are_finite(numbers):

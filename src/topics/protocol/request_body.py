@@ -261,6 +261,12 @@ class RecordBody(Struct, gc=False):
     meta: Annotated[Raw | UnsetType, Meta(description="More about the payload: any JSON, usually an object.")] = UNSET
 
 
+class SentConfig(Struct):
+    """The config of a write as it was sent, unknown members included."""
+
+    config: dict[str, Raw] | None = None
+
+
 class RecordsBody(Struct, kw_only=True):
     """Records, and the node of the records that name none."""
 

@@ -9,10 +9,11 @@ still not minimal is checked member by member.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.formats import envelope
@@ -38,7 +39,7 @@ from topics.protocol.body_decoder import (
 )
 from topics.protocol.config_warnings import config_warnings
 from topics.protocol.json_text import check_depth, check_numbers, check_unicode, fitted, one_line
-from topics.protocol.request_body import ConfigBody, RecordBody, RecordsBody, StageBody, WriteBody
+from topics.protocol.request_body import ConfigBody, RecordBody, RecordsBody, SentConfig, StageBody, WriteBody
 from topics.protocol.ws_command import NO_REQUEST_ID, Publish
 
 _decode: Final = msgspec.json.Decoder(WriteBody).decode
@@ -65,7 +66,8 @@ _DEEP_PAYLOAD_BYTES_MIN: Final = 2 * (_PAYLOAD_DEPTH_MAX + 1)
 WriteBatch = RecordBatch
 
 
-class WriteLimits(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class WriteLimits:
     records_max: int = BATCH_RECORDS_MAX
     record_bytes_max: int = RECORD_BYTES_MAX
     meta_bytes_max: int = META_BYTES_MAX
@@ -73,13 +75,7 @@ class WriteLimits(Struct, frozen=True, kw_only=True):
     node_bytes_max: int = NODE_BYTES_MAX
 
 
-class _SentConfig(Struct):
-    """The config of a write as it was sent, unknown members included."""
-
-    config: dict[str, msgspec.Raw] | None = None
-
-
-_decode_config: Final = msgspec.json.Decoder(_SentConfig).decode
+_decode_config: Final = msgspec.json.Decoder(SentConfig).decode
 
 
 class WriteRequest:

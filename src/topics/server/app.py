@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
+from time import perf_counter
 from typing import Final, TypeVar
 
 from topics.clock import Clock
@@ -37,7 +38,7 @@ from topics.server.http.coding import accepts_gzip, deflate, inflate
 from topics.server.http.exchange import JSON, Exchange, Response, error_response
 from topics.server.http.peers import FailureBackoff, HostGuard
 from topics.server.http.query import Query
-from topics.server.http.routes import Access, Body, Endpoint, Match, RouteTable, allowed_methods
+from topics.server.http.routes import Access, Admitted, Body, Endpoint, Match, RouteTable, allowed_methods
 from topics.server.limits import (
     GZIP_BYTES_MIN,
     GZIP_ON_LOOP_BYTES_MAX,
@@ -160,18 +161,35 @@ class Application:
         """Gives exactly one answer, now or later, unless the client goes away first."""
         self.note_activity()
         try:
-            endpoint = self._admit(exchange)
-            if self.is_draining and not endpoint.before_ready:
-                raise Closed
-            if self.opened is None and not endpoint.before_ready:
-                raise NotReady(self.replay_progress)
-            if endpoint.body is not Body.IGNORED and self._maybe_inflate(exchange, endpoint):
+            known_head = exchange.known_head
+            admitted = None if known_head is None else known_head.admitted
+            if admitted is not None and admitted.settings is self.settings:
+                # The same head passed the checks before, without a key.
+                endpoint = admitted.endpoint
+                exchange.key = FULL_ACCESS
+                exchange.route = endpoint.name
+                exchange.name = admitted.name
+                exchange.inner_name = admitted.inner_name
+                has_plain_json = admitted.has_plain_json
+            else:
+                endpoint = self._admit(exchange)
+                has_plain_json = False
+                if known_head is not None and not self._keys.enabled:
+                    known_head.admitted = self._admitted(exchange, endpoint)
+            if (self.is_draining or self.opened is None) and not endpoint.before_ready:
+                raise Closed if self.is_draining else NotReady(self.replay_progress)
+            if not has_plain_json and endpoint.body is not Body.IGNORED and self._maybe_inflate(exchange, endpoint):
                 return
             endpoint.handler(exchange)
         except TopicsError as error:
             self.refuse(exchange, error)
         except Exception:  # noqa: BLE001 - the outer edge of a request.
             self.fail_internally(exchange)
+
+    def _admitted(self, exchange: Exchange, endpoint: Endpoint) -> Admitted:
+        headers = exchange.headers
+        has_plain_json = b"content-encoding" not in headers and _is_json(headers)
+        return Admitted(self.settings, endpoint, exchange.name, exchange.inner_name, has_plain_json=has_plain_json)
 
     def note_activity(self) -> None:
         """A request or a message has come: the load is measured from now on."""
@@ -188,7 +206,9 @@ class Application:
     def told(self, error: TopicsError, key: Key | None) -> TopicsError:
         """The error as the caller with this key may read it: without paths of this machine, and without other names."""
         if error.status >= 500 and not isinstance(error, (NotReady, Closed)):
-            reason = error.message if error.__cause__ is None else f"{error.message}: {error.__cause__}"
+            # Compiled code knows no `raise … from`: there the cause is the context.
+            cause = error.__cause__ or error.__context__
+            reason = error.message if cause is None else f"{error.message}: {cause}"
             fields = {"code": error.code, "reason": reason}
             self._troubles.warning(error.code, "a request failed because of the server", fields)
         return error_told(self._paths.error_told(error), key)
@@ -452,7 +472,7 @@ class Application:
     def note_answer(self, exchange: Exchange, status: int) -> None:
         exchange.answered = True
         self._release(exchange)
-        self.counters.note_request(exchange.route, status, exchange.elapsed_ms() / 1000)
+        self.counters.note_request(exchange.route, status, perf_counter() - exchange.started)
 
     def abandon(self, exchange: Exchange) -> None:
         """The client went away, and its answer is not wanted any more."""
@@ -499,7 +519,10 @@ def _gzipped(response: Response, body: bytes) -> Response:
     return Response(response.status, body, response.content_type, response.headers + _GZIP_HEADERS)
 
 
+def _is_json(headers: dict[bytes, bytes]) -> bool:
+    return headers.get(b"content-type", b"").lstrip(b" \t").startswith(b"application/json")
+
+
 def _check_content_type(headers: dict[bytes, bytes]) -> None:
-    given = headers.get(b"content-type", b"")
-    if given != b"application/json" and not given.lstrip(b" \t").startswith(b"application/json"):
+    if not _is_json(headers):
         raise UnsupportedMediaType("a body is sent with Content-Type: application/json")

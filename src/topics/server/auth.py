@@ -90,8 +90,8 @@ class KeyRing:
         assert len(process_secret) <= _SHA256_BLOCK_BYTES
         # The two halves of HMAC, hashed up to the token: 1.6 µs for each token, where `hmac.digest` takes 3.6 µs.
         block = process_secret.ljust(_SHA256_BLOCK_BYTES, b"\0")
-        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
-        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+        self._inner = hashlib.sha256(bytes([byte ^ 0x36 for byte in block]))
+        self._outer = hashlib.sha256(bytes([byte ^ 0x5C for byte in block]))
         # Each digest with itself and its key: the lookup finds a candidate, the comparison decides.
         self._found_by_digest: dict[bytes, tuple[bytes, Key | None]] = {}
         self._decoy: tuple[bytes, Key | None] = (os.urandom(hashlib.sha256().digest_size), None)

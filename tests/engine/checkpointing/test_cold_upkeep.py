@@ -20,7 +20,7 @@ def log(disk: FakeDisk) -> ColdLog:
 
 def pending(log: ColdLog) -> list[int]:
     segments = log.topic().live.segments
-    return [seq for state in segments.segments for seq in segments.pending_seqs(state)]
+    return [seq for first, last in segments.pending_runs(segments.segments) for seq in range(first, last + 1)]
 
 
 def live(log: ColdLog) -> list[int]:

@@ -297,7 +297,7 @@ def test_a_delete_that_reached_the_tier_is_not_undone_by_what_was_fetched_before
     log.delete(seqs=[2, 4])
     assert seqs_of(log.engine.read("a", limit=3)) == [1, 3, 5]
     log.checkpoint()
-    assert not log.topic().live.segments.pending_seqs(log.topic().live.segments.segments[0])
+    assert not log.topic().live.segments.has_pending(log.topic().live.segments.segments[0])
     fetch(log)
     assert log.seqs() == [1, 3, *range(5, 21)]
 

@@ -93,7 +93,7 @@ def test_numbers_are_those_of_live_records(frames: Frames) -> None:
     assert replayed.live_numbers(1, 100) == (4, 13)
     assert list(replayed.live_sizes(6)) == [(6, 2), (8, 4), (10, 6)]
     assert (replayed.next_live(7), replayed.next_live(9), replayed.next_live(11)) == (8, 10, None)
-    assert replayed.dead_ranges(5, 10) == [(7, 7), (9, 9)]
+    assert replayed.dead_marks(5, 10) == b"\0\0\1\0\1\0"
     assert list(replayed.sizes(5, 6)) == [1, 2]
 
 

@@ -9,6 +9,7 @@ from tests.engine.driver import Driver
 from tests.engine.small_log import SmallLog
 from topics.engine.topic.segment_set import SegmentSet, SlotRun
 from topics.engine.writing.intake import NewRecord
+from topics.formats.snapshot import SegmentState
 from topics.storage.segments.cache import TagSelector
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
@@ -33,6 +34,10 @@ def segments(driver: Driver) -> SegmentSet:
 
 def bounds(segments: SegmentSet) -> list[tuple[int, int, bool]]:
     return [(state.first_seq, state.last_seq, state.sealed) for state in segments.segments]
+
+
+def pending_seqs(segments: SegmentSet, states: list[SegmentState]) -> list[int]:
+    return [seq for first, last in segments.pending_runs(states) for seq in range(first, last + 1)]
 
 
 def test_segments_cover_the_topic(segments: SegmentSet) -> None:
@@ -70,7 +75,7 @@ def test_deletes_count_each_live_record_once_invariant_22(segments: SegmentSet, 
     assert segments.kill_many(seqs) == (0, 0)
     assert segments.live_numbers()[0] == 17 - len(inside)
     assert [seq for seq, _, _ in segments.live_sizes(1)] == [seq for seq in range(1, 18) if seq not in inside]
-    assert [seq for state in segments.segments for seq in segments.pending_seqs(state)] == inside
+    assert pending_seqs(segments, segments.segments) == inside
 
 
 def test_pending_deletes_are_seen_by_every_reader_and_cleared_by_the_checkpoint(driver: Driver) -> None:
@@ -90,7 +95,7 @@ def test_forgetting_drops_whole_segments_and_the_head_of_the_front_one(segments:
     assert bounds(segments) == [(8, 14, True), (15, 17, False)]
     assert [state.first_seq for state in segments.dropped] == [1]
     assert segments.live_numbers() == (8, 16)
-    segments.release_columns()
+    segments.release_block()
     assert segments.forget_below(12, 10) == (2, 4)
     assert segments.forget_below(12, 12) == (0, 0)
     assert segments.forget_below(100, 12) == (6, 12)
@@ -101,7 +106,7 @@ def test_deleting_below_marks_only_the_segment_that_stays(segments: SegmentSet) 
     assert segments.kill_below(10, 1) == (9, 9)
     assert segments.kill_below(10, 1) == (0, 0)
     assert segments.live_numbers() == (8, 16)
-    assert segments.pending_seqs(segments.segments[1]) == [8, 9]
+    assert pending_seqs(segments, [segments.segments[1]]) == [8, 9]
 
 
 @pytest.mark.parametrize("seq", [1, 4, 7, 8, 15])
@@ -216,7 +221,7 @@ def test_records_that_a_checkpoint_filed_since_a_delete_was_logged_are_deleted_a
     log.checkpoint()
     assert log.delete(seqs=[3]) == 1
     segments = log.topic().live.segments
-    segments.release_columns()
+    segments.release_block()
     for state in segments.segments:
         log.engine.core.cache.forget(log.topic().id, state.first_seq)
     fail_reads(fs, errno.EMFILE)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.engine.topic.tail import COMPACT_SLOTS, SLOT_OVERHEAD_BYTES, Tail, runs_of
+from topics.engine.topic.tail import COMPACT_SLOTS, SLOT_OVERHEAD_BYTES, Tail
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def test_a_record_dies_once(tail: Tail) -> None:
     assert tail.read(6, 8) == [b"6", None, b"8"]
     assert tail.next_live(7) == 8
     assert tail.live_numbers(5, 9) == (4, 120)
-    assert tail.dead_ranges(5, 9) == [(7, 7)]
-    assert tail.dead_ranges(8, 9) == []
+    assert tail.dead_marks(5, 9) == b"\0\0\1\0\0"
+    assert tail.dead_marks(8, 9) == b"\0\0"
 
 
 @pytest.mark.parametrize(("cutoff_ts", "last_seq"), [(100, 4), (101, 6), (200, 6), (201, 7), (300, 7), (301, 9)])
@@ -69,11 +69,6 @@ def test_the_cache_keeps_the_newest_run_that_fits(tail: Tail) -> None:
     assert tail.cache_from(9, both - 1) == 9
     assert tail.cache_from(9, 0) == 10
     assert tail.cache_from(8, 10**6) == 5
-
-
-def test_runs_are_inclusive_ranges() -> None:
-    assert runs_of([]) == []
-    assert runs_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]
 
 
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=12), st.randoms(use_true_random=False))

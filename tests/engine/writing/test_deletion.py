@@ -4,16 +4,18 @@ whole."""
 import errno
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.engine.cold_log import ColdLog
-from tests.engine.small_log import SmallLog
-from topics.engine.writing.deletion import _Pending
+from tests.engine.small_log import ROOT, SmallLog
 from topics.errors import Closed, ColdUnavailable, StartRefused, TopicNotFound
+from topics.formats import control, wal_frame
+from topics.formats.wal_frame import FrameType
+from topics.limits import FRAME_BYTES_MAX
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs, Operation
 
+WAL = f"{ROOT}/wal/wal-0000000000000001.log"
 # What a delete may select, and the seqs of 40 records that it removes. Tags are t0, t1 and t2 in turn.
 SELECTIONS: list[tuple[dict[str, Any], list[int]]] = [
     ({"tag": "t1"}, list(range(1, 41, 3))),
@@ -156,7 +158,7 @@ def test_what_was_found_before_delete_bytes_were_set_is_looked_up_again(log: Col
     log.runtime.begin_held()
     log.runtime.holds = False
     log.checkpoint()
-    assert not log.topic().live.segments.pending_seqs(log.topic().live.segments.segments[0])
+    assert not log.topic().live.segments.has_pending(log.topic().live.segments.segments[0])
     log.runtime.end_held()
     log.engine.flush()
     assert answers[0].deleted == len(range(7, 41, 3))
@@ -254,15 +256,14 @@ def test_an_ack_that_the_tier_refuses_leaves_the_job_to_be_delivered_again(log: 
     assert [job.seq for job in claims[1].jobs] == [1]
 
 
-def test_a_frame_of_an_older_version_makes_a_start_ask_the_tier(
-    disk: FakeDisk, log: ColdLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_of_an_older_version_makes_a_start_ask_the_tier(disk: FakeDisk, log: ColdLog) -> None:
     """It does not name the records of cold segments. Without the tier the start is refused: else they would come
     back."""
-    frame_data = _Pending.frame_data
-    monkeypatch.setattr(_Pending, "frame_data", lambda self: msgspec.structs.replace(frame_data(self), cold=None))
-    start(log, tag="t1")
     disk.kill()
+    content = disk.read(WAL)
+    end = max(frame.end for frame in wal_frame.walk(content, 0, len(content), FRAME_BYTES_MAX))
+    delete = control.Delete(bound=41, tag="t1")
+    disk.poke(WAL, end, wal_frame.encode_control(FrameType.DELETE, 1, log.clock.now_ms(), control.encode(delete)))
     with pytest.raises(StartRefused, match="needs the cold tier, which does not answer"):
         ColdLog(disk, is_down=True)
     expect(ColdLog(disk), left(list(range(1, 41, 3))))

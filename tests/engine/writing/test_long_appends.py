@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.driver import SMALL, Driver
 from topics.engine.config import DURABILITIES
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.engine.writing.intake import NewRecord, batch_of_records
 from topics.errors import TopicFull
 

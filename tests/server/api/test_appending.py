@@ -17,10 +17,10 @@ from tests.server.pressed import make_room, parked_count, press, wait_parked, wa
 from tests.server.raw import RawConnection, append, ask, get
 from tests.server.running import Running, running
 from tests.server.ws_peer import TEXT, RawWebSocket, frame
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.errors import Forbidden, Throttled, TopicNotFound, TopicsError
 from topics.protocol.write_body import decode_write
-from topics.server.api.appending import Appender, appended_members, seqs_member
+from topics.server.api.appending import Appender, PendingWrite, appended_members, seqs_member
 from topics.server.auth import FULL_ACCESS, WRITE, Key
 from topics.server.limits import H2_STREAM_WINDOW_BYTES, Timeouts
 from topics.server.pressure import Load
@@ -66,13 +66,14 @@ class Write:
             if before is not None:
                 await before(server)
             request = decode_write(json.dumps(body).encode())
-            Appender(server.server.app).append(caller, topic, request, self._note, self.connection)
+            write = PendingWrite(caller, topic, request, self.connection, self._note)
+            Appender(server.server.app).append(write)
 
         server.call(begin())
 
-    def _note(self, size_bytes: int, parked_ms: float, result: Appended | TopicsError) -> None:
+    def _note(self, write: PendingWrite, result: Appended | TopicsError) -> None:
         assert self._result is None, "told twice"
-        self.size_bytes, self.parked_ms, self._result = size_bytes, parked_ms, result
+        self.size_bytes, self.parked_ms, self._result = write.size_bytes, write.parked_ms, result
         self._done.set()
 
     @property
@@ -113,9 +114,9 @@ def test_a_write_is_told_its_size_and_its_seqs(server: Running, topic: str) -> N
 
 def test_the_answer_names_what_the_write_got() -> None:
     result = Appended("t", first_seq=3, last_seq=5, head_seq=9, count=3, ts=1, created=False, deduped=False)
-    assert seqs_member(result) == b'"seqs":[3,4,5],'
+    assert seqs_member(result) == '"seqs":[3,4,5],'
     members = appended_members(result, elapsed_ms=1.5, parked_ms=0.0, seqs=seqs_member(result))
-    assert json.loads(b"{%b}" % members) == {
+    assert json.loads(f"{{{members}}}") == {
         "topic": "t",
         "first_seq": 3,
         "last_seq": 5,
@@ -130,8 +131,8 @@ def test_the_answer_names_what_the_write_got() -> None:
 
 def test_a_repeat_is_told_its_total_only_however_long_it_waited() -> None:
     result = Appended("t", first_seq=3, last_seq=3, head_seq=9, count=1, ts=1, created=False, deduped=True)
-    members = appended_members(result, elapsed_ms=1.5, parked_ms=7.0, seqs=b"")
-    assert json.loads(b"{%b}" % members)["performance"] == {"server_total_ms": 1.5}
+    members = appended_members(result, elapsed_ms=1.5, parked_ms=7.0, seqs="")
+    assert json.loads(f"{{{members}}}")["performance"] == {"server_total_ms": 1.5}
 
 
 def test_only_who_may_configure_creates_a_topic_with_a_config(server: Running, topic: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from msgspec import UNSET, Raw, Struct
 
 from topics.engine.queues.jobs import Claimed, Job
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Page, Tombstone
-from topics.engine.topic.write import Appended
 from topics.formats import envelope, wal_frame
 from topics.formats.record_layout import WAL_BODY
 from topics.formats.records import RecordBatch
@@ -22,7 +22,8 @@ from topics.server.api.queues import claimed_text
 from topics.server.api.records import diff_text
 from topics.server.api.work import job_event_text
 from topics.server.api.ws_commands import ack_text
-from topics.server.live.delivery import Reading
+from topics.server.live.reading import Reading, ReadOptions
+from topics.server.live.rendered_records import RenderedRecords
 from topics.server.live.sse_feed import record_event_text
 from topics.server.live.ws_feed import record_message_text
 
@@ -63,7 +64,7 @@ def appended(*, created: bool = False, deduped: bool = False) -> Appended:
 @pytest.mark.parametrize("cold_records", [0, 2])
 def test_a_diff(tombstone: Tombstone | None, cold_records: int) -> None:
     shown = page(tombstone, cold_records=cold_records)
-    assert read(response_body.Diff, diff_text(shown, texts_of(shown), 0.25)) == response_body.Diff(
+    assert read(response_body.Diff, diff_text(shown, b",".join(texts_of(shown)), 0.25)) == response_body.Diff(
         topic="a-topic",
         records=RECORDS,
         next_from_seq=8,
@@ -87,9 +88,9 @@ def test_a_diff(tombstone: Tombstone | None, cold_records: int) -> None:
 @pytest.mark.parametrize("warnings", [[], ['"durabilty"', "two"]])
 def test_an_append(parked_ms: float, with_seqs: bool, warnings: list[str]) -> None:
     result = appended(created=True)
-    seqs = seqs_member(result) if with_seqs else b""
-    text = b"{%b}" % appended_members(result, elapsed_ms=0.25, parked_ms=parked_ms, seqs=seqs, warnings=warnings)
-    assert read(response_body.Appended, text) == response_body.Appended(
+    seqs = seqs_member(result) if with_seqs else ""
+    members = appended_members(result, elapsed_ms=0.25, parked_ms=parked_ms, seqs=seqs, warnings=warnings)
+    assert read(response_body.Appended, b"{%b}" % members.encode()) == response_body.Appended(
         topic="a-topic",
         first_seq=5,
         last_seq=7,
@@ -106,8 +107,8 @@ def test_an_append(parked_ms: float, with_seqs: bool, warnings: list[str]) -> No
 
 
 def test_a_repeated_append() -> None:
-    text = b"{%b}" % appended_members(appended(deduped=True), elapsed_ms=0.25, parked_ms=1.0, seqs=b"")
-    answer = read(response_body.Appended, text)
+    members = appended_members(appended(deduped=True), elapsed_ms=0.25, parked_ms=1.0, seqs="")
+    answer = read(response_body.Appended, b"{%b}" % members.encode())
     assert answer.deduped
     assert answer.performance == response_body.Performance(server_total_ms=0.25)
 
@@ -115,7 +116,7 @@ def test_a_repeated_append() -> None:
 @pytest.mark.parametrize("with_seqs", [True, False])
 def test_an_ack_of_a_publish(with_seqs: bool) -> None:
     result = appended()
-    seqs = seqs_member(result) if with_seqs else b'"seqs":null,'
+    seqs = seqs_member(result) if with_seqs else '"seqs":null,'
     members = appended_members(result, elapsed_ms=0.25, parked_ms=0.0, seqs=seqs, warnings=["one"])
     reply = read(ws_message.AckReply, ack_text(Raw(b'{"any":1}'), members))
     assert (bytes(reply.request_id), reply.seqs) == (b'{"any":1}', [5, 6, 7] if with_seqs else None)
@@ -165,7 +166,8 @@ def test_a_pushed_job(job: Job, shown: response_body.Job) -> None:
 
 def test_pushed_records() -> None:
     shown = page()
-    reading = Reading(shown, texts_of(shown))
+    renderer = RenderedRecords(include_tags=True, include_meta=True, include_data=True)
+    reading = Reading(shown, ReadOptions(1000, 1000, include_tags=True), renderer, 1, 6)
     assert read(sse_event.RecordEvent, record_event_text(6, reading)) == sse_event.RecordEvent(
         topic="a-topic", records=RECORDS, from_seq=6, to_seq=8, head_seq=9
     )

@@ -166,3 +166,12 @@ def test_settings_that_are_taken_during_recovery_count_after_it(tmp_path: Path) 
         server.call(server.server.recover())
         assert ask(server, None, "PUT", "/v0/topics/a").status == 201
         assert ask(server, None, "PUT", "/v0/topics/b").refusal == (429, "throttled")
+
+
+def test_a_request_that_was_answered_without_keys_needs_a_key_once_there_are_keys(tmp_path: Path) -> None:
+    """The server remembers the heads of requests, and what its checks of them came to."""
+    with running(tmp_path) as server, Http1Client(server.host, server.port) as client:
+        for _ in range(3):
+            assert client.request("POST", "/v0/topics/t", RECORDS).json["count"] == 1
+        reload(server, api_keys=KeyList("secret"))
+        assert client.request("POST", "/v0/topics/t", RECORDS).refusal == (401, "unauthorized")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -14,7 +16,8 @@ from tests.server.wires import ManualLoop
 from topics.engine.topic.page import Reason, Tombstone
 from topics.engine.topic.router import RouterSpec
 from topics.limits import U64_MAX
-from topics.server.live.delivery import FEEDS_PER_TURN, FRAMES_PER_TURN, Feed, Hub, Reading, ReadOptions, Subscription
+from topics.server.live.delivery import CROWD_FEEDS, FEEDS_PER_TURN, FRAMES_PER_TURN, Feed, Hub, Subscription
+from topics.server.live.reading import Reading, ReadOptions
 from topics.testing.fake_disk import FakeDisk
 
 OPTIONS = ReadOptions(limit=2, bytes_max=1_000_000)
@@ -226,11 +229,108 @@ def test_a_paused_topic_stays_paused_however_long_until_the_pause_ends(delivery:
 
 def test_what_is_rendered_once_is_used_for_all_at_the_same_place(delivery: Delivery) -> None:
     delivery.log.append("a", 2)
-    feeds = [delivery.feed("a") for _ in range(FEEDS_PER_TURN)]
+    feeds = [delivery.feed("a") for _ in range(8)]
     other = delivery.feed("a", options=OPTIONS._replace(include_tags=True))
     delivery.loop.settle()
     assert len({id(feed.readings[0]) for feed in feeds}) == 1
     assert other.readings[0] is not feeds[0].readings[0]
+
+
+class CollectingFeed(NotingFeed):
+    """Keeps the texts of its records."""
+
+    def __init__(self, hub: Hub, room: int, without: set[str], *, include_tags: bool) -> None:
+        super().__init__(hub, room)
+        self.without = without
+        self.include_tags = include_tags
+        self.records: list[dict[str, Any]] = []
+
+    def on_records(self, subscription: Subscription, from_seq: int, reading: Reading) -> None:
+        super().on_records(subscription, from_seq, reading)
+        records = [json.loads(text) for text in reading.records]
+        assert len(records) == reading.record_count > 0
+        seqs = [record["$seq"] for record in records]
+        assert from_seq < seqs[0]
+        assert seqs[-1] <= reading.page.next_from_seq == subscription.cursor
+        self.records += records
+
+    def expected(self, log: SmallLog, start: int) -> list[dict[str, Any]]:
+        """The live records after the start, without those of the nodes."""
+        return [
+            {"$seq": record.seq, "$ts": record.ts}
+            | ({} if record.node is None else {"$node": record.node})
+            | ({"$tag": record.tag} if self.include_tags and record.tag is not None else {})
+            | {"data": json.loads(record.data)}
+            for record in log.read("a", start)[0]
+            if record.node not in self.without
+        ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_feeds_that_share_readings_get_exactly_their_own_records(delivery: Delivery, seed: int) -> None:
+    """Feeds with different nodes, members, limits and places. Some take nothing for a while, and come back."""
+    log, hub, random = delivery.log, delivery.hub, Random(seed)
+    log.create("a")
+    feeds: dict[CollectingFeed, int] = {}
+
+    def write() -> None:
+        for _ in range(random.randrange(1, 4)):
+            node = random.choice(["n0", "n1", "n2", None])
+            log.append("a", random.randrange(1, 4), node=node, tag=random.choice(["t", None]))
+
+    for step in range(60):
+        write()
+        if step % 4 == 0:
+            nodes = set(random.sample(["n0", "n1", "n2", "n3"], random.choice([0, 0, 1, 1, 2, 3])))
+            feed = CollectingFeed(hub, random.choice([5, 1_000_000]), nodes, include_tags=random.random() < 0.3)
+            start = random.choice([0, log.topic().head_seq, random.randrange(log.topic().head_seq)])
+            filtered = frozenset(node.encode() for node in nodes) or None
+            options = ReadOptions(
+                random.choice([1, 4, 100]), random.choice([40, 10_000]), filtered, include_tags=feed.include_tags
+            )
+            feeds[feed] = start
+            hub.subscribe(feed, Subscription("a", log.topic().id, start, options))
+        if random.random() < 0.7:
+            for _ in range(random.randrange(1, 4)):
+                delivery.loop.turn()
+        if random.random() < 0.2:
+            for feed in feeds:
+                feed.room = random.choice([0, 3, 1_000_000])
+                hub.resume(feed)
+    for feed in feeds:
+        feed.room = 1_000_000
+        hub.resume(feed)
+    delivery.loop.settle()
+    assert len(feeds) > CROWD_FEEDS
+    for feed, start in feeds.items():
+        assert feed.records == feed.expected(log, start)
+        assert feed.told[-1][0] in ("caught up", "moved")
+
+
+def test_a_record_that_was_deleted_is_pushed_to_no_feed_that_comes_later(delivery: Delivery) -> None:
+    """The texts of records are kept for other feeds. Whether a record is there, the log is asked each time."""
+    delivery.log.append("a", 3, node="n1")
+    early = CollectingFeed(delivery.hub, 1_000_000, set(), include_tags=False)
+    late = CollectingFeed(delivery.hub, 1_000_000, set(), include_tags=False)
+    delivery.hub.subscribe(early, Subscription("a", delivery.log.topic().id, 0, OPTIONS))
+    delivery.loop.settle()
+    delivery.log.delete("a", seqs=[2])
+    delivery.hub.subscribe(late, Subscription("a", delivery.log.topic().id, 0, OPTIONS))
+    delivery.loop.settle()
+    assert [record["$seq"] for record in early.records] == [1, 2, 3]
+    assert [record["$seq"] for record in late.records] == [1, 3]
+
+
+def test_a_crowd_that_lags_behind_comes_to_common_places(delivery: Delivery) -> None:
+    """Each feed begins elsewhere, and leaves out another node. After one frame of each they share pages."""
+    for number in range(40):
+        delivery.log.append("a", node=f"n{number % CROWD_FEEDS}")
+    feeds = [
+        delivery.feed("a", cursor=start, room=2, options=ReadOptions(10, 1_000_000, frozenset({f"n{start}".encode()})))
+        for start in range(CROWD_FEEDS)
+    ]
+    delivery.loop.settle()
+    assert {feed.subscriptions["a"].cursor for feed in feeds} == {20}
 
 
 def test_the_end_of_a_topic_is_told_once_and_a_new_one_of_its_name_is_not_meant(delivery: Delivery) -> None:
@@ -308,6 +408,6 @@ def test_many_feeds_take_several_turns_and_each_gets_its_frames(delivery: Delive
     delivery.log.append("a")
     feeds = [delivery.feed("a") for _ in range(FEEDS_PER_TURN + 1)]
     delivery.loop.turn()
-    assert sum(bool(feed.told) for feed in feeds) == FEEDS_PER_TURN
+    assert 1 <= sum(bool(feed.told) for feed in feeds) <= FEEDS_PER_TURN
     delivery.loop.settle()
     assert all(feed.told == [("records", "a", [1]), ("caught up", "a", 1)] for feed in feeds)

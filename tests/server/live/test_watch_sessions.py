@@ -4,7 +4,7 @@ import pytest
 
 from topics.errors import Throttled
 from topics.server.auth import FULL_ACCESS
-from topics.server.live.delivery import ReadOptions
+from topics.server.live.reading import ReadOptions
 from topics.server.live.watch_sessions import SESSION_TTL_MS, TICKET_TTL_MS, WatchSession, WatchSessions
 from topics.server.metrics import Counters
 from topics.testing.clock import ManualClock

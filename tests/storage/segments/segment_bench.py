@@ -41,7 +41,7 @@ def write(
     """Appends these records as one checkpoint; the segments it touched."""
     appender = SegmentAppender(fs, DIRECTORY, active, limits, NOW_MS)
     for seq in seqs:
-        appender.add(body(seq, tag=(tags or {}).get(seq)))
+        appender.add_bodies([body(seq, tag=(tags or {}).get(seq))])
     appender.finish()
     return appender.touched
 

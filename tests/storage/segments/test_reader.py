@@ -15,8 +15,7 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.storage import layout
 from topics.storage.fs import RealFs
-from topics.storage.segments import cache as cache_module
-from topics.storage.segments.cache import SegmentCache, TagSelector, load_tags
+from topics.storage.segments.cache import READERS_MAX, SegmentCache, TagSelector, load_tags
 from topics.storage.segments.frame_walk import rebuild_index, walk_entries
 from topics.storage.segments.reader import SegmentReader
 from topics.storage.segments.sources import FileSource
@@ -146,7 +145,7 @@ def test_an_index_entry_that_leads_nowhere_does_not_hide_the_record(
     reader = open_reader(disk, state)
     assert live_seqs(reader) == [1, 2, 4, 5, 6]
     assert bytes(reader.columns().live) == b"\1\1\0\1\1\1"
-    assert reader.single(4) is not None
+    assert reader.live_sizes([4]) == [20]
 
 
 def test_a_bad_index_entry_never_misleads_a_delete(disk: FakeDisk, state: SegmentState) -> None:
@@ -199,9 +198,12 @@ def test_columns_tell_sizes_times_and_liveness(disk: FakeDisk, state: SegmentSta
     assert list(columns.sizes) == [20, 20, 0, 20, 20, 20]
     assert list(columns.ts) == [1001, 1002, 1002, 1004, 1005, 1006]
     assert bytes(columns.live) == b"\1\1\0\1\0\1"
-    assert reader.single(1) == (20, True)
-    assert reader.single(3) is None
-    assert reader.single(5) == (20, False)
+    assert reader.live_sizes([1, 3, 5]) == [20, None, None]
+    block = reader.block(2, 5)
+    assert (block.first_seq, block.end_seq, bytes(block.live)) == (2, 6, b"\1\0\1\0")
+    assert (block.numbers(1, 4), block.numbers(2, 7), block.numbers(4, 4)) == ((1, 20), (2, 40), (0, 0))
+    block.clear(1, 3)
+    assert block.numbers(2, 6) == (1, 20)
 
 
 def test_bytes_that_are_no_frame_are_not_dead_by_chance(disk: FakeDisk, state: SegmentState) -> None:
@@ -285,13 +287,14 @@ def test_a_reader_is_kept_until_its_segment_changes(disk: FakeDisk, state: Segme
     cache.close()
 
 
-def test_the_number_of_open_readers_is_bounded(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_readers_is_bounded(disk: FakeDisk) -> None:
     """Each keeps descriptors."""
-    monkeypatch.setattr(cache_module, "READERS_MAX", 1)
     cache = SegmentCache(disk, ROOT, None)
-    first, second, *_ = sealed(disk)
+    first, *others, last = write(disk, list(range(1, READERS_MAX + 2)), limits=SegmentLimits(1, 1 << 20, 0))
     reader = cache.reader(TOPIC, first)
-    assert live_seqs(cache.reader(TOPIC, second)) == list(range(second.first_seq, second.last_seq + 1))
+    for state in others:
+        cache.reader(TOPIC, state)
+    assert live_seqs(cache.reader(TOPIC, last)) == [last.first_seq]
     with pytest.raises(OSError, check=lambda error: error.errno == errno.EBADF):
         reader._source._files[0].size()
     assert cache.reader(TOPIC, first) is not reader
@@ -304,7 +307,7 @@ def test_a_sealed_segment_is_read_through_a_map_and_sees_its_delete_bytes(tmp_pa
     directory = layout.topic_directory(root, TOPIC)
     appender = SegmentAppender(fs, directory, None, SegmentLimits(3, 1 << 20, 0), NOW_MS)
     for seq in range(1, 4):
-        appender.add(body(seq))
+        appender.add_bodies([body(seq)])
     appender.finish()
     (state,) = appender.touched
     assert state.sealed

@@ -1,5 +1,7 @@
 """Writing segments: order of the files, where one ends and the next begins, and what a second run does."""
 
+from itertools import pairwise
+
 import pytest
 from xxhash import xxh3_128
 
@@ -60,7 +62,7 @@ def test_a_segment_rolls_by_count_holes_included(disk: FakeDisk) -> None:
 def test_a_segment_rolls_by_bytes_and_a_record_over_the_limit_gets_one_of_its_own(disk: FakeDisk) -> None:
     appender = SegmentAppender(disk, DIRECTORY, None, SegmentLimits(1000, 280, 0), NOW_MS)
     for seq, size in enumerate((50, 50, 50, 900, 50), 1):
-        appender.add(body(seq, size=size))
+        appender.add_bodies([body(seq, size=size)])
     appender.finish()
     spans = [(state.first_seq, state.last_seq, state.sealed) for state in appender.touched]
     assert spans == [(1, 2, True), (3, 3, True), (4, 4, True), (5, 5, False)]
@@ -70,7 +72,7 @@ def test_a_segment_rolls_by_bytes_and_a_record_over_the_limit_gets_one_of_its_ow
 def test_a_segment_is_sealed_by_age_at_the_end_of_a_run(disk: FakeDisk) -> None:
     (state,) = write(disk, [1])
     appender = SegmentAppender(disk, DIRECTORY, state, SegmentLimits(1000, 1 << 20, 500), NOW_MS + 499)
-    appender.add(body(2))
+    appender.add_bodies([body(2)])
     appender.finish()
     assert not state.sealed
     appender = SegmentAppender(disk, DIRECTORY, state, SegmentLimits(1000, 1 << 20, 500), NOW_MS + 500)
@@ -118,22 +120,36 @@ def test_data_is_durable_before_the_index_is_touched(disk: FakeDisk) -> None:
     disk.makedirs(DIRECTORY)
     disk.on_operation = lambda operation, path: seen.append((operation, path.rpartition(".")[2]))
     write(disk, [1, 2])
-    assert seen[:6] == [
+    assert [(operation, name[-4:]) for operation, name in seen] == [
         ("create", "data"),
         ("pwrite", "data"),
         ("fsync", "data"),
+        ("sync_dir", "0001"),
         ("create", "idx"),
         ("pwrite", "idx"),
         ("fsync", "idx"),
+        ("sync_dir", "0001"),
     ]
-    assert seen[6][0] == "sync_dir"
+
+
+def test_a_segment_and_its_name_are_durable_before_the_next_one_gets_a_file(disk: FakeDisk) -> None:
+    """So a crash tears the last file of a topic only."""
+    seen: list[tuple[str, str]] = []
+    disk.makedirs(DIRECTORY)
+    disk.on_operation = lambda operation, path: seen.append((operation, path))
+    write(disk, list(range(1, 10)), limits=SegmentLimits(3, 1 << 20, 0))
+    data = [stem(first_seq) + ".data" for first_seq in (1, 4, 7)]
+    for path, following in pairwise(data):
+        synced = seen.index(("fsync", path))
+        named = seen.index(("sync_dir", DIRECTORY), synced)
+        assert named < seen.index(("create", following))
 
 
 def test_no_order_of_calls_breaks_the_rules_of_the_file_system(disk: FakeDisk) -> None:
     monitor = MonitorFs(disk)
     appender = SegmentAppender(monitor, DIRECTORY, None, SegmentLimits(3, 1 << 20, 0), NOW_MS)
     for seq in range(1, 12):
-        appender.add(body(seq, tag="red" if seq % 2 else None))
+        appender.add_bodies([body(seq, tag="red" if seq % 2 else None)])
     appender.finish()
     monitor.require_synced(DIRECTORY)
     assert monitor.violations == []

@@ -13,8 +13,7 @@ from topics.formats import wal_frame
 from topics.formats.snapshot import WalPosition
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE
 from topics.limits import FRAME_BYTES_MAX
-from topics.storage.wal import reader as reader_module
-from topics.storage.wal.reader import ShardEnd, ShardReader, list_wal_files
+from topics.storage.wal.reader import WINDOW_BYTES, ShardEnd, ShardReader, list_wal_files
 from topics.storage.wal.settling import settle
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
@@ -51,9 +50,9 @@ def end_of(disk: FakeDisk, start: WalPosition | None = None) -> ShardEnd:
     return end
 
 
-def recover(disk: FakeDisk) -> list[int]:
+def recover(disk: FakeDisk, window_bytes: int = WINDOW_BYTES) -> list[int]:
     """Reads and settles, as a start does; the seqs that came back."""
-    seqs, reader = read_shard(disk)
+    seqs, reader = read_shard(disk, window_bytes=window_bytes)
     assert reader.end is not None
     settle(disk, reader.end)
     return seqs
@@ -63,10 +62,10 @@ def torn_files(disk: FakeDisk) -> dict[str, bytes]:
     return {path: content for path, content in disk.files().items() if path.endswith(".torn")}
 
 
-def damage_of(disk: FakeDisk, start: WalPosition | None = None) -> Damaged:
+def damage_of(disk: FakeDisk, start: WalPosition | None = None, window_bytes: int = WINDOW_BYTES) -> Damaged:
     before = disk.files()
     with pytest.raises(Damaged) as caught:
-        read_shard(disk, start)
+        read_shard(disk, start, window_bytes=window_bytes)
     assert disk.files() == before, "damage is never cut by a start"
     return caught.value
 
@@ -428,42 +427,34 @@ def test_a_missing_noted_file_is_damage_when_the_next_one_starts_later(disk: Fak
 # --- frames and windows -------------------------------------------------------------------------------------
 
 
-def test_frames_larger_than_the_window_and_across_its_edge_are_read(
-    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader_module, "WINDOW_BYTES", 256)
+def test_frames_larger_than_the_window_and_across_its_edge_are_read(disk: FakeDisk) -> None:
     frames = [frame(seq, size=size) for seq, size in enumerate((20, 400, 30, 1000, 190, 20, 60), 1)]
     put(disk, *frames)
-    assert read_shard(disk)[0] == [1, 2, 3, 4, 5, 6, 7]
+    assert read_shard(disk, window_bytes=256)[0] == [1, 2, 3, 4, 5, 6, 7]
     put(disk, *frames, frame(8, size=900)[:-1])
-    assert recover(disk) == [1, 2, 3, 4, 5, 6, 7]
+    assert recover(disk, 256) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("size", [*range(20, 90), 300, 301])
-def test_no_alignment_of_frames_and_window_changes_what_is_read(
-    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    monkeypatch.setattr(reader_module, "WINDOW_BYTES", 128)
+def test_no_alignment_of_frames_and_window_changes_what_is_read(disk: FakeDisk, size: int) -> None:
     put(disk, *(frame(seq, size=size) for seq in range(1, 11)))
-    seqs, reader = read_shard(disk)
+    seqs, reader = read_shard(disk, window_bytes=128)
     assert seqs == list(range(1, 11))
     assert reader.end is not None
     assert reader.end.position.offset == 10 * len(frame(1, size=size))
     assert reader.end.torn_end == 0
 
 
-def test_marks_are_found_across_the_edge_of_a_window(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "WINDOW_BYTES", 64)
+def test_marks_are_found_across_the_edge_of_a_window(disk: FakeDisk) -> None:
     for distance in range(1, 130):
         put(disk, frame(1), b"\xff" * distance, mark(9))
-        assert damage_of(disk).offset == len(frame(1)), distance
+        assert damage_of(disk, window_bytes=64).offset == len(frame(1)), distance
 
 
-def test_a_tail_longer_than_the_window_is_kept_and_cut_whole(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "WINDOW_BYTES", 128)
+def test_a_tail_longer_than_the_window_is_kept_and_cut_whole(disk: FakeDisk) -> None:
     tail = bytes(range(1, 256)) * 5
     put(disk, frame(1), frame(2), tail)
-    assert recover(disk) == [1, 2]
+    assert recover(disk, 128) == [1, 2]
     assert list(torn_files(disk).values()) == [tail]
 
 

@@ -10,7 +10,7 @@ from topics.formats.wal_frame import FrameType
 from topics.limits import FRAME_BYTES_MAX
 from topics.storage.background import Background, InlineBackground
 from topics.storage.fs import Fs
-from topics.storage.wal.reader import ShardReader
+from topics.storage.wal.reader import WINDOW_BYTES, ShardReader
 from topics.storage.wal.shard import WalShard, create_shard_files
 from topics.testing.clock import ManualClock
 
@@ -74,7 +74,9 @@ def kinds_in(content: bytes) -> list[FrameType]:
     return [FrameType(found.type) for found in wal_frame.walk(content, 0, len(content), FRAME_BYTES_MAX)]
 
 
-def read_shard(fs: Fs, start: WalPosition | None = None) -> tuple[list[int], ShardReader]:
+def read_shard(
+    fs: Fs, start: WalPosition | None = None, *, window_bytes: int = WINDOW_BYTES
+) -> tuple[list[int], ShardReader]:
     """Seqs of the appends a start would see, and the reader with the end it found."""
-    reader = ShardReader(fs, DIRECTORY, start)
+    reader = ShardReader(fs, DIRECTORY, start, window_bytes=window_bytes)
     return [found.seq for _, _, _, found in reader if found.type == FrameType.APPEND], reader

@@ -56,7 +56,6 @@ def capture_engine(engine: Engine, number: int, requests: CheckpointRequests, ol
 def _capture(
     topic: Topic, now_ms: int, number: int, requests: CheckpointRequests, old_files: OldFiles
 ) -> CapturedTopic:
-    topic.live.segments.release_columns()
     topic.live.segments.drop_dead()
     old_files.take_dropped(topic, last_snapshot=number - 1)
     captured = capture_topic(topic, now_ms, requests.busy_segments, seal=topic.id in requests.to_seal)

@@ -87,7 +87,12 @@ class Checkpoint:
         if not self._requests.closing:
             self._rewriting.choose()
         job = self._job()
-        self._background.run(lambda: self._runner.run(job), self._job_done)
+        self._background.run(lambda: self._run_job(job), self._job_done)
+
+    def _run_job(self, job: Job) -> JobResult:
+        """In the background."""
+        job.flags = [work for item in self._captured for work in item.prepare()]
+        return self._runner.run(job)
 
     def _job(self) -> Job:
         settings = self._engine.settings
@@ -100,7 +105,7 @@ class Checkpoint:
                 for shard, (start, stop) in enumerate(zip(self._progress.positions, self._positions, strict=True))
             ],
             [item.work for item in self._captured],
-            [work for item in self._captured for work in item.flag_works()],
+            [],
             settings.segment_events_max,
             settings.segment_bytes_max,
             settings.segment_age_ms_max,

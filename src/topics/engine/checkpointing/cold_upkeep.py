@@ -12,6 +12,7 @@ from functools import partial
 
 from topics.engine.checkpointing.old_files import OldFiles
 from topics.engine.engine import Engine
+from topics.engine.topic import slot_bits
 from topics.engine.topic.topic import Topic
 from topics.formats.snapshot import SegmentState
 from topics.storage.background import Background
@@ -62,26 +63,27 @@ class ColdUpkeep:
 
     def _flag(self, topic: Topic, state: SegmentState, cold: CachedStore) -> None:
         segments = topic.live.segments
-        seqs = segments.pending_seqs(state)
-        if not seqs or not self._engine.core.is_current(topic) or not segments.holds(state):
+        bits = segments.pending_bits(state)
+        if not any(bits) or not self._engine.core.is_current(topic) or not segments.holds(state):
             self._next()
             return
         fs, root = self._engine.directory.fs, self._engine.directory.root
 
         def work() -> None:
+            seqs = [state.first_seq + place for place in slot_bits.places(bits)]
             # A start uses the hot copy as long as there is one.
             flag_hot_copy(fs, root, topic.id, state, seqs)
             flag_deleted_cold(cold, topic.id, state, seqs)
 
-        self._background.run(work, partial(self._flagged, topic, state, seqs))
+        self._background.run(work, partial(self._flagged, topic, state, bits))
 
-    def _flagged(self, topic: Topic, state: SegmentState, seqs: list[int], result: object) -> None:
+    def _flagged(self, topic: Topic, state: SegmentState, bits: bytes, result: object) -> None:
         if isinstance(result, BaseException):
             logger.warning("delete bytes of %s stay pending: %s", topic.name, result)
             # The tier does not answer: the rest waits, too.
             self._steps.clear()
         elif self._engine.core.is_current(topic) and topic.live.segments.holds(state):
-            topic.live.segments.clear_pending(state.first_seq, seqs)
+            topic.live.segments.clear_pending(state.first_seq, bits)
             topic.checkpoint.mark_changed()
         self._next()
 

@@ -10,10 +10,10 @@ def take_over(captured: CapturedTopic, touched: list[SegmentState], now_ms: int)
     topic, work = captured.topic, captured.work
     live, checkpoint = topic.live, topic.checkpoint
     deleted = live.end_capture()
-    for first_seq, seqs in captured.deleted_seqs.items():
-        live.segments.clear_pending(first_seq, seqs)
+    for first_seq, bits in captured.deleted_bits.items():
+        live.segments.clear_pending(first_seq, bits)
     live.take_over_segments(work.after_seq, work.upto_seq, touched)
-    live.segments.mark_pending(seq for seq in deleted if work.after_seq < seq <= work.upto_seq)
+    live.segments.mark_pending_bits(*deleted)
     checkpoint.topic_json_written(work.topic_json)
     if not checkpoint.is_as_captured:
         return

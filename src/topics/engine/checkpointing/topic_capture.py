@@ -1,9 +1,12 @@
 """A topic as of the turn in which all shards of the WAL hold still."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from topics.engine.config import config_members
-from topics.engine.topic.tail import runs_of
+from topics.engine.topic import slot_bits
+from topics.engine.topic.live_records import DeadMarks
 from topics.engine.topic.topic import Topic
 from topics.formats import snapshot as codec
 from topics.formats.snapshot import SegmentState, TopicState
@@ -13,20 +16,40 @@ from topics.storage.checkpoints.job import FlagWork, TopicWork
 class CapturedTopic:
     """What one checkpoint stores of one topic."""
 
-    __slots__ = ("deleted_seqs", "state", "topic", "work")
+    __slots__ = ("_dead", "deleted_bits", "state", "topic", "work")
 
-    def __init__(self, topic: Topic, state: TopicState, work: TopicWork, deleted_seqs: dict[int, list[int]]) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        state: TopicState,
+        work: TopicWork,
+        dead: list[DeadMarks],
+        deleted_bits: dict[int, bytes],
+    ) -> None:
         self.topic = topic
         self.state = state
+        # Complete after `prepare`.
         self.work = work
-        # First seq of a hot segment -> seqs whose delete bytes this checkpoint sets.
-        self.deleted_seqs = deleted_seqs
+        self._dead = dead
+        # First seq of a hot segment -> one bit per slot: this checkpoint sets its delete byte.
+        self.deleted_bits = deleted_bits
 
-    def flag_works(self) -> list[FlagWork]:
+    def prepare(self) -> list[FlagWork]:
+        """Completes the work, and says which delete bytes the job sets. For the thread that runs the job: with many
+        deletes it takes longer than a turn should."""
+        self.work.dead = [
+            (piece.first_seq + first, piece.first_seq + last)
+            for piece in self._dead
+            for first, last in slot_bits.runs_of_marks(piece.marks)
+        ]
         return [
-            FlagWork(self.topic.id, msgspec.structs.replace(segment), self.deleted_seqs[segment.first_seq])
+            FlagWork(
+                self.topic.id,
+                msgspec.structs.replace(segment),
+                [segment.first_seq + place for place in slot_bits.places(self.deleted_bits[segment.first_seq])],
+            )
             for segment in self.state.segments
-            if segment.first_seq in self.deleted_seqs
+            if segment.first_seq in self.deleted_bits
         ]
 
     def entry(self, touched: list[SegmentState]) -> bytes:
@@ -35,9 +58,6 @@ class CapturedTopic:
         changed = {segment.first_seq: segment for segment in touched}
         kept = [segment for segment in state.segments if segment.first_seq not in changed]
         state.segments = sorted([*kept, *touched], key=lambda segment: segment.first_seq)
-        done = {seq for seqs in self.deleted_seqs.values() for seq in seqs}
-        left = [seq for first, last in state.pending_deletes for seq in range(first, last + 1) if seq not in done]
-        state.pending_deletes = runs_of(left)
         return bytes(codec.encode_topic(state))
 
     def segment_rewritten(self, segment: SegmentState) -> None:
@@ -91,31 +111,31 @@ def capture_topic(topic: Topic, now_ms: int, busy_segments: set[tuple[int, int]]
     upto_seq = max(upto_seq, topic.live.checkpointed_seq)
     if topic.links.hops is not None and topic.links.routers_out:
         topic.links.hops.checkpoint(min(router.settled[0] for router in topic.links.routers_out))
-    state = capture_state(topic, upto_seq, now_ms)
+    segments = topic.live.segments
+    deleted_bits = {
+        segment.first_seq: segments.pending_bits(segment)
+        for segment in segments.segments
+        if segment.tier == "hot"
+        and segments.has_pending(segment)
+        and (topic.id, segment.first_seq) not in busy_segments
+    }
+    state = capture_state(topic, upto_seq, now_ms, flagged=deleted_bits)
     active = topic.live.active_segment()
     work = TopicWork(
         topic.id,
         after_seq=topic.live.checkpointed_seq,
         upto_seq=upto_seq,
         floor_seq=topic.live.first_live,
-        dead=topic.live.dead_ranges(max(topic.live.checkpointed_seq + 1, topic.live.first_live), upto_seq),
+        dead=[],
         active=msgspec.structs.replace(active) if active is not None else None,
         unlogged=_unlogged(topic, upto_seq),
         topic_json=_changed_topic_json(topic, upto_seq),
         topic_json_may_stand=topic.checkpoint.topic_json is None,
         seal=seal,
     )
-    segments = topic.live.segments
-    deleted_seqs = {
-        segment.first_seq: segments.pending_seqs(segment)
-        for segment in segments.segments
-        if segment.tier == "hot"
-        and segments.has_pending(segment)
-        and (topic.id, segment.first_seq) not in busy_segments
-    }
-    topic.live.begin_capture()
+    dead = topic.live.begin_capture(upto_seq)
     topic.checkpoint.begin_capture()
-    return CapturedTopic(topic, state, work, deleted_seqs)
+    return CapturedTopic(topic, state, work, dead, deleted_bits)
 
 
 def current_entry(topic: Topic, now_ms: int) -> bytes:
@@ -123,8 +143,9 @@ def current_entry(topic: Topic, now_ms: int) -> bytes:
     return bytes(codec.encode_topic(capture_state(topic, topic.live.checkpointed_seq, now_ms)))
 
 
-def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
-    """The topic with its records up to `upto_seq` in segments."""
+def capture_state(topic: Topic, upto_seq: int, now_ms: int, flagged: Collection[int] = ()) -> TopicState:
+    """The topic with its records up to `upto_seq` in segments, and with all delete bytes of the segments `flagged`, by
+    their first seqs."""
     # An idempotency key is kept while its window runs, whatever the durability is now. But its records must be kept
     # too: records that only memory holds end with the process.
     keys = topic.keys.up_to(upto_seq)
@@ -152,7 +173,7 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
         lost=topic.live.lost.pairs("power_loss"),
         source_trims=topic.live.lost.pairs("source_trim"),
         keys=keys,
-        pending_deletes=runs_of(seq for segment in segments.segments for seq in segments.pending_seqs(segment)),
+        pending_deletes=segments.pending_runs(segments.segments, without=flagged),
         leases=leases.states() if leases is not None and keeps_leases else [],
         lease_ceiling=leases.ceiling if leases is not None else 1,
         moved=sorted(leases.moved) if leases is not None else [],

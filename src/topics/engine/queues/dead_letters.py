@@ -12,9 +12,9 @@ from functools import partial
 
 from topics.engine.core import Core
 from topics.engine.queues.dead_letter import dead_letter_batch
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.leases import Lease
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import Appended
 from topics.engine.writing.append import Appends
 from topics.engine.writing.deletion import Deleted, Deletion
 from topics.errors import TopicNotFound, TopicsError

@@ -13,7 +13,7 @@ from typing import Final
 
 from topics.engine.starting.shard_count import found_shard_count
 from topics.errors import BadFrame, Damaged
-from topics.formats import control
+from topics.formats import control, kernel
 from topics.formats.wal_frame import FLAG_FIRST, Frame, FrameType
 from topics.storage import layout
 from topics.storage.fs import Fs
@@ -134,7 +134,8 @@ def _has_bytes(fs: Fs, wal_file: WalFile, wanted: bytes) -> bool:
     try:
         # Windows overlap, so that none cuts what is wanted.
         starts = range(0, wal_file.size, WINDOW_BYTES)
-        return any(wanted in file.pread(WINDOW_BYTES + len(wanted), start) for start in starts)
+        windows = (file.pread(WINDOW_BYTES + len(wanted), start) for start in starts)
+        return any(kernel.has_text(window, 0, len(window), wanted) for window in windows)
     finally:
         file.close()
 

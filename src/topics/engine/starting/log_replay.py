@@ -5,8 +5,6 @@ All frames of one topic are in one shard, in order. All frames of one router are
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Final
 
 from topics.engine.config import TopicConfig, stored_config
 from topics.engine.engine import Engine
@@ -18,17 +16,15 @@ from topics.engine.starting.topic_replay import RUN_FRAMES_MIN, TopicReplay
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import BadFrame, Damaged
-from topics.formats import control
+from topics.formats import control, kernel
 from topics.formats.snapshot import SegmentState, TopicState, WalPosition
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameColumns, FrameType
+from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, Frame, FrameType
 from topics.storage import layout
 from topics.storage.wal.reader import ShardEnd, ShardReader, WalFile
 from topics.storage.wal.settling import finish_rewrites
 
 Progress = Callable[[float], None]
 """Told how much of the log is read, from 0 to 1."""
-
-_APPEND: Final = int(FrameType.APPEND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,26 +153,19 @@ class _Replay:
         count = 0
         for file, buffer, base, frames in reader.windows():
             count += len(frames)
-            columns = FrameColumns.of(frames)
-            self.newest_ts = max(self.newest_ts, *columns.times)
-            end = 0
+            self.newest_ts = max(self.newest_ts, *frames.times)
             # Append frames of one topic that follow each other are applied together. Id 0: any other frame.
-            owners = [
-                topic_id if kind == _APPEND else 0
-                for kind, topic_id in zip(columns.kinds, columns.topic_ids, strict=True)
-            ]
-            for topic_id, group in groupby(owners):
-                start, end = end, end + len(list(group))
+            for topic_id, start, end in kernel.append_runs(frames.kinds, frames.topic_ids, frames.seqs):
                 if topic_id == 0:
-                    for frame in frames[start:end]:
+                    for frame in frames.part(start, end):
                         self._control(file, buffer, base, frame)
                     continue
                 replay = self.topics.get(topic_id) or self._unknown(topic_id)
                 if replay is not None:
                     self.mentioned_ids.add(topic_id)
                     is_run = end - start >= RUN_FRAMES_MIN
-                    if not (is_run and replay.append_run(file.path, buffer, base, columns.part(start, end))):
-                        replay.append_all(file.path, buffer, base, frames[start:end])
+                    if not (is_run and replay.append_run(file.path, buffer, base, frames, start, end)):
+                        replay.append_all(file.path, buffer, base, frames.part(start, end))
         return count
 
     def _control(self, file: WalFile, buffer: bytes, base: int, frame: Frame) -> None:

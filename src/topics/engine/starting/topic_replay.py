@@ -7,7 +7,7 @@ replay (`finishing`): the replay keeps only places of records, floors and delete
 """
 
 import re
-from operator import sub
+from array import array
 from typing import Final
 
 from topics.engine.config import stored_config
@@ -18,12 +18,11 @@ from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, StartRefused
-from topics.formats import control, envelope
+from topics.formats import control, envelope, kernel
 from topics.formats.record_layout import CHECKSUM_BYTES, FLAG_TAG, FRAME_LEN_BYTES, WAL_CORE_AT
 from topics.formats.snapshot import WriterState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame, FrameColumns
 
-_META: Final = envelope.META
 HEAD_SEQ_MAX: Final = 2**64 - 1
 # Where the core of a record begins in a frame.
 _CORE_AT: Final = FRAME_LEN_BYTES + WAL_CORE_AT
@@ -70,7 +69,7 @@ class TopicReplay:
         self.next_seq = self.replayed.first_seq
         # First seq of the write whose last frame was not read yet; None when no write is open.
         self.open_seq: int | None = None
-        self.open_tags: list[tuple[bytes, int]] = []
+        self.open_tags: dict[bytes, array[int]] = {}
         # A frame of a power loss whose range begins above the next seq: see `head`.
         self.late_head: control.Head | None = None
         # First and last seq of the open write, also when segments already hold its records: a key's answer names them.
@@ -135,7 +134,9 @@ class TopicReplay:
             self._finish_copies()
         topic.live.note_replayed(self.next_seq - 1)
         topic.writes.note_time(ts)
-        topic.live.tags.add_all(self.open_tags)
+        if self.open_tags:
+            topic.live.tags.add_all(self.open_tags)
+            self.open_tags = {}
         if self.key is not None and self.first_seq:
             count = self.last_seq - self.first_seq + 1
             topic.keys.note(self.key, ts, self.first_seq, count, self.last_seq)
@@ -149,8 +150,6 @@ class TopicReplay:
             self.dead_letters.append(self.dead_letter)
             self.dead_letter = None
         self.open_seq = None
-        if self.open_tags:
-            self.open_tags = []
         self.first_seq = self.last_seq = 0
         self.key = None
         self.evict = None
@@ -346,59 +345,47 @@ class TopicReplay:
 
     # Append frames.
 
-    def append_all(self, path: str, buffer: bytes, base: int, frames: list[Frame]) -> None:
+    def append_all(self, path: str, buffer: bytes, base: int, frames: FrameColumns) -> None:
         """Append frames of this topic that follow each other. `base` is the offset of the buffer in the file."""
         for frame in frames:
             self._append_one(path, buffer, base, frame)
 
-    def append_run(self, path: str, buffer: bytes, base: int, run: FrameColumns) -> bool:
-        """`append_all` by the column. Returns False, and takes none, when seqs or writes do not follow each other.
-
-        A frame costs a fourth of `append_all`, and a start consists mostly of such frames.
-        """
-        shape = bytes(run.flags).translate(_SHAPES)
+    def append_run(self, path: str, buffer: bytes, base: int, frames: FrameColumns, start: int, end: int) -> bool:
+        """`append_all` by the column, for a run of `kernel.append_runs`. Returns False, and takes none, when the run
+        does not continue the topic or its writes."""
+        shape = frames.flags[start:end].translate(_SHAPES)
         is_open = self.open_seq is not None
         if not (_REST_AND_WRITES if is_open else _WRITES).fullmatch(shape):
             return False
-        count = len(shape)
-        if run.seqs != tuple(range(self.next_seq, self.next_seq + count)):
+        if frames.seqs[start] != self.next_seq:
             return False
         # Frames up to `rest` end the open write, frames up to `whole` are whole writes, the others begin one.
-        rest = shape.find(b"L") + 1 if is_open else 0
-        whole = max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
-        for start, end in ((0, rest), (rest, whole)):
-            if start < end:
-                self._add_frames(path, buffer, base, run.part(start, end))
-                self.finish(run.times[end - 1])
-        if whole < count:
+        rest = start + (shape.find(b"L") + 1 if is_open else 0)
+        whole = start + max(shape.rfind(b"S"), shape.rfind(b"L")) + 1
+        for first, stop in ((start, rest), (rest, whole)):
+            if first < stop:
+                self._add_frames(path, buffer, base, frames, first, stop)
+                self.finish(frames.times[stop - 1])
+        if whole < end:
             if self.open_seq is None:
-                self.begin(run.seqs[whole])
-            self._add_frames(path, buffer, base, run.part(whole, count))
+                self.begin(frames.seqs[whole])
+            self._add_frames(path, buffer, base, frames, whole, end)
         return True
 
-    def _add_frames(self, path: str, buffer: bytes, base: int, run: FrameColumns) -> None:
+    def _add_frames(self, path: str, buffer: bytes, base: int, frames: FrameColumns, start: int, end: int) -> None:
         """Adds the records of one write or of several whole ones."""
-        offsets, ends, seqs = run.offsets, run.ends, run.seqs
-        if buffer.find(_META, offsets[0], ends[-1]) < 0:
-            sizes = [data_len - envelope.PLAIN_OVERHEAD_BYTES for data_len in run.data_lens]
-        else:
-            sizes = [envelope.accounted_bytes(frame.data_in(buffer)) for frame in run.frames()]
-        self.replayed.extend(
-            path, [base + offset for offset in offsets], list(map(sub, ends, offsets)), sizes, run.times
+        offsets, seqs = frames.offsets, frames.seqs
+        places, lengths, sizes = kernel.frame_places(
+            offsets, frames.ends, frames.data_lens, start, end, base, envelope.PLAIN_OVERHEAD_BYTES
         )
+        if kernel.has_text(buffer, offsets[start], frames.ends[end - 1], envelope.META):
+            sizes = array("I", [envelope.accounted_bytes(frame.data_in(buffer)) for frame in frames.part(start, end)])
+        self.replayed.extend(path, places, lengths, sizes, frames.times[start:end])
         if self.key is not None:
-            self.first_seq = self.first_seq or seqs[0]
-        self.last_seq = seqs[-1]
-        self.next_seq = seqs[-1] + 1
-        if any(flags & FLAG_TAG for flags in set(run.flags)):
-            tags_at = [
-                offset + HEADER_BYTES + node_len for offset, node_len in zip(offsets, run.node_lens, strict=True)
-            ]
-            self.open_tags += [
-                (buffer[at : at + tag_len], seq)
-                for at, flags, seq, tag_len in zip(tags_at, run.flags, seqs, run.tag_lens, strict=True)
-                if flags & FLAG_TAG
-            ]
+            self.first_seq = self.first_seq or seqs[start]
+        self.last_seq = seqs[end - 1]
+        self.next_seq = self.last_seq + 1
+        kernel.add_tags(buffer, frames, start, end, self.open_tags)
 
     def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
         offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame
@@ -418,7 +405,7 @@ class TopicReplay:
             self.next_seq = seq + 1
             if flags & FLAG_TAG:
                 tag_at = offset + HEADER_BYTES + node_len
-                self.open_tags.append((buffer[tag_at : tag_at + tag_len], seq))
+                self.open_tags.setdefault(buffer[tag_at : tag_at + tag_len], array("Q")).append(seq)
         elif self.adopted is not None:
             self.adopted.meet(seq, buffer[offset + _CORE_AT : end - CHECKSUM_BYTES])
         if not flags & FLAG_MORE:

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from topics.engine.topic import slot_bits
 from topics.engine.topic.leases import LeaseTable
 from topics.engine.topic.lost_ranges import LossReason, LostRanges
 from topics.engine.topic.replayed import Replayed, WalFiles
@@ -51,9 +52,33 @@ class LiveBytes:
         self.total += size
 
 
+class DeadMarks(NamedTuple):
+    """One byte for each slot from `first_seq` on: 1 for a dead one."""
+
+    first_seq: int
+    marks: bytes
+
+
+class _Captured(NamedTuple):
+    """Which records a checkpoint puts into segments, and which of them were dead when it captured the topic."""
+
+    first_seq: int
+    upto_seq: int
+    pieces: list[DeadMarks]
+    delete_below: int
+
+
+def _dead_number(pieces: list[DeadMarks], first_seq: int) -> int:
+    """One bit for each seq from `first_seq` on: whether it is dead."""
+    number = 0
+    for piece in pieces:
+        number |= slot_bits.number_of_marks(piece.marks) << (piece.first_seq - first_seq)
+    return number
+
+
 class LiveRecords:
     __slots__ = (
-        "_deleted_since_capture",
+        "_captured",
         "_leases",
         "_live_bytes",
         "_name",
@@ -103,8 +128,8 @@ class LiveRecords:
         self.tags = TagIndex()
         # The tags of the active segment up to this seq are read from its file when they are needed for the first time.
         self.tags_missing_to = 0
-        # Seqs deleted since a checkpoint captured the topic; None while no checkpoint has it.
-        self._deleted_since_capture: list[int] | None = None
+        # What was dead when a checkpoint captured the topic; None while no checkpoint has it.
+        self._captured: _Captured | None = None
 
     # Bytes.
 
@@ -351,7 +376,6 @@ class LiveRecords:
             count, size = count + more_count, size + more_size
             self.count -= count
             self._add_size(-size)
-            self._note_deleted(range(self.checkpointed_seq + 1, before_seq))
         self._settle_first_live()
         return before[0] - self.count, before[1] - self.size_bytes
 
@@ -374,7 +398,6 @@ class LiveRecords:
                     if self._leases is not None:
                         self._leases.forget(seq)
         filed: list[int] = []
-        killed: list[int] = []
         for seq in seqs:
             if not self.first_live <= seq <= self.head_seq:
                 continue
@@ -382,7 +405,6 @@ class LiveRecords:
             if seq <= self.checkpointed_seq:
                 filed.append(seq)
             elif freed is not None:
-                killed.append(seq)
                 count += 1
                 size += freed
             if self._leases is not None:
@@ -390,7 +412,6 @@ class LiveRecords:
         if filed:
             more = self.segments.kill_many(filed, hot)
             count, size = count + more[0], size + more[1]
-        self._note_deleted(killed)
         self.count -= count
         self._add_size(-size)
         self._settle_first_live()
@@ -404,10 +425,6 @@ class LiveRecords:
         if seq >= self.tail.first_seq:
             freed = self.tail.kill(seq) or freed
         return freed
-
-    def _note_deleted(self, seqs: Iterable[int]) -> None:
-        if self._deleted_since_capture is not None:
-            self._deleted_since_capture += seqs
 
     # Tags.
 
@@ -450,22 +467,41 @@ class LiveRecords:
         segments = self.segments.segments
         return segments[-1] if segments and not segments[-1].sealed else None
 
-    def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
-        """[first, last] ranges of dead slots that are in no segment yet."""
-        dead: list[tuple[int, int]] = []
+    def _dead_marks(self, first_seq: int, last_seq: int) -> list[DeadMarks]:
+        """The slots of the inclusive range that are in no segment yet: which of them are dead."""
+        pieces: list[DeadMarks] = []
         if self.replayed is not None:
-            dead += self.replayed.dead_ranges(first_seq, min(last_seq, self.replayed.end_seq - 1))
-            first_seq = max(first_seq, self.replayed.end_seq)
-        return dead + self.tail.dead_ranges(max(first_seq, self.tail.first_seq), last_seq)
+            end_seq = self.replayed.end_seq
+            replayed_to = min(last_seq, end_seq - 1)
+            if first_seq <= replayed_to:
+                pieces.append(DeadMarks(first_seq, self.replayed.dead_marks(first_seq, replayed_to)))
+            first_seq = max(first_seq, end_seq)
+        first_seq = max(first_seq, self.tail.first_seq)
+        if first_seq <= last_seq:
+            pieces.append(DeadMarks(first_seq, self.tail.dead_marks(first_seq, last_seq)))
+        return pieces
 
-    def begin_capture(self) -> None:
-        """A checkpoint puts the present records into segments. Deletes until `end_capture` are noted."""
-        self._deleted_since_capture = []
+    def begin_capture(self, upto_seq: int) -> list[DeadMarks]:
+        """A checkpoint puts the present records up to `upto_seq` into segments. Returns which slots of them are dead.
+        The deletes until `end_capture` are told then."""
+        first_seq = max(self.checkpointed_seq + 1, self.first_live)
+        pieces = self._dead_marks(first_seq, upto_seq)
+        self._captured = _Captured(first_seq, upto_seq, pieces, self.delete_below)
+        return pieces
 
-    def end_capture(self) -> list[int]:
-        """Seqs of records above `checkpointed_seq` that were deleted since `begin_capture`."""
-        deleted, self._deleted_since_capture = self._deleted_since_capture, None
-        return deleted or []
+    def end_capture(self) -> tuple[int, int]:
+        """(seq, bits) of the captured records that were deleted since `begin_capture`: one bit for each seq from that
+        seq on."""
+        captured, self._captured = self._captured, None
+        if captured is None:
+            return 0, 0
+        first_seq = captured.first_seq
+        pieces = self._dead_marks(max(first_seq, self.first_live), captured.upto_seq)
+        number = _dead_number(pieces, first_seq) & ~_dead_number(captured.pieces, first_seq)
+        deleted_to = min(self.delete_below, captured.upto_seq + 1)
+        if self.delete_below > captured.delete_below and deleted_to > first_seq:
+            number |= (1 << (deleted_to - first_seq)) - 1
+        return first_seq, number
 
     def take_over_segments(self, after_seq: int, upto_seq: int, touched: list[SegmentState]) -> None:
         """A checkpoint has put the records from `after_seq + 1` to `upto_seq` into these segments."""
@@ -517,7 +553,8 @@ class LiveRecords:
             self.note_lost(first, last)
         if any(segment.tagged_count and not segment.sealed for segment in state.segments):
             self.tags_missing_to = state.checkpointed_seq
-        self.segments.mark_pending(seq for first, last in state.pending_deletes for seq in range(first, last + 1))
+        for first, last in state.pending_deletes:
+            self.segments.mark_pending_range(first, last + 1)
 
     def use_leases(self, leases: LeaseTable) -> None:
         """The topic turns out to be a queue while the log is read."""
@@ -621,4 +658,4 @@ class LiveRecords:
     def _mark_deleted_below(self, segment: SegmentState) -> None:
         """A delete by `before_seq` whose delete bytes no checkpoint has set."""
         if segment.first_seq < self.delete_below <= segment.last_seq:
-            self.segments.mark_pending(range(segment.first_seq, self.delete_below))
+            self.segments.mark_pending_range(segment.first_seq, self.delete_below)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import not_
 from typing import Final, NamedTuple
 
-from topics.engine.topic.tail import runs_of
 from topics.errors import BadFrame, FormatError
 from topics.formats import wal_frame
 from topics.storage.fs import File, Fs
@@ -66,11 +67,13 @@ class WalFiles:
 class Replayed:
     """Covers seqs `first_seq` to `end_seq - 1`. A dead slot has length 0. Owner only."""
 
-    __slots__ = ("_files", "_lengths", "_offsets", "_runs", "_sizes", "_ts", "_wal_files", "first_seq")
+    __slots__ = ("_files", "_forgotten_to", "_lengths", "_offsets", "_runs", "_sizes", "_ts", "_wal_files", "first_seq")
 
     def __init__(self, wal_files: WalFiles, first_seq: int) -> None:
         self._wal_files = wal_files
         self.first_seq = first_seq
+        # All slots below this seq are dead.
+        self._forgotten_to = first_seq
         self._offsets = array("Q")
         self._lengths = array("I")
         self._sizes = array("I")
@@ -207,7 +210,7 @@ class Replayed:
         return self._sizes[place]
 
     def next_live(self, seq: int) -> int | None:
-        for place in range(max(seq - self.first_seq, 0), len(self._lengths)):
+        for place in range(max(seq, self._forgotten_to) - self.first_seq, len(self._lengths)):
             if self._lengths[place]:
                 return place + self.first_seq
         return None
@@ -222,7 +225,7 @@ class Replayed:
         dead = lengths.count(0)
         if not dead:
             return end - start, sum(self._sizes[start:end])
-        total = sum(size for size, length in zip(self._sizes[start:end], lengths, strict=True) if length)
+        total = sum(compress(self._sizes[start:end], lengths))
         return end - start - dead, total
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
@@ -239,20 +242,18 @@ class Replayed:
         seq = min(seq, self.end_seq)
         if seq <= self.first_seq:
             return 0, 0
-        count, total = 0, 0
-        for place in range(seq - self.first_seq):
-            if self._lengths[place]:
-                count += 1
-                total += self._sizes[place]
-                self._lengths[place] = 0
-        return count, total
+        numbers = self.live_numbers(self._forgotten_to, seq - 1)
+        if seq > self._forgotten_to:
+            start, end = self._forgotten_to - self.first_seq, seq - self.first_seq
+            self._lengths[start:end] = array("I", bytes(self._lengths.itemsize * (end - start)))
+            self._forgotten_to = seq
+        return numbers
 
-    def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
-        start = max(first_seq - self.first_seq, 0)
+    def dead_marks(self, first_seq: int, last_seq: int) -> bytes:
+        """One byte per slot of the inclusive range: 1 for a dead one."""
+        start = first_seq - self.first_seq
         lengths = self._lengths[start : last_seq - self.first_seq + 1]
-        if not lengths.count(0):
-            return []
-        return runs_of(start + self.first_seq + place for place, length in enumerate(lengths) if not length)
+        return bytes(map(not_, lengths)) if lengths.count(0) else bytes(len(lengths))
 
 
 def _verified(frame: bytes) -> bytes | FormatError:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable
 
 
 class TagIndex:
@@ -27,15 +25,12 @@ class TagIndex:
         else:
             seqs.append(seq)
 
-    def add_all(self, tagged: Iterable[tuple[bytes, int]]) -> None:
-        """Adds pairs of tag and seq, ascending by seq."""
-        by_tag: defaultdict[bytes, list[int]] = defaultdict(list)
-        for tag, seq in tagged:
-            by_tag[tag].append(seq)
-        for tag, seqs in by_tag.items():
+    def add_all(self, seqs_by_tag: dict[bytes, array[int]]) -> None:
+        """Adds seqs that are all higher than the ones of their tag in the index. The arrays belong to the index now."""
+        for tag, seqs in seqs_by_tag.items():
             known = self._seqs.get(tag)
             if known is None:
-                self._seqs[tag] = array("Q", seqs)
+                self._seqs[tag] = seqs
                 self._sorted = None
             else:
                 known.extend(seqs)

@@ -1,18 +1,22 @@
 """The tail of a topic: its newest records, in memory. Among them are all records that were written since
 the start and are in no segment yet.
 
-Every seq has a slot, without gaps. A slot is the WAL body of the record, or None when the record is dead. Dead slots at
-the front are dropped later, many at a time.
+Every seq has a slot, without gaps. A slot is the WAL body of the record, or None when the record is dead. A byte of
+each slot says the same, so that dead slots are found and counted without a look at every slot. Dead slots at the front
+are dropped later, many at a time.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Final
 
 COMPACT_SLOTS: Final = 1024
+# 0 and 1 exchanged.
+_LIVE_MARKS: Final = bytes.maketrans(b"\0\1", b"\1\0")
 # About what a slot costs in memory beside its payload.
 SLOT_OVERHEAD_BYTES: Final = 120
 
@@ -20,12 +24,13 @@ SLOT_OVERHEAD_BYTES: Final = 120
 _NO_BODIES: Final[list[bytes | None]] = []
 _NO_SIZES: Final = array("I")
 _NO_TIMES: Final = array("Q")
+_NO_MARKS: Final = bytearray()
 
 
 class Tail:
     """Covers seqs `first_seq` to `end_seq - 1`. Owner only."""
 
-    __slots__ = ("_bodies", "_sizes", "_skipped", "_ts", "dead_count", "first_seq")
+    __slots__ = ("_bodies", "_dead", "_sizes", "_skipped", "_ts", "dead_count", "first_seq")
 
     def __init__(self, first_seq: int) -> None:
         self.first_seq = first_seq
@@ -34,6 +39,8 @@ class Tail:
         self._bodies: list[bytes | None] = _NO_BODIES
         self._sizes = _NO_SIZES
         self._ts = _NO_TIMES
+        # One byte per slot: 1 for a dead one.
+        self._dead = _NO_MARKS
         self.dead_count = 0
 
     @property
@@ -42,13 +49,15 @@ class Tail:
 
     def extend(self, bodies: Sequence[bytes], sizes: Sequence[int], ts: int) -> None:
         if self._bodies is _NO_BODIES:
-            self._bodies, self._sizes, self._ts = [], array("I"), array("Q")
+            self._bodies, self._sizes, self._ts, self._dead = [], array("I"), array("Q"), bytearray()
         self._bodies.extend(bodies)
         self._sizes.extend(sizes)
         if len(bodies) == 1:
             self._ts.append(ts)
+            self._dead.append(0)
         else:
             self._ts.extend([ts] * len(bodies))
+            self._dead.extend(bytes(len(bodies)))
 
     def extend_holes(self, count: int, ts: int) -> None:
         """Adds slots that never had a record."""
@@ -56,6 +65,7 @@ class Tail:
         self._bodies.extend([None] * count)
         self._sizes.extend([0] * count)
         self._ts.extend([ts] * count)
+        self._dead.extend(b"\1" * count)
         self.dead_count += count
 
     def _place(self, seq: int) -> int:
@@ -72,19 +82,17 @@ class Tail:
     def kill(self, seq: int) -> int | None:
         """Releases the record. Returns its accounted size, or None when it was already dead."""
         place = self._place(seq)
-        if self._bodies[place] is None:
+        if self._dead[place]:
             return None
         self._bodies[place] = None
+        self._dead[place] = 1
         self.dead_count += 1
         return self._sizes[place]
 
     def next_live(self, seq: int) -> int | None:
         """The lowest live seq at or above `seq`."""
-        bodies = self._bodies
-        for place in range(self._place(max(seq, self.first_seq)), len(bodies)):
-            if bodies[place] is not None:
-                return place - self._skipped + self.first_seq
-        return None
+        place = self._dead.find(0, self._place(max(seq, self.first_seq)))
+        return None if place < 0 else place - self._skipped + self.first_seq
 
     def live_numbers(self, first_seq: int, last_seq: int) -> tuple[int, int]:
         """(count, bytes) of the live records of the tail in the inclusive range."""
@@ -93,19 +101,18 @@ class Tail:
         if last_seq < first_seq:
             return 0, 0
         start, end = self._place(first_seq), self._place(last_seq) + 1
-        if self.dead_count == 0:
+        dead = self._dead[start:end]
+        dead_count = dead.count(1) if self.dead_count else 0
+        if not dead_count:
             return end - start, sum(self._sizes[start:end])
-        sizes = [
-            size for body, size in zip(self._bodies[start:end], self._sizes[start:end], strict=True) if body is not None
-        ]
-        return len(sizes), sum(sizes)
+        return end - start - dead_count, sum(compress(self._sizes[start:end], dead.translate(_LIVE_MARKS)))
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int]]:
         """(seq, size) of live records at or above `seq`."""
-        start = self._place(max(seq, self.first_seq))
-        for place in range(start, len(self._bodies)):
-            if self._bodies[place] is not None:
-                yield place - self._skipped + self.first_seq, self._sizes[place]
+        place = self._dead.find(0, self._place(max(seq, self.first_seq)))
+        while place >= 0:
+            yield place - self._skipped + self.first_seq, self._sizes[place]
+            place = self._dead.find(0, place + 1)
 
     def expired_last_seq(self, cutoff_ts: int) -> int:
         """The last seq whose time is before `cutoff_ts`; `first_seq - 1` when there is none."""
@@ -118,8 +125,8 @@ class Tail:
             return 0, 0
         numbers = self.live_numbers(self.first_seq, seq - 1)
         start, end = self._skipped, self._place(seq)
-        dropped = self._bodies[start:end]
-        self.dead_count -= dropped.count(None)
+        if self.dead_count:
+            self.dead_count -= self._dead[start:end].count(1)
         self._bodies[start:end] = [None] * (end - start)
         self._skipped = end
         self.first_seq = seq
@@ -127,14 +134,14 @@ class Tail:
             del self._bodies[: self._skipped]
             del self._sizes[: self._skipped]
             del self._ts[: self._skipped]
+            del self._dead[: self._skipped]
             self._skipped = 0
         return numbers
 
-    def dead_ranges(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
-        """[first, last] ranges of dead slots in the inclusive range."""
-        if self.dead_count == 0 or last_seq < first_seq:
-            return []
-        return runs_of(seq for seq, body in enumerate(self.read(first_seq, last_seq), first_seq) if body is None)
+    def dead_marks(self, first_seq: int, last_seq: int) -> bytes:
+        """One byte per slot of the inclusive range: 1 for a dead one."""
+        start = self._place(first_seq)
+        return bytes(self._dead[start : start + last_seq - first_seq + 1])
 
     def cache_from(self, last_seq: int, budget_bytes: int) -> int:
         """The lowest first seq of a run that ends with `last_seq` and fits the budget. That run stays in memory."""
@@ -146,14 +153,3 @@ class Tail:
                 break
             place -= 1
         return place - self._skipped + self.first_seq + 1
-
-
-def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Ascending seqs as [first, last] ranges."""
-    runs: list[tuple[int, int]] = []
-    for seq in seqs:
-        if runs and runs[-1][1] == seq - 1:
-            runs[-1] = (runs[-1][0], seq)
-        else:
-            runs.append((seq, seq))
-    return runs

@@ -1,38 +1,18 @@
-"""A write between the reservation of its seqs and its publication, and the answer that its caller gets."""
+"""A write between the reservation of its seqs and its publication."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from topics.engine.completions import Done
+from topics.engine.topic.appended import Appended
 from topics.errors import TopicsError
 from topics.formats.control import WriterEpoch
 from topics.formats.records import RecordBatch
 
 if TYPE_CHECKING:
     from topics.engine.topic.topic import Topic
-
-
-class Appended(msgspec.Struct, frozen=True, gc=False):
-    """What a write got. `deduped`: an earlier write with the same key did the work, and this call appended nothing.
-
-    `write_ms` is how long the WAL took to write the group, `sync_ms` how long the write then waited for the sync: 0.0
-    unless the class is `fsync`. Both are 0.0 when nothing was logged.
-    """
-
-    topic: str
-    first_seq: int
-    last_seq: int
-    head_seq: int
-    count: int
-    ts: int
-    created: bool
-    deduped: bool
-    write_ms: float = 0.0
-    sync_ms: float = 0.0
 
 
 AppendDone = Done[Appended]

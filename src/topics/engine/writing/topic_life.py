@@ -169,7 +169,7 @@ class TopicLife:
             # the copies again. Keys have no frames either: a checkpoint may store their records and not end. The notes
             # come first, so that a crash cannot keep the config without them.
             frames = [
-                *(unlogged_cursor_note(router, ts) for router in topic.links.routers_in),
+                *[unlogged_cursor_note(router, ts) for router in topic.links.routers_in],
                 *_unlogged_key_notes(topic, ts),
                 frame,
             ]

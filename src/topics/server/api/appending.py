@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from topics.engine.config import TopicConfig
 from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
+from topics.protocol.ms_text import ms_text
 from topics.protocol.request_body import ConfigBody
 from topics.protocol.write_body import WriteBatch, WriteLimits, WriteRequest
 from topics.server.api.topics import check_dead_letter, config_of
@@ -25,23 +26,39 @@ from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
 
-# Called with the accounted bytes of the write, how long the write waited for room, and its result.
-WriteDone = Callable[[int, float, Appended | TopicsError], None]
-
 _encode: Final = msgspec.json.Encoder().encode
-_BOOLEANS: Final = (b"false", b"true")
+_BOOLEANS: Final = ("false", "true")
 
 
-class _WaitingWrite(NamedTuple):
-    """A write that waits for room in the commit queue."""
+class PendingWrite:
+    """A write from its request to its answer: one object, because callbacks with bound arguments cost more."""
 
-    caller: Key
-    name: str
-    request: WriteRequest
-    batch: WriteBatch
-    done: WriteDone
-    connection: Parkable
-    since_s: float
+    __slots__ = ("_done", "batch", "caller", "connection", "name", "parked_ms", "request", "since_s")
+
+    def __init__(self, caller: Key, name: str, request: WriteRequest, connection: Parkable, done: WriteDone) -> None:
+        self.caller = caller
+        self.name = name
+        self.request = request
+        self.connection = connection
+        self._done = done
+        # The records, once they are checked.
+        self.batch: WriteBatch | None = None
+        # Since when the write waits for room, and how long it waited.
+        self.since_s = 0.0
+        self.parked_ms = 0.0
+
+    @property
+    def size_bytes(self) -> int:
+        """The accounted bytes of the records."""
+        return 0 if self.batch is None else self.batch.size_bytes
+
+    def end(self, result: Appended | TopicsError) -> None:
+        """The write is done, or it failed. Called once, unless `Appender.append` raises."""
+        self._done(self, result)
+
+
+WriteDone = Callable[[PendingWrite, Appended | TopicsError], None]
+"""Called once with a write and its result."""
 
 
 class Appender:
@@ -59,70 +76,67 @@ class Appender:
     def _engine(self) -> Engine:
         return self._app.open_engine().engine
 
-    def append(self, caller: Key, name: str, request: WriteRequest, done: WriteDone, connection: Parkable) -> None:
-        """Hands the write to the engine, or raises why it is refused. `done` gets the result, now or later.
+    def append(self, write: PendingWrite) -> None:
+        """Hands the write to the engine, or raises why it is refused. `write.end` gets the result, now or later.
 
         If the commit queue is full, or other writes wait for room in it, the write waits in line. Meanwhile its
         connection is parked and starts no other request. Only at full pressure a write is refused instead, unless it
         asks to wait.
         """
-        self._check_caller(caller, name, request)
-        batch = request.batch(self.limits)
+        request = write.request
         if request.config is not None:
-            check_dead_letter(caller, request.config)
+            self._check_caller(write)
+        write.batch = request.batch(self.limits)
+        if request.config is not None:
+            check_dead_letter(write.caller, request.config)
         lines = self._app.waiting_lines
         try:
-            if lines and lines.has_line(self._queue_of(name)):
+            if lines and lines.has_line(self._queue_of(write.name)):
                 raise Overloaded("other writes wait for room in the commit queue; try again")
-            self._stage(caller, name, request, batch, partial(done, batch.size_bytes, 0.0))
+            self._stage(write, write.batch)
         except Overloaded as error:
             if self._app.governor.refuses_writes and not request.waits_for_room:
                 raise Throttled(error.message, {"retry_after_ms": RETRY_AFTER_MS}) from error
-            connection.park()
-            write = _WaitingWrite(caller, name, request, batch, done, connection, self._app.loop.time())
-            lines.add(self._queue_of(name), partial(self._try_again, write))
+            write.connection.park()
+            write.since_s = self._app.loop.time()
+            lines.add(self._queue_of(write.name), partial(self._try_again, write, write.batch))
 
     def _queue_of(self, name: str) -> int:
         """The number of the commit queue that a write to this topic goes to; -1 if the topic is not there yet."""
         topic = self._engine.topics.get(name)
         return -1 if topic is None else topic.shard.index
 
-    def _check_caller(self, caller: Key, name: str, request: WriteRequest) -> None:
-        if request.config is not None and not self._engine.has_topic(name) and not caller.allows(ADMIN):
+    def _check_caller(self, write: PendingWrite) -> None:
+        """A write with a config must be allowed to create its topic."""
+        if not self._engine.has_topic(write.name) and not write.caller.allows(ADMIN):
             raise Forbidden("a write that creates a topic with a config needs the scope admin")
 
-    def _stage(
-        self,
-        caller: Key,
-        name: str,
-        request: WriteRequest,
-        batch: WriteBatch,
-        done: Callable[[Appended | TopicsError], None],
-    ) -> None:
+    def _stage(self, write: PendingWrite, batch: WriteBatch) -> None:
+        request = write.request
         if request.key is None and request.config is None and request.create is None:
-            self._engine.append(name, batch, done)
+            self._engine.append(write.name, batch, write.end)
             return
-        # The topic may have been deleted while the write waited.
-        self._check_caller(caller, name, request)
-        config = self._config_to_create(name, request)
-        self._engine.append(name, batch, done, key=request.key, create=request.create, config=config)
+        if request.config is not None:
+            # The topic may have been deleted while the write waited.
+            self._check_caller(write)
+        config = self._config_to_create(write.name, request)
+        self._engine.append(write.name, batch, write.end, key=request.key, create=request.create, config=config)
 
-    def _try_again(self, write: _WaitingWrite) -> bool:
+    def _try_again(self, write: PendingWrite, batch: WriteBatch) -> bool:
         """Hands the write to the engine, unless there is still no room. A write that fails is answered with its
         error."""
-        parked_ms = (self._app.loop.time() - write.since_s) * 1000
+        write.parked_ms = (self._app.loop.time() - write.since_s) * 1000
         try:
             if self._app.is_draining:
                 raise Closed
-            done = partial(write.done, write.batch.size_bytes, parked_ms)
-            self._stage(write.caller, write.name, write.request, write.batch, done)
+            self._stage(write, batch)
         except Overloaded:
             return False
         except TopicsError as error:
-            write.done(0, parked_ms, error)
+            write.end(error)
         except Exception:
             logger.exception("a write failed")
-            write.done(0, parked_ms, TopicsError("something went wrong in the server; see its log"))
+            write.end(TopicsError("something went wrong in the server; see its log"))
         write.connection.unpark()
         return True
 
@@ -147,39 +161,30 @@ class Appender:
 
 
 def appended_members(
-    result: Appended, *, elapsed_ms: float, parked_ms: float, seqs: bytes, warnings: Sequence[str] = ()
-) -> bytes:
-    """The members of `response_body.Appended`, rendered.
+    result: Appended, *, elapsed_ms: float, parked_ms: float, seqs: str, warnings: Sequence[str] = ()
+) -> str:
+    """The members of `response_body.Appended`, rendered. A topic name needs no escapes.
 
     `seqs` is the text of that member with its comma, or empty to leave the member out. `warnings` are about the config
     of the write.
     """
-    if result.deduped:
-        performance = b'"server_total_ms":%.3f' % elapsed_ms
-    else:
-        performance = b'"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f' % (
-            elapsed_ms,
-            result.write_ms,
-            result.sync_ms,
-        )
+    times = f'"server_total_ms":{ms_text(elapsed_ms)}'
+    if not result.deduped:
+        times += f',"wal_append_ms":{ms_text(result.write_ms)},"fsync_ms":{ms_text(result.sync_ms)}'
         if parked_ms:
-            performance += b',"throttle_wait_ms":%.3f' % parked_ms
+            times += f',"throttle_wait_ms":{ms_text(parked_ms)}'
+    warned = f'"warnings":{_encode(warnings).decode()},' if warnings else ""
     return (
-        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
-        b'"deduped":%b,%b"performance":{%b}'
-        % (
-            result.topic.encode(),
-            result.first_seq,
-            result.last_seq,
-            seqs,
-            result.head_seq,
-            result.count,
-            _BOOLEANS[result.created],
-            _BOOLEANS[result.deduped],
-            b'"warnings":%b,' % _encode(warnings) if warnings else b"",
-            performance,
-        )
+        f'"topic":"{result.topic}","first_seq":{result.first_seq},"last_seq":{result.last_seq},{seqs}'
+        f'"head_seq":{result.head_seq},"count":{result.count},"created":{_BOOLEANS[result.created]},'
+        f'"deduped":{_BOOLEANS[result.deduped]},{warned}"performance":{{{times}}}'
     )
+
+
+def seqs_member(result: Appended) -> str:
+    if result.count == 1:
+        return f'"seqs":[{result.first_seq}],'
+    return f'"seqs":{_encode(list(range(result.first_seq, result.last_seq + 1))).decode()},'
 
 
 def _creates_topic(config: ConfigBody, *, create: bool | None) -> bool:
@@ -195,7 +200,3 @@ def write_limits(settings: ServerSettings) -> WriteLimits:
         tag_bytes_max=settings.max_tag_bytes,
         node_bytes_max=settings.max_node_bytes,
     )
-
-
-def seqs_member(result: Appended) -> bytes:
-    return b'"seqs":%b,' % _encode(list(range(result.first_seq, result.last_seq + 1)))

@@ -7,25 +7,25 @@ fetch in the pool if its bytes may not be in memory, or later if it waits for an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from topics.engine.engine import Engine
+from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Page, Tombstone
-from topics.engine.topic.write import Appended
 from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import DELETE_DECODER, DIFF_DECODER
 from topics.protocol.large_write import decode_write_in_steps
-from topics.protocol.record_text import Chunk, json_string, pieces_of, record_texts
+from topics.protocol.ms_text import ms_text
+from topics.protocol.record_text import Chunk, joined_texts, pieces_of
 from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
 from topics.protocol.write_body import WriteRequest, decode_write
-from topics.server.api.appending import Appender, appended_members, seqs_member
+from topics.server.api.appending import Appender, PendingWrite, WriteDone, appended_members, seqs_member
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
 from topics.server.auth import DELETE, READ, WRITE
@@ -36,7 +36,7 @@ from topics.server.limits import LARGE_PAGE_BYTES, PAGE_STEP_BYTES, ROOM_RETRY_M
 from topics.server.steps import Steps
 
 _encode: Final = msgspec.json.Encoder().encode
-_BOOLEANS: Final = (b"false", b"true")
+_BOOLEANS: Final = ("false", "true")
 
 
 class RecordsApi:
@@ -66,36 +66,29 @@ class RecordsApi:
         else:
             self._append(exchange, decode_write(exchange.body))
 
-    def _append(self, exchange: Exchange, write: WriteRequest) -> None:
-        if write.key is None:
-            write.key = _key_header(exchange)
-        return_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)
-        assert exchange.key is not None
-        done = partial(self._appended, exchange, return_seqs=return_seqs, warnings=write.warnings)
-        self._appender.append(exchange.key, exchange.name, write, done, exchange.connection)
+    def _append(self, exchange: Exchange, request: WriteRequest) -> None:
+        if request.key is None:
+            request.key = _key_header(exchange)
+        self._appender.append(_PendingAppend(exchange, request, self._appended))
 
-    def _appended(
-        self,
-        exchange: Exchange,
-        size_bytes: int,
-        parked_ms: float,
-        result: Appended | TopicsError,
-        *,
-        return_seqs: bool,
-        warnings: Sequence[str],
-    ) -> None:
+    def _appended(self, write: PendingWrite, result: Appended | TopicsError) -> None:
+        assert isinstance(write, _PendingAppend)
+        exchange = write.exchange
         if exchange.answered:
             return
         try:
             if isinstance(result, TopicsError):
                 exchange.fail(result)
                 return
-            self._appender.count(result, size_bytes)
-            seqs = seqs_member(result) if return_seqs else b""
+            self._appender.count(result, write.size_bytes)
             members = appended_members(
-                result, elapsed_ms=exchange.elapsed_ms(), parked_ms=parked_ms, seqs=seqs, warnings=warnings
+                result,
+                elapsed_ms=exchange.elapsed_ms(),
+                parked_ms=write.parked_ms,
+                seqs=seqs_member(result) if write.returns_seqs else "",
+                warnings=write.request.warnings,
             )
-            exchange.reply(Response(201 if result.created else 200, b"{%b}" % members))
+            exchange.reply_json(201 if result.created else 200, f"{{{members}}}".encode())
         except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
             self._app.fail_internally(exchange)
 
@@ -147,6 +140,18 @@ def _key_header(exchange: Exchange) -> str | None:
         raise InvalidRequest("the header Idempotency-Key is not UTF-8") from error
 
 
+class _PendingAppend(PendingWrite):
+    """One append, from the decoded request to its answer."""
+
+    __slots__ = ("exchange", "returns_seqs")
+
+    def __init__(self, exchange: Exchange, request: WriteRequest, done: WriteDone) -> None:
+        assert exchange.key is not None
+        super().__init__(exchange.key, exchange.name, request, exchange.connection, done)
+        self.exchange = exchange
+        self.returns_seqs = not exchange.query or Query(exchange.query).flag("return_seqs", default=True)
+
+
 class _PendingDiff:
     """One diff, from its first read to its answer."""
 
@@ -185,8 +190,18 @@ class _PendingDiff:
         app, exchange = self._app, self._exchange
         if self._bytes_max > LARGE_PAGE_BYTES and not app.may_make_large_page(exchange):
             app.loop.call_later(ROOM_RETRY_MS / 1000, app.guarded, exchange, self.start)
+        elif self._is_at_hand():
+            self._read()
         else:
             when_up_to_date(app, exchange, exchange.name, self._fetch)
+
+    def _is_at_hand(self) -> bool:
+        """Whether the page can be read at once, which is the usual case."""
+        engine, name = self._engine, self._exchange.name
+        return (
+            engine.bring_up_to_date(name)
+            and engine.fetch_needed(name, self._from_seq, self._limit, self._bytes_max) is None
+        )
 
     def _fetch(self) -> None:
         name = self._exchange.name
@@ -232,61 +247,54 @@ class _PendingDiff:
             self._timer.cancel()
 
     def _answer(self, page: Page) -> None:
+        if not page.chunks:
+            self._reply(page, b"")
+            return
         body = self._body
         pieces = list(pieces_of(page.chunks, PAGE_STEP_BYTES))
         if len(pieces) > 1:
             self._app.run_in_steps(self._exchange, self._rendered(pieces), partial(self._reply_in_pieces, page))
             return
-        self._reply(page, record_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta))
+        self._reply(page, joined_texts(page.chunks, include_tags=body.include_tags, include_meta=body.include_meta))
 
     def _rendered(self, pieces: list[list[Chunk]]) -> Steps[list[bytes]]:
         """The pieces of the text of a large page, some records in each step."""
         body = self._body
         texts: list[bytes] = []
         for chunks in pieces:
-            more = record_texts(chunks, include_tags=body.include_tags, include_meta=body.include_meta)
             if texts:
                 texts.append(b",")
-            # A single record is not copied.
-            texts.append(b",".join(more))
+            texts.append(joined_texts(chunks, include_tags=body.include_tags, include_meta=body.include_meta))
             yield
         return texts
 
-    def _reply(self, page: Page, texts: list[bytes]) -> None:
-        self._exchange.reply(Response(200, diff_text(page, texts, self._exchange.elapsed_ms())))
+    def _reply(self, page: Page, texts: bytes) -> None:
+        self._exchange.reply_json(200, diff_text(page, texts, self._exchange.elapsed_ms()))
 
     def _reply_in_pieces(self, page: Page, texts: list[bytes]) -> None:
         first, last = diff_frame(page, self._exchange.elapsed_ms())
-        self._exchange.reply(Response(200, first, rest=(*texts, last)))
+        self._exchange.reply(Response(200, first.encode(), rest=(*texts, last.encode())))
 
 
-def diff_text(page: Page, records: list[bytes], elapsed_ms: float) -> bytes:
+def diff_text(page: Page, records: bytes, elapsed_ms: float) -> bytes:
     """The body `response_body.Diff`, rendered from stored bytes."""
     first, last = diff_frame(page, elapsed_ms)
-    return b"%b%b%b" % (first, b",".join(records), last)
+    if not records:
+        return (first + last).encode()
+    return b"".join((first.encode(), records, last.encode()))
 
 
-def diff_frame(page: Page, elapsed_ms: float) -> tuple[bytes, bytes]:
-    """The body without its records: the text before them, and the text after them."""
-    cold = b',"cold_segments_read":%d' % page.cold_records if page.cold_records else b""
-    first = b'{"topic":%b,"records":[' % json_string(page.topic)
+def diff_frame(page: Page, elapsed_ms: float) -> tuple[str, str]:
+    """The body without its records: the text before them, and the text after them. A topic name needs no escapes."""
+    cold = f',"cold_segments_read":{page.cold_records}' if page.cold_records else ""
+    first = f'{{"topic":"{page.topic}","records":['
     last = (
-        b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
-        b'"tombstone":%b,"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
-        % (
-            page.next_from_seq,
-            page.head_seq,
-            page.earliest_seq,
-            _BOOLEANS[page.caught_up],
-            _tombstone_text(page.tombstone),
-            page.lag,
-            elapsed_ms,
-            page.records_scanned,
-            cold,
-        )
+        f'],"next_from_seq":{page.next_from_seq},"head_seq":{page.head_seq},"earliest_seq":{page.earliest_seq},'
+        f'"caught_up":{_BOOLEANS[page.caught_up]},"tombstone":{_tombstone_text(page.tombstone)},"lag":{page.lag},'
+        f'"performance":{{"server_total_ms":{ms_text(elapsed_ms)},"records_scanned":{page.records_scanned}{cold}}}}}'
     )
     return first, last
 
 
-def _tombstone_text(tombstone: Tombstone | None) -> bytes:
-    return b"null" if tombstone is None else _encode(tombstone)
+def _tombstone_text(tombstone: Tombstone | None) -> str:
+    return "null" if tombstone is None else _encode(tombstone).decode()

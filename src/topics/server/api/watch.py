@@ -21,7 +21,7 @@ from topics.server.http.exchange import Exchange, Stream
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Body, Endpoint
 from topics.server.limits import STREAM_FRAME_BYTES_MAX
-from topics.server.live.delivery import ReadOptions
+from topics.server.live.reading import ReadOptions
 from topics.server.live.sse_feed import SseFeed
 from topics.server.live.watch_sessions import SESSION_TTL_MS, Watched, WatchSession, WatchSessions
 from topics.server.origins import Headers

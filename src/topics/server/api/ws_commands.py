@@ -6,8 +6,7 @@ Every command gets one reply. A wrong command does not end the connection. Loop 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final, assert_never
 
@@ -15,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 from websockets.frames import CloseCode
 
-from topics.engine.topic.write import Appended
+from topics.engine.topic.appended import Appended
 from topics.errors import (
     Forbidden,
     InvalidRequest,
@@ -39,7 +38,7 @@ from topics.protocol.ws_command import (
     decode_long_command,
 )
 from topics.protocol.ws_message import EndMessage, ErrorReply, PongReply, SubscribedReply, UnsubscribedReply
-from topics.server.api.appending import Appender, appended_members, seqs_member
+from topics.server.api.appending import Appender, PendingWrite, appended_members, seqs_member
 from topics.server.app import Application
 from topics.server.auth import ADMIN, READ, WRITE, Key
 from topics.server.hidden_names import check_topics
@@ -51,8 +50,9 @@ from topics.server.limits import (
     WS_SUBSCRIPTIONS_MAX,
     WS_WRITES_MAX,
 )
-from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, ReadOptions, Subscription
+from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Subscription
 from topics.server.live.open_streams import STOPPING, StreamEnd
+from topics.server.live.reading import ReadOptions
 from topics.server.live.ws_feed import WsFeed
 from topics.server.steps import while_wanted
 
@@ -71,8 +71,8 @@ class WsSession:
         self._hub = app.hub
         self._engine = app.hub.engine
         self._appender = appender
-        self._key = key
-        self._connection = connection
+        self.key = key
+        self.connection = connection
         self._feed = WsFeed(app.hub, connection)
         self._writes = 0
         self._end = STOPPING
@@ -98,9 +98,9 @@ class WsSession:
         """The server ends the connection."""
         self._end = end
         if end is STOPPING:
-            self._connection.drain()
+            self.connection.drain()
         else:
-            self._connection.shut(CloseCode.POLICY_VIOLATION, end.code)
+            self.connection.shut(CloseCode.POLICY_VIOLATION, end.code)
 
     def last_words(self) -> bytes:
         return _end_frame(*self._end)
@@ -116,7 +116,7 @@ class WsSession:
         started = perf_counter()
         self._app.note_activity()
         if not message.is_text:
-            self._connection.send(_end_frame("unsupported_message", "messages are text, one object each"))
+            self.connection.send(_end_frame("unsupported_message", "messages are text, one object each"))
             return
         text = message.content
         if len(text) > WHOLE_BODY_BYTES_MAX and may_have_records(text):
@@ -137,7 +137,7 @@ class WsSession:
 
     def _check_in_steps(self, text: bytes, started: float) -> None:
         """Checks a large `publish` in later turns of the loop. Commands after it wait, so the order stays."""
-        connection = self._connection
+        connection = self.connection
         connection.park()
         self._writes += 1
 
@@ -172,7 +172,7 @@ class WsSession:
                 case _:
                     assert_never(command)
         except TopicsError as error:
-            self._refuse(request_id, error.code, self._app.told(error, self._key).message)
+            self._refuse(request_id, error.code, self._app.told(error, self.key).message)
         except Exception:  # noqa: BLE001 - the outer edge of a command.
             self._fail_internally(request_id)
 
@@ -185,7 +185,7 @@ class WsSession:
         topics_max = self._app.settings.max_watch_topics
         if not 1 <= len(starts) <= topics_max:
             raise InvalidRequest(f"a subscribe names 1 to {topics_max} topics, in topic or topics")
-        check_topics(self._key, starts)
+        check_topics(self.key, starts)
         options = self._options(command)
         subscriptions: list[Subscription] = []
         begun: dict[str, WatchedTopic] = {}
@@ -220,57 +220,51 @@ class WsSession:
         names = command.names()
         if not names:
             raise InvalidRequest("an unsubscribe names its topics, in topic or topics")
-        check_topics(self._key, names)
+        check_topics(self.key, names)
         for name in names:
             self._hub.unsubscribe(self._feed, name)
         self._reply(UnsubscribedReply(request_id=request_id, topics=names))
 
     def _publish(self, request_id: Raw, command: Publish, write: WriteRequest, started: float) -> None:
         self._check_scopes(WRITE if write.config is None else WRITE | ADMIN)
-        check_topics(self._key, (command.topic,))
-        done = partial(self._published, request_id, started, return_seqs=command.return_seqs, warnings=write.warnings)
+        check_topics(self.key, (command.topic,))
         self._writes += 1
         try:
-            self._appender.append(self._key, command.topic, write, done, self._connection)
+            self._appender.append(_PendingPublish(self, write, request_id, command, started))
         except BaseException:
             self._writes -= 1
             raise
 
-    def _published(
-        self,
-        request_id: Raw,
-        started: float,
-        size_bytes: int,
-        parked_ms: float,
-        result: Appended | TopicsError,
-        *,
-        return_seqs: bool,
-        warnings: Sequence[str],
-    ) -> None:
+    def published(self, write: PendingWrite, result: Appended | TopicsError) -> None:
+        """A write is done, or it failed."""
+        assert isinstance(write, _PendingPublish)
         self._writes -= 1
+        request_id = write.request_id
         try:
             if isinstance(result, TopicsError):
-                self._refuse(request_id, result.code, self._app.told(result, self._key).message)
+                self._refuse(request_id, result.code, self._app.told(result, self.key).message)
             else:
-                self._appender.count(result, size_bytes)
-                seqs = seqs_member(result) if return_seqs else b'"seqs":null,'
-                elapsed_ms = (perf_counter() - started) * 1000
+                self._appender.count(result, write.size_bytes)
                 members = appended_members(
-                    result, elapsed_ms=elapsed_ms, parked_ms=parked_ms, seqs=seqs, warnings=warnings
+                    result,
+                    elapsed_ms=(perf_counter() - write.started) * 1000,
+                    parked_ms=write.parked_ms,
+                    seqs=seqs_member(result) if write.returns_seqs else '"seqs":null,',
+                    warnings=write.request.warnings,
                 )
-                self._connection.send(text_frame(ack_text(request_id, members)))
+                self.connection.send(text_frame(ack_text(request_id, members)))
         except Exception:  # noqa: BLE001 - a bug in one answer must not keep the others from their callers.
             self._fail_internally(request_id)
-        self._connection.go_on()
+        self.connection.go_on()
 
     def _check_scopes(self, scopes: int) -> None:
-        if not self._key.allows(scopes):
+        if not self.key.allows(scopes):
             raise Forbidden("the key lacks the scope for this")
 
     # Replies.
 
     def _reply(self, reply: Struct) -> None:
-        self._connection.send(text_frame(_encode(reply)))
+        self.connection.send(text_frame(_encode(reply)))
 
     def _refuse(self, request_id: Raw, code: str, message: str) -> None:
         self._reply(ErrorReply(request_id=request_id, code=code, message=message))
@@ -280,9 +274,23 @@ class WsSession:
         self._refuse(request_id, TopicsError.code, "something went wrong in the server; see its log")
 
 
-def ack_text(request_id: Raw, members: bytes) -> bytes:
+class _PendingPublish(PendingWrite):
+    """One publish, from its command to its reply."""
+
+    __slots__ = ("request_id", "returns_seqs", "started")
+
+    def __init__(
+        self, session: WsSession, request: WriteRequest, request_id: Raw, command: Publish, started: float
+    ) -> None:
+        super().__init__(session.key, command.topic, request, session.connection, session.published)
+        self.request_id = request_id
+        self.returns_seqs = command.return_seqs
+        self.started = started
+
+
+def ack_text(request_id: Raw, members: str) -> bytes:
     """The reply `ws_message.AckReply`, with the members of an append rendered already."""
-    return b'{"op":"ack","request_id":%b,%b}' % (bytes(request_id), members)
+    return b'{"op":"ack","request_id":%b,%b}' % (bytes(request_id), members.encode())
 
 
 def _end_frame(code: str, message: str) -> bytes:

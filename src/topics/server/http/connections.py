@@ -11,7 +11,9 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
 
 from topics.clock import Clock
 from topics.errors import MethodNotAllowed
@@ -152,8 +154,12 @@ class ConnectionSet:
             self._empty.set_result(None)
 
 
-class Wire(asyncio.Protocol, ABC):
-    """What connections of all protocols have in common: deadlines and backpressure."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Wire(ABC):
+    """What connections of all protocols have in common: deadlines and backpressure.
+
+    It has the methods of `asyncio.Protocol`, and is no subclass of it: such a class is not compiled as a native class.
+    """
 
     def __init__(self, connections: ConnectionSet, transport: asyncio.Transport) -> None:
         self.connections = connections
@@ -243,6 +249,13 @@ class Wire(asyncio.Protocol, ABC):
             self.time_out("the body came too slowly")
 
     @abstractmethod
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool:
+        """False: the transport closes itself."""
+        return False
+
+    @abstractmethod
     def time_out(self, reason: str) -> None:
         """The client is too slow: answers so, and closes."""
 
@@ -253,7 +266,7 @@ class Wire(asyncio.Protocol, ABC):
     def step_aside(self, successor: Wire) -> None:
         """Hands the transport over to another protocol. The metrics still count one connection."""
         self.is_closed = True
-        self.transport.set_protocol(successor)
+        self.transport.set_protocol(cast(asyncio.Protocol, successor))
         self.counters.connections_total -= 1
         self.counters.connections_open -= 1
         self.connections.remove(self)

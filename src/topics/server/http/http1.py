@@ -34,7 +34,7 @@ from topics.errors import (
 )
 from topics.limits import KIB
 from topics.server.http.connections import ConnectionSet, MakeWire, Wire
-from topics.server.http.exchange import JSON, Exchange, Response, Stream
+from topics.server.http.exchange import JSON, Exchange, Response, SharedPiece, Stream
 from topics.server.limits import (
     DRAINED_BODY_BYTES_MAX,
     EXCHANGES_PER_TURN,
@@ -149,13 +149,15 @@ class Http1Connection(Wire):
         if self._ends:
             return
         if not self._in_head and self._arriving is None and not self._unparsed and self._upgrading is None:
-            known = self._known_heads.find(data)
-            if known is None:
+            head = self._known_heads.find(data)
+            if head is None:
                 self._parse_whole(data)
             else:
-                (method, path, query, headers, _), body_at = known
-                exchange = Exchange(self.app, self, method, path, query, headers)
-                exchange.body = data[body_at:]
+                exchange = Exchange(self.app, self, head.method, head.path, head.query, head.headers, head)
+                exchange.body = data[head.body_at :]
+                if self._is_idle():
+                    self._start_alone(exchange)
+                    return
                 self._queue.append(exchange)
         else:
             self._unparsed += data
@@ -432,6 +434,23 @@ class Http1Connection(Wire):
         if self._queue or self._unparsed or self.is_congested or self.is_reading_paused:
             self._adjust_reading()
 
+    def _is_idle(self) -> bool:
+        """Whether a request that has arrived can start at once."""
+        return not (
+            self._current is not None or self._queue or self._turn_is_due or self.is_closed or self.is_congested
+        )
+
+    def _start_alone(self, exchange: Exchange) -> None:
+        """Starts a request that nothing waits for: what `_go_on` does with it."""
+        self._current = exchange
+        self._is_in_turn = True
+        try:
+            self.app.handle(exchange)
+        finally:
+            self._is_in_turn = False
+        if self.is_congested or self.is_reading_paused:
+            self._adjust_reading()
+
     def _start(self, exchange: Exchange) -> None:
         self._current = exchange
         error = self._refused.pop(exchange, None) if self._refused else None
@@ -482,6 +501,14 @@ class Http1Connection(Wire):
             self._send_rest_later()
         else:
             self._go_on_behind(closes=closes)
+
+    def send_json(self, exchange: Exchange, status: int, body: bytes) -> None:
+        if exchange.is_head or self._closes_after or self._says_keep_alive or self.connections.is_draining:
+            self.send(exchange, Response(status, body))
+            return
+        assert exchange is self._current
+        self.write(b"%b%d\r\n\r\n%b" % (self._head(status), len(body), body))
+        self._go_on_behind(closes=False)
 
     def _send_rest_later(self) -> None:
         if self._rest and not self._rest_is_due and not self.is_congested:
@@ -675,7 +702,18 @@ class _Http1Stream(Stream):
         if self.is_over or not data:
             return
         self._sent_bytes += len(data)
-        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+        self._connection.write(_chunk(data) if self._is_chunked else data)
+
+    def send_shared(self, piece: SharedPiece) -> None:
+        if self.is_over:
+            return
+        data = piece.data
+        self._sent_bytes += len(data)
+        if self._is_chunked:
+            data = piece.chunk
+            if not data:
+                data = piece.chunk = _chunk(piece.data)
+        self._connection.write(data)
 
     def end(self) -> None:
         if self.is_over:
@@ -693,6 +731,10 @@ class _Http1Stream(Stream):
             self._taken_s = now_s
             return False
         return now_s - self._taken_s >= self._connection.connections.timeouts.stalled_s
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class _BodyFirst:

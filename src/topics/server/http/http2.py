@@ -444,6 +444,9 @@ class Http2Connection(Wire):
                 self._send_some()
             self._settle()
 
+    def send_json(self, exchange: Exchange, status: int, body: bytes) -> None:
+        self.send(exchange, Response(status, body))
+
     def begin_stream(self, exchange: Exchange, head: Response) -> Stream:
         stream = self._streams[exchange.stream_id]
         assert stream.exchange is exchange

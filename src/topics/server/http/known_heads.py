@@ -5,9 +5,14 @@ of a small request (8 of 25 µs). Only plain heads are kept: with a length or wi
 the connection, and without credentials.
 """
 
-from typing import Final, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from topics.server.http.exchange import Exchange
+
+if TYPE_CHECKING:
+    from topics.server.http.routes import Admitted
 
 HEADS_MAX: Final = 1024
 HEAD_BYTES_MAX: Final = 1024
@@ -17,14 +22,24 @@ _NEVER_KEPT: Final = frozenset(
 _END: Final = b"\r\n\r\n"
 
 
-class KnownHead(NamedTuple):
-    method: bytes
-    path: bytes
-    query: bytes
-    # Shared by all requests with this head, and never changed.
-    headers: dict[bytes, bytes]
-    # Head and body.
-    message_bytes: int
+class KnownHead:
+    """Shared by all requests with this head."""
+
+    __slots__ = ("admitted", "body_at", "headers", "message_bytes", "method", "path", "query")
+
+    def __init__(
+        self, method: bytes, path: bytes, query: bytes, headers: dict[bytes, bytes], body_at: int, message_bytes: int
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        # Never changed.
+        self.headers = headers
+        # Length of the head, and of head and body.
+        self.body_at = body_at
+        self.message_bytes = message_bytes
+        # What the application's checks of this head came to. Only the application sets and reads it.
+        self.admitted: Admitted | None = None
 
 
 class KnownHeads:
@@ -35,13 +50,10 @@ class KnownHeads:
     def __init__(self) -> None:
         self._heads: dict[bytes, KnownHead] = {}
 
-    def find(self, data: bytes) -> tuple[KnownHead, int] | None:
-        """The known head of the one message in `data`, and the offset of its body."""
-        end = data.find(_END, 0, HEAD_BYTES_MAX) + len(_END)
-        head = self._heads.get(data[:end])
-        if head is None or head.message_bytes != len(data):
-            return None
-        return head, end
+    def find(self, data: bytes) -> KnownHead | None:
+        """The known head of the one message in `data`."""
+        head = self._heads.get(data[: data.find(_END, 0, HEAD_BYTES_MAX) + len(_END)])
+        return head if head is not None and head.message_bytes == len(data) else None
 
     def learn(self, data: bytes, exchange: Exchange) -> None:
         """Keeps the head of `data`, which is exactly this one request over HTTP/1.1."""
@@ -53,4 +65,4 @@ class KnownHeads:
             # Too many different heads: all are forgotten, and the frequent ones are soon known again.
             self._heads.clear()
         method = b"HEAD" if exchange.is_head else exchange.method
-        self._heads[data[:end]] = KnownHead(method, exchange.path, exchange.query, headers, len(data))
+        self._heads[data[:end]] = KnownHead(method, exchange.path, exchange.query, headers, end, len(data))

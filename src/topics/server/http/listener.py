@@ -67,7 +67,7 @@ class Sniffer(asyncio.Protocol):
 
     def _become(self, wire: Wire, received: bytes) -> None:
         self._step_aside()
-        self._transport.set_protocol(wire)
+        self._transport.set_protocol(cast(asyncio.Protocol, wire))
         if received:
             wire.data_received(received)
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from topics.server.auth import ADMIN, WRITE
 from topics.server.http.exchange import Exchange
+from topics.server.settings_schema import ServerSettings
 
 Handler = Callable[[Exchange], None]
 
@@ -86,6 +87,23 @@ class Match(NamedTuple):
     # The decoded name after the action. None if there is none, or if it is not UTF-8.
     inner_name: str | None = None
     has_inner_name: bool = False
+
+
+class Admitted:
+    """The endpoint of a known head that passed all checks of a head. It counts as long as the server has the same
+    settings."""
+
+    __slots__ = ("endpoint", "has_plain_json", "inner_name", "name", "settings")
+
+    def __init__(
+        self, settings: ServerSettings, endpoint: Endpoint, name: str, inner_name: str, *, has_plain_json: bool
+    ) -> None:
+        self.settings = settings
+        self.endpoint = endpoint
+        self.name = name
+        self.inner_name = inner_name
+        # The body is JSON by its type, and not compressed.
+        self.has_plain_json = has_plain_json
 
 
 _NOWHERE: Final = Match({}, None, False, 0)

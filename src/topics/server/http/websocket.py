@@ -296,8 +296,8 @@ class WebSocketConnection(Wire):
             and (not self.is_congested or self.transport.get_write_buffer_size() < WS_QUEUED_BYTES_MAX)
         )
 
-    def send(self, frame: bytes) -> None:
-        """Sends a whole frame, as `text_frame` makes it."""
+    def send(self, frame: bytes, message_count: int = 1) -> None:
+        """Sends a whole frame, as `text_frame` makes it, or several at once."""
         if self.is_closed:
             return
         if self.is_congested:
@@ -305,7 +305,7 @@ class WebSocketConnection(Wire):
             self._congested_bytes += len(frame)
         self.write(frame)
         if self.is_congested:
-            self._queued_count += 1
+            self._queued_count += message_count
 
     def resume_writing(self) -> None:
         super().resume_writing()

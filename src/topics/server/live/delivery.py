@@ -6,7 +6,10 @@ out of the ready set, and each feed of the topic pulls the new records.
 
 A feed pulls one frame at a time, and none while its connection is congested, so a slow client delays no other client.
 A feed goes through its topics in the order of their names. It drains each topic before the next, and returns to the
-first topic after the last, so no topic starves. Feeds with the same cursor and options share one rendered text.
+first topic after the last, so no topic starves.
+
+Subscriptions with the same cursor share one reading (`reading`). The first of them goes through every step below. When
+its reading comes to the head and has nothing but records, the others get the same bytes by `Feed.push`.
 
 Loop thread only.
 """
@@ -20,23 +23,28 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from topics.engine.engine import Engine
 from topics.engine.scheduler import B0, ReadySet, band_of
-from topics.engine.topic.page import Page, Reason, Tombstone
+from topics.engine.topic.page import Reason, Tombstone
 from topics.errors import ColdUnavailable, CorruptRecord, TopicNotFound
-from topics.protocol.record_text import record_texts
+from topics.server.live.reading import Reading, ReadOptions
+from topics.server.live.rendered_records import RenderedRecords
 from topics.server.pressure import RETRY_AFTER_MS
 
 logger = logging.getLogger(__name__)
 
 # Feeds that are served in one turn of the loop.
-FEEDS_PER_TURN: Final = 64
+FEEDS_PER_TURN: Final = 128
 # Feeds after this time are served in the next turn: a frame may have a megabyte.
 TURN_S_MAX: Final = 0.005
 # Frames that one feed gets in one turn of the loop.
 FRAMES_PER_TURN: Final = 4
+# From this number of feeds of a topic on, feeds that lag behind come to common places.
+CROWD_FEEDS: Final = 8
 # How long a feed waits before it tries again to read from an unavailable cold tier.
 RETRY_S: Final = 1.0
 
@@ -45,29 +53,22 @@ SLOW_CONSUMER: Final = "slow_consumer"
 SLOW_CONSUMER_MESSAGE: Final = "the client took no bytes for too long; connect again and continue after the last seq"
 
 
-class ReadOptions(NamedTuple):
-    """How a subscription wants its records."""
-
-    limit: int
-    bytes_max: int
-    nodes: frozenset[bytes] | None = None
-    include_tags: bool = False
-    include_meta: bool = True
-    include_data: bool = True
-
-
 class Subscription:
     """One topic of one feed."""
 
     __slots__ = (
+        "bytes_max",
         "cursor",
+        "form",
         "is_caught_up",
         "is_fetched",
         "is_fetching",
         "is_first",
         "is_strong",
         "is_syncing",
+        "limit",
         "name",
+        "nodes",
         "options",
         "synced_seq",
         "topic_id",
@@ -80,6 +81,10 @@ class Subscription:
         # The last seq that was read or skipped.
         self.cursor = cursor
         self.options = options
+        self.form = options.form
+        self.limit = options.limit
+        self.bytes_max = options.bytes_max
+        self.nodes = options.nodes
         # No read has been made for this subscription yet.
         self.is_first = True
         # The feed got `on_caught_up`, and no records after that.
@@ -96,18 +101,7 @@ class Subscription:
         self.is_syncing = False
 
 
-class Reading:
-    """The result of one read, rendered. All subscriptions with the same cursor and options share it."""
-
-    __slots__ = ("frames", "page", "records")
-
-    def __init__(self, page: Page, records: list[bytes]) -> None:
-        self.page = page
-        self.records = records
-        # Whole frames, by the name of the protocol.
-        self.frames: dict[object, bytes] = {}
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Feed(ABC):
     """A connection that gets records. Subclasses make the frames of their protocol."""
 
@@ -145,6 +139,13 @@ class Feed(ABC):
     def on_pressure(self, topics: list[str], retry_after_ms: int) -> None:  # noqa: B027 - some protocols have no message for it.
         """The server has too much to do, and holds new records of these topics back for a while."""
 
+    def push(self, subscription: Subscription, reading: Reading) -> None:
+        """Records up to the head, and nothing else, for a subscription that was caught up before. The connection is
+        ready, and the cursor is at the last record. Subclasses send both frames in one piece."""
+        self.on_records(subscription, reading.from_seq, reading)
+        self.on_caught_up(subscription, reading.page.head_seq)
+        self.after_read()
+
     def after_read(self) -> None:  # noqa: B027 - some feeds hold no frames.
         """One read is over: a feed that holds frames to send them together sends them now."""
 
@@ -177,7 +178,11 @@ class Hub:
         # Topics that are held back, if their feeds were told so.
         self._advised: set[str] = set()
         # Reads of this turn of the loop. Before the next turn, records may be deleted.
-        self._readings: dict[tuple[str, int, ReadOptions], Reading] = {}
+        self._readings: dict[tuple[int, int, ReadOptions], Reading] = {}
+        # Texts of records, by the form that subscriptions want.
+        self._renderers: dict[int, RenderedRecords] = {}
+        # The last reading of this turn that can be pushed to other subscriptions.
+        self._pushed: Reading | None = None
 
     # Subscriptions.
 
@@ -271,16 +276,15 @@ class Hub:
 
     def _arm(self, name: str) -> None:
         """Waits for the next publication of the topic, or for its end."""
-
-        def wake() -> None:
-            # Only noted now: all topics that the group published are served in one turn.
-            self._wakers.pop(name, None)
-            self._ready.add(name, self._now_ms())
-            self._take_turn(self.coalesce_ms)
-
         if name in self.engine.topics:
-            self._wakers[name] = wake
-            self.engine.wait_append(name, wake)
+            waker = self._wakers[name] = partial(self._wake, name)
+            self.engine.wait_append(name, waker)
+
+    def _wake(self, name: str) -> None:
+        """Only notes the topic: all topics that the group published are served in one turn."""
+        self._wakers.pop(name, None)
+        self._ready.add(name, self._now_ms())
+        self._take_turn(self.coalesce_ms)
 
     def _take_turn(self, delay_ms: float = 0.0) -> None:
         if not self._turn_is_due:
@@ -313,6 +317,7 @@ class Hub:
                 self.remove(feed)
                 feed.on_failed()
         self._readings.clear()
+        self._pushed = None
         if self._serving or self._ready.turn_count():
             self._take_turn()
 
@@ -337,16 +342,41 @@ class Hub:
                 return
             name = feed.next_due()
             subscription = feed.subscriptions[name]
-            is_waiting = subscription.is_fetching or subscription.is_syncing
-            if is_waiting or self._read_and_deliver(feed, subscription):
+            if self._maybe_push(feed, subscription) or self._read_and_deliver(feed, subscription):
                 feed.due.discard(name)
                 feed.drained = name
         self._hold_back(feed)
         if feed.due:
             self._serving[feed] = None
 
+    def _maybe_push(self, feed: Feed, subscription: Subscription) -> bool:
+        """Sends what another subscription at the same place has got in this turn. Returns whether that was possible."""
+        reading = self._pushed
+        if (
+            reading is None
+            or reading.from_seq != subscription.cursor
+            or reading.topic_id != subscription.topic_id
+            or reading.form != subscription.form
+            or reading.size_bytes > subscription.bytes_max
+            or reading.page.records_scanned > subscription.limit
+            or not subscription.is_caught_up
+            or subscription.is_strong
+            or subscription.is_fetching
+        ):
+            return False
+        subscription.cursor = reading.page.head_seq
+        if subscription.nodes is not None:
+            reading = reading.without(subscription.nodes)
+            if not reading.record_count:
+                feed.on_moved(subscription)
+                return True
+        feed.push(subscription, reading)
+        return True
+
     def _read_and_deliver(self, feed: Feed, subscription: Subscription) -> bool:
         """Makes one read. Returns True if the subscription has nothing to do until it is due again."""
+        if subscription.is_fetching or subscription.is_syncing:
+            return True
         try:
             return self._maybe_fetch(feed, subscription) or self._deliver(feed, subscription)
         except TopicNotFound:
@@ -414,13 +444,12 @@ class Hub:
             return True
         if page.tombstone is not None:
             tombstone = page.tombstone
-            subscription.cursor = tombstone.gap_to if tombstone.reason != "recreated" else tombstone.earliest_seq - 1
+            from_seq = subscription.cursor = _end_of(tombstone)
             subscription.is_caught_up = False
             feed.on_tombstone(subscription, tombstone, tombstone.reason)
-            from_seq = subscription.cursor
         subscription.is_first = False
         subscription.cursor = page.next_from_seq
-        if reading.records:
+        if reading.record_count:
             subscription.is_caught_up = False
             feed.on_records(subscription, from_seq, reading)
         elif page.next_from_seq != from_seq:
@@ -430,6 +459,8 @@ class Hub:
         if not subscription.is_caught_up and not self._maybe_wait_for_copies(feed, subscription):
             subscription.is_caught_up = True
             feed.on_caught_up(subscription, page.head_seq)
+            if page.tombstone is None and not reading.is_filtered:
+                self._pushed = reading.whole
         return True
 
     def _maybe_wait_for_copies(self, feed: Feed, subscription: Subscription) -> bool:
@@ -438,9 +469,26 @@ class Hub:
 
     def _read(self, subscription: Subscription) -> Reading:
         options = subscription.options
-        if subscription.cursor < subscription.synced_seq:
-            options = options._replace(limit=min(options.limit, subscription.synced_seq - subscription.cursor))
-        place = (subscription.name, subscription.cursor, options)
+        cursor = subscription.cursor
+        if cursor < subscription.synced_seq:
+            options = options._replace(limit=min(options.limit, subscription.synced_seq - cursor))
+        lag = self.engine.topic(subscription.name).head_seq - cursor
+        is_in_crowd = len(self._feeds[subscription.name]) >= CROWD_FEEDS
+        if lag > options.limit and is_in_crowd:
+            # Many feeds are at different places. After a page that ends at a multiple of the limit they share pages.
+            options = options._replace(limit=options.limit - cursor % options.limit)
+        nodes = options.nodes
+        if nodes is not None and (lag <= options.limit or is_in_crowd):
+            whole = self._reading(subscription, options._replace(nodes=None))
+            reading = whole.without(nodes)
+            # A page that comes to the head is the same as one that was read with the filter. Another page may be
+            # smaller: a crowd takes that for the next place that it shares.
+            if whole.page.caught_up or (is_in_crowd and 2 * reading.record_count >= whole.record_count):
+                return reading
+        return self._reading(subscription, options)
+
+    def _reading(self, subscription: Subscription, options: ReadOptions) -> Reading:
+        place = (subscription.topic_id, subscription.cursor, options)
         reading = self._readings.get(place)
         if reading is None:
             page = self.engine.read(
@@ -450,14 +498,21 @@ class Hub:
                 bytes_max=options.bytes_max,
                 nodes=options.nodes,
             )
-            texts = record_texts(
-                page.chunks,
+            tombstone = page.tombstone
+            from_seq = subscription.cursor if tombstone is None else _end_of(tombstone)
+            renderer = self._renderer(options)
+            reading = self._readings[place] = Reading(page, options, renderer, subscription.topic_id, from_seq)
+        return reading
+
+    def _renderer(self, options: ReadOptions) -> RenderedRecords:
+        renderer = self._renderers.get(options.form)
+        if renderer is None:
+            renderer = self._renderers[options.form] = RenderedRecords(
                 include_tags=options.include_tags,
                 include_meta=options.include_meta,
                 include_data=options.include_data,
             )
-            reading = self._readings[place] = Reading(page, texts)
-        return reading
+        return renderer
 
     def _maybe_wait_for_sync(self, feed: Feed, subscription: Subscription, after_seq: int) -> bool:
         """Waits for a sync if the record after `after_seq` is not synced. Returns whether the subscription waits."""
@@ -501,3 +556,8 @@ class Hub:
     def _delete(self, feed: Feed, subscription: Subscription) -> None:
         self.unsubscribe(feed, subscription.name)
         feed.on_deleted(subscription)
+
+
+def _end_of(tombstone: Tombstone) -> int:
+    """The cursor after the gap. A topic that was created again is read from its first record on."""
+    return tombstone.gap_to if tombstone.reason != "recreated" else tombstone.earliest_seq - 1

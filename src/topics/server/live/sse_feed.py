@@ -18,13 +18,16 @@ from topics.limits import U64_MAX
 from topics.protocol.record_text import json_string
 from topics.protocol.sse import RETRY, comment, encode_cursor, event_text, id_line
 from topics.protocol.sse_event import CaughtUpEvent, EndEvent, PressureEvent, TombstoneEvent, TopicDeletedEvent
-from topics.server.http.exchange import Stream
-from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Feed, Hub, Reading, Subscription
+from topics.server.http.exchange import SharedPiece, Stream
+from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Feed, Hub, Subscription
 from topics.server.live.open_streams import StreamEnd
+from topics.server.live.reading import Reading
 from topics.server.live.watch_sessions import WatchSession
 
 _encode: Final = msgspec.json.Encoder().encode
 _FRAME: Final = "sse"
+# A frame with records and the mark that no more follow, for streams whose ids have only this topic.
+_WHOLE: Final = "sse-whole"
 
 
 # Cached, because all streams of one topic get the same text one after the other.
@@ -128,11 +131,20 @@ class SseFeed(Feed):
     def is_ready(self) -> bool:
         return self._stream.is_ready
 
+    def push(self, subscription: Subscription, reading: Reading) -> None:
+        if len(self._cursors) > 1:
+            # The ids hold the cursors of all topics, which other streams do not share.
+            super().push(subscription, reading)
+            return
+        piece = reading.pieces.get(_WHOLE)
+        if piece is None:
+            piece = reading.pieces[_WHOLE] = _whole_piece(subscription.name, reading)
+        self.on_moved(subscription)
+        self._stream.send_shared(piece)
+        self._heartbeat.note_output()
+
     def on_records(self, subscription: Subscription, from_seq: int, reading: Reading) -> None:
-        frame = reading.frames.get(_FRAME)
-        if frame is None:
-            frame = reading.frames[_FRAME] = event_text(b"record", record_event_text(from_seq, reading))
-        self._send(subscription, frame)
+        self._send(subscription, _record_frame(from_seq, reading))
 
     def on_tombstone(self, subscription: Subscription, tombstone: Tombstone, reason: Reason) -> None:
         # On the first read of a stream the records were gone before the client came.
@@ -210,6 +222,21 @@ class SseFeed(Feed):
             self.hub.remove(self)
             self._heartbeat.stop()
             self.on_end()
+
+
+def _record_frame(from_seq: int, reading: Reading) -> bytes:
+    frame = reading.frames.get(_FRAME)
+    if frame is None:
+        frame = reading.frames[_FRAME] = event_text(b"record", record_event_text(from_seq, reading))
+    return frame
+
+
+def _whole_piece(name: str, reading: Reading) -> SharedPiece:
+    """The events `record` and `caught-up`, with their ids."""
+    head_seq = reading.page.head_seq
+    id_of_both = _id_line_of_one(name, head_seq)
+    record_frame = _record_frame(reading.from_seq, reading)
+    return SharedPiece(b"".join((id_of_both, record_frame, id_of_both, _caught_up_text(name, head_seq))))
 
 
 def record_event_text(from_seq: int, reading: Reading) -> bytes:

@@ -15,7 +15,7 @@ from typing import Final
 from topics.clock import Clock
 from topics.errors import Throttled
 from topics.server.auth import Key
-from topics.server.live.delivery import ReadOptions
+from topics.server.live.reading import ReadOptions
 from topics.server.metrics import Counters
 
 SESSION_TTL_MS: Final = 300_000

@@ -12,10 +12,13 @@ from topics.engine.topic.page import Reason, Tombstone
 from topics.protocol.record_text import json_string
 from topics.protocol.ws_message import CaughtUpMessage, TombstoneMessage, TopicDeletedMessage
 from topics.server.http.websocket import WebSocketConnection, text_frame
-from topics.server.live.delivery import Feed, Hub, Reading, Subscription
+from topics.server.live.delivery import Feed, Hub, Subscription
+from topics.server.live.reading import Reading
 
 _encode: Final = msgspec.json.Encoder().encode
 _FRAME: Final = "websocket"
+# Two messages: records, and the mark that no more follow.
+_WHOLE: Final = "websocket-whole"
 
 
 class WsFeed(Feed):
@@ -27,6 +30,15 @@ class WsFeed(Feed):
 
     def is_ready(self) -> bool:
         return self._connection.has_room
+
+    def push(self, subscription: Subscription, reading: Reading) -> None:
+        frames = reading.frames.get(_WHOLE)
+        if frames is None:
+            head_seq = reading.page.head_seq
+            mark = CaughtUpMessage(topic=subscription.name, head_seq=head_seq)
+            records = text_frame(record_message_text(reading.from_seq, reading))
+            frames = reading.frames[_WHOLE] = records + text_frame(_encode(mark))
+        self._connection.send(frames, message_count=2)
 
     def on_records(self, subscription: Subscription, from_seq: int, reading: Reading) -> None:
         frame = reading.frames.get(_FRAME)

@@ -62,8 +62,7 @@ def write_chunk(task: ChunkToWrite) -> ChunkDone:
     records = 0
     for piece in task.pieces:
         for batch in piece.batches():
-            for body in _bodies(batch):
-                appender.add(body)
+            appender.add_bodies(_bodies(batch))
             records += batch.num_rows
     appender.finish()
     for segment in appender.touched:

@@ -6,26 +6,26 @@ segments. It may be run again from the start after a crash at any point.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from topics.errors import Damaged, FormatError
-from topics.formats import wal_frame
-from topics.formats.record_layout import CHECKSUM_BYTES, FRAME_LEN_BYTES, SEQ, WAL_CORE_AT
+from topics.errors import Damaged, FormatError, Torn
+from topics.formats import filing
+from topics.formats.filing import FiledFrames, Run
 from topics.formats.snapshot import SegmentState, WalPosition
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
+from topics.limits import FRAME_BYTES_MAX
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
+from topics.storage.segments.file_tasks import FileTasks, InlineTasks, Wait
 from topics.storage.segments.reader import SegmentReader
 from topics.storage.segments.replacement import rewrite_segment
 from topics.storage.segments.sources import FileSource
 from topics.storage.segments.writer import SegmentAppender, SegmentLimits, flag_deleted
-from topics.storage.wal.reader import ShardReader
+from topics.storage.wal.reader import WINDOW_BYTES, WalFile, list_wal_files
 from topics.storage.wal.wal import shard_index
-
-# Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
-_unpack_seq: Final = SEQ.unpack_from
 
 # Frames of a shard that are worth another process: about a tenth of a second of work.
 PART_FRAMES_MIN: Final = 30_000
@@ -138,64 +138,87 @@ def split_job(job: Job, parts_max: int) -> list[Job]:
 class _TopicRun:
     """Collects the records of one topic: whole writes only, live ones only, each seq once."""
 
-    def __init__(self, fs: Fs, root: str, work: TopicWork, limits: SegmentLimits, now_ms: int) -> None:
+    def __init__(
+        self, fs: Fs, root: str, work: TopicWork, limits: SegmentLimits, now_ms: int, tasks: FileTasks
+    ) -> None:
         self._work = work
         self._next_seq = max(work.after_seq + 1, work.floor_seq)
-        self._open: list[bytes] = []
-        self._dead = iter([*work.dead, (2**64, 2**64)])
-        self._dead_first, self._dead_last = next(self._dead)
-        self._unlogged = deque((wal_frame.body_header(body).seq, body) for body in work.unlogged)
+        # Parts of runs that belong to a write whose last frame was not read yet: run, start, stop.
+        self._open: list[tuple[Run, int, int]] = []
+        self._dead = deque(work.dead)
+        self._unlogged = deque(filing.runs_of(work.unlogged))
         directory = layout.topic_directory(root, work.id)
-        self._appender = SegmentAppender(fs, directory, work.active, limits, now_ms)
+        self.appender = SegmentAppender(fs, directory, work.active, limits, now_ms, tasks)
 
-    def take(self, flags: int, body: bytes | None) -> None:
-        """One frame of this topic; `body` for appends. A write whose last frame is missing is dropped."""
-        if flags & FLAG_FIRST:
+    def take(self, run: Run) -> None:
+        """The next frames of this topic. A write whose last frame is missing is dropped."""
+        if run.begins_write:
             self._open = []
-        if body is not None:
-            self._open.append(body)
-        if not flags & FLAG_MORE:
-            for record in self._open:
-                self.add(record)
+        count, whole_count = len(run.ends), run.whole_count
+        if whole_count or not run.is_open:
+            for part in self._open:
+                self._add(*part)
             self._open = []
+            self._add(run, 0, whole_count)
+        if whole_count < count:
+            self._open.append((run, whole_count, count))
 
-    def add(self, body: bytes) -> None:
-        (seq,) = _unpack_seq(body, WAL_CORE_AT)
-        while self._unlogged and self._unlogged[0][0] < seq:
-            self._put(*self._unlogged.popleft())
-        self._put(seq, body)
+    def _add(self, run: Run, start: int, stop: int) -> None:
+        while self._unlogged and self._unlogged[0].first_seq < run.first_seq + start:
+            unlogged = self._unlogged.popleft()
+            self._put(unlogged, 0, len(unlogged.ends))
+        self._put(run, start, stop)
 
-    def _put(self, seq: int, body: bytes) -> None:
-        if seq < self._next_seq or seq > self._work.upto_seq:
+    def _put(self, run: Run, start: int, stop: int) -> None:
+        """Files the live records of this part that are not filed yet."""
+        first_seq = run.first_seq
+        start = max(start, self._next_seq - first_seq)
+        stop = min(stop, self._work.upto_seq + 1 - first_seq)
+        if stop <= start:
             return
-        self._next_seq = seq + 1
-        while seq > self._dead_last:
-            self._dead_first, self._dead_last = next(self._dead)
-        if seq < self._dead_first:
-            self._appender.add(body)
+        self._next_seq = first_seq + stop
+        dead = self._dead
+        while start < stop:
+            while dead and dead[0][1] < first_seq + start:
+                dead.popleft()
+            dead_start, dead_stop = (dead[0][0] - first_seq, dead[0][1] + 1 - first_seq) if dead else (stop, stop)
+            if start < dead_start:
+                self.appender.add(run, start, min(stop, dead_start))
+            start = max(start, dead_stop)
 
-    def finish(self) -> list[SegmentState]:
-        """The segments that were changed, all durable."""
+    def end(self) -> None:
+        """No frame follows: the first of the steps that make the segments durable."""
         while self._unlogged:
-            self._put(*self._unlogged.popleft())
-        self._appender.finish(seal=self._work.seal)
-        return self._appender.touched
+            unlogged = self._unlogged.popleft()
+            self._put(unlogged, 0, len(unlogged.ends))
+        self.appender.end(seal=self._work.seal)
 
 
-def run_job(fs: Fs, job: Job) -> JobResult:
+def run_job(fs: Fs, job: Job, tasks: FileTasks | None = None) -> JobResult:
+    """Without `tasks` the files are written one after the other, on the caller."""
+    tasks = tasks or InlineTasks()
     limits = SegmentLimits(job.segment_events_max, job.segment_bytes_max, job.segment_age_ms_max)
-    for flag in job.flags:
-        _flag(fs, job.root, flag)
-    runs = {work.id: _TopicRun(fs, job.root, work, limits, job.now_ms) for work in job.topics}
+    _wait_all([tasks.start(partial(_flag, fs, job.root, flag)) for flag in job.flags])
+    runs = {work.id: _TopicRun(fs, job.root, work, limits, job.now_ms, tasks) for work in job.topics}
     for shard in job.shards:
         _read_shard(fs, shard, runs)
-    result = JobResult({})
-    for work in job.topics:
-        result.touched[work.id] = runs[work.id].finish()
-        if work.topic_json:
-            _describe(fs, job.root, work)
+    for run in runs.values():
+        run.end()
+    for run in runs.values():
+        run.appender.settle()
+    for run in runs.values():
+        run.appender.sync_names()
+    for run in runs.values():
+        run.appender.wait()
+    _wait_all([tasks.start(partial(_describe, fs, job.root, work)) for work in job.topics if work.topic_json])
+    result = JobResult({work.id: runs[work.id].appender.touched for work in job.topics})
     result.rewritten = [_rewrite(fs, job.root, rewrite) for rewrite in job.rewrites]
     return result
+
+
+def _wait_all(started: list[Wait]) -> None:
+    for wait in started:
+        wait()
 
 
 def _describe(fs: Fs, root: str, work: TopicWork) -> None:
@@ -207,25 +230,52 @@ def _describe(fs: Fs, root: str, work: TopicWork) -> None:
 
 
 def _read_shard(fs: Fs, shard: ShardRange, runs: dict[int, _TopicRun]) -> None:
-    remaining = shard.stop.frame - shard.start.frame
-    if remaining == 0:
+    """Gives the frames between the positions of the shard to the runs of their topics.
+
+    All these frames were synced. Going on after a bad one would count records as checkpointed that are in no segment.
+    """
+    next_frame, stop_frame = shard.start.frame, shard.stop.frame
+    if next_frame == stop_frame:
         return
-    append = int(FrameType.APPEND)
-    reader = ShardReader(fs, shard.directory, shard.start)
-    for _, buffer, _, frames in reader.windows():
-        for offset, end, kind, flags, topic_id, _, _, _, _, _ in frames[:remaining]:
-            run = runs.get(topic_id)
-            if run is not None:
-                run.take(flags, buffer[offset + FRAME_LEN_BYTES : end - CHECKSUM_BYTES] if kind == append else None)
-        remaining -= len(frames)
-        if remaining <= 0:
+    path, offset = shard.directory, 0
+    for file in list_wal_files(fs, shard.directory):
+        if file.first_frame == shard.start.file_frame:
+            offset = shard.start.offset
+        elif file.first_frame == next_frame > shard.start.file_frame:
+            offset = 0
+        else:
+            continue
+        path = file.path
+        for found in _scan_file(fs, file, offset, stop_frame - next_frame):
+            for run in found.runs:
+                topic_run = runs.get(run.topic_id)
+                if topic_run is not None:
+                    topic_run.take(run)
+            next_frame += found.frame_count
+            offset += found.end
+        if next_frame == stop_frame:
             return
-    # All these frames were synced. Going on would count records as checkpointed that are in no segment.
-    found = reader.end
-    assert found is not None
-    raise Damaged(
-        found.path or shard.directory, found.position.offset, f"frames up to {shard.stop.frame - 1}", "no valid frame"
-    )
+    raise Damaged(path, offset, f"frames up to {stop_frame - 1}", "no valid frame")
+
+
+def _scan_file(fs: Fs, file: WalFile, offset: int, frames_max: int) -> Iterator[FiledFrames]:
+    """The frames of a WAL file from `offset` on, a window at a time, until they end or there are `frames_max`."""
+    window_bytes = WINDOW_BYTES
+    handle = fs.open(file.path, "read")
+    try:
+        while frames_max and offset < file.size:
+            found = filing.scan(handle.pread(window_bytes, offset), frames_max, FRAME_BYTES_MAX)
+            if found.frame_count:
+                yield found
+                frames_max -= found.frame_count
+                offset += found.end
+            elif isinstance(found.error, Torn) and offset + window_bytes < file.size:
+                # The window ends inside the frame.
+                window_bytes *= 2
+            else:
+                return
+    finally:
+        handle.close()
 
 
 def _flag(fs: Fs, root: str, work: FlagWork) -> None:

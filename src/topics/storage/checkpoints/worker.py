@@ -10,11 +10,13 @@ from typing import Final
 import msgspec
 
 from topics.errors import TopicsError
-from topics.storage.checkpoints.job import Job, run_job
+from topics.storage.checkpoints.job import Job, JobResult, run_job
 from topics.storage.checkpoints.runner import JobRefusal, receive, send
 from topics.storage.fs import RealFs
+from topics.storage.segments.file_tasks import ThreadTasks
 
 _PR_SET_PDEATHSIG: Final = 1
+_SWITCH_S: Final = 0.0005
 
 
 def _die_with_parent() -> None:
@@ -27,10 +29,21 @@ def _die_with_parent() -> None:
         sys.exit(1)
 
 
+def _run(fs: RealFs, job: Job) -> JobResult:
+    tasks = ThreadTasks()
+    try:
+        return run_job(fs, job, tasks)
+    finally:
+        # Also after an error: nothing is written any more when the parent gets the reply.
+        tasks.close()
+
+
 def main() -> None:
     _die_with_parent()
     # A job makes millions of short-lived tuples and no cycles. The garbage collector would cost a fifth of it.
     gc.disable()
+    # Threads that wait for a sync soon get the interpreter back: the loop that makes segments rarely leaves it.
+    sys.setswitchinterval(_SWITCH_S)
     fs = RealFs()
     decode = msgspec.msgpack.Decoder(Job).decode
     encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +53,7 @@ def main() -> None:
         except EOFError:
             return
         try:
-            reply = b"=" + encode(run_job(fs, decode(message)))
+            reply = b"=" + encode(_run(fs, decode(message)))
         except OSError as error:
             reply = b"!" + encode(JobRefusal(error.strerror or str(error), error.errno or 0, error.filename or ""))
         except TopicsError as error:

@@ -31,6 +31,8 @@ from topics.storage.segments.sources import (
 from topics.storage.tiers.cached_store import CachedStore
 
 READERS_MAX: Final = 256
+# Tag sidecars of hot segments that are kept in memory between deletes by tag.
+KEPT_TAGS_BYTES: Final = 16 * MIB
 # Most sidecars are smaller, and then the size of the object need not be asked for.
 SIDECAR_BYTES: Final = MIB
 
@@ -48,13 +50,16 @@ class TagSelector(NamedTuple):
 
 
 class SegmentCache:
-    """Open readers. Their number is bounded, because each map keeps a file descriptor."""
+    """Open readers and tag sidecars. The number of readers is bounded, because each map keeps a file descriptor."""
 
     def __init__(self, fs: Fs, root: str, cold: CachedStore | None) -> None:
         self._fs = fs
         self._root = root
         self.cold = cold
         self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
+        # Sidecars of hot segments, those used last at the end, and their bytes.
+        self._tags: OrderedDict[tuple[int, int], TagSidecar] = OrderedDict()
+        self._tags_bytes = 0
         # Told (topic id, first seq) of a cold segment whose columns the owner needs.
         self.want_columns: Callable[[int, int], None] = _nothing
         # A start does not go on without a file that it needs. After it, topics do: see `SegmentSet`.
@@ -181,6 +186,19 @@ class SegmentCache:
         if state.tier == "cold":
             reader = SegmentReader(StoreSource(self._cold_store(), topic_id, state.first_seq), state)
             return self._tagged_cold(topic_id, state, selector, reader)
+        key = (topic_id, state.first_seq)
+        sidecar = self._tags.get(key)
+        if sidecar is None:
+            sidecar = self._load_tags(topic_id, state)
+            self._tags[key] = sidecar
+            self._tags_bytes += sidecar.size_bytes
+            while self._tags_bytes > KEPT_TAGS_BYTES:
+                self._tags_bytes -= self._tags.popitem(last=False)[1].size_bytes
+        else:
+            self._tags.move_to_end(key)
+        return [seq for seq in selector.seqs_in(sidecar) if selector.first_seq <= seq < selector.end_seq]
+
+    def _load_tags(self, topic_id: int, state: SegmentState) -> TagSidecar:
         stem = self.stem(topic_id, state.first_seq)
         sidecar = load_tags(self._fs, stem)
         if sidecar is None:
@@ -192,21 +210,27 @@ class SegmentCache:
                 if error.errno not in NO_SPACE:
                     raise
             sidecar = TagSidecar(built)
-        return [seq for seq in selector.seqs_in(sidecar) if selector.first_seq <= seq < selector.end_seq]
+        return sidecar
 
     def forget(self, topic_id: int, first_seq: int) -> None:
-        reader = self._readers.pop((topic_id, first_seq), None)
-        if reader is not None:
-            reader.close()
+        """The files of the segment have changed, or are no longer used."""
+        self._forget((topic_id, first_seq))
 
     def forget_topic(self, topic_id: int) -> None:
-        for key in [key for key in self._readers if key[0] == topic_id]:
-            self._readers.pop(key).close()
+        for key in [key for key in {*self._readers, *self._tags} if key[0] == topic_id]:
+            self._forget(key)
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        reader = self._readers.pop(key, None)
+        if reader is not None:
+            reader.close()
+        sidecar = self._tags.pop(key, None)
+        if sidecar is not None:
+            self._tags_bytes -= sidecar.size_bytes
 
     def close(self) -> None:
-        for reader in self._readers.values():
-            reader.close()
-        self._readers.clear()
+        for key in [*self._readers, *self._tags]:
+            self._forget(key)
 
 
 def _nothing(topic_id: int, first_seq: int) -> None:

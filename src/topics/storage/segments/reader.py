@@ -11,15 +11,13 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from struct import error as struct_error
-from typing import Self
-
-from xxhash import xxh3_64_intdigest
+from typing import Final, Self
 
 from topics.errors import BadFrame, FormatError
-from topics.formats import envelope, segment, segment_index, tag_sidecar
+from topics.formats import envelope, kernel, segment, segment_index, tag_sidecar
 from topics.formats.record_layout import (
-    CHECKSUM,
     DELETED,
     DELETED_BYTE,
     FRAME_LEN_BYTES,
@@ -31,28 +29,60 @@ from topics.formats.record_layout import (
 )
 from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
-from topics.limits import COLD_GAP_BYTES_MAX, COLD_RANGE_BYTES_MAX
+from topics.limits import COLD_GAP_BYTES_MAX, COLD_RANGE_BYTES_MAX, U64_MAX
 from topics.storage import layout
-from topics.storage.fs import Buffer
 from topics.storage.segments.frame_walk import FRAME_LENGTHS_AT, walk_entries
 from topics.storage.segments.proof import has_proof, is_proved, sample_places, sample_range
 from topics.storage.segments.sources import ByteSource
 
 logger = logging.getLogger(__name__)
 
+# Slots that retention and deletes read at once.
+BLOCK_SLOTS: Final = 256
+# Seqs are read as a block when at least one of so many slots is wanted.
+DENSE_SLOTS: Final = 8
+
 Slot = bytes | FormatError | None
 """The segment body of a live record; None for a hole or a deleted record; the error of a bad frame."""
 
 
-class SegmentColumns:
-    """Accounted sizes, times and liveness of every slot of one segment."""
+class SlotBlock:
+    """Accounted sizes and liveness (1 or 0) of consecutive slots of one segment, from `first_seq` on."""
 
-    __slots__ = ("live", "sizes", "ts")
+    __slots__ = ("first_seq", "live", "sizes")
 
-    def __init__(self, sizes: array[int], ts: array[int], live: bytearray) -> None:
+    def __init__(self, first_seq: int, sizes: array[int], live: bytearray) -> None:
+        self.first_seq = first_seq
         self.sizes = sizes
-        self.ts = ts
         self.live = live
+
+    @property
+    def end_seq(self) -> int:
+        return self.first_seq + len(self.live)
+
+    def numbers(self, first_seq: int, end_seq: int) -> tuple[int, int]:
+        """(count, bytes) of the live records of the block in this range."""
+        start = max(first_seq - self.first_seq, 0)
+        end = max(end_seq - self.first_seq, start)
+        live, sizes = self.live[start:end], self.sizes[start:end]
+        count = live.count(1)
+        return count, sum(sizes) if count == len(live) else sum(compress(sizes, live))
+
+    def clear(self, first_seq: int, end_seq: int) -> None:
+        """The slots of the block in this range are not live."""
+        start = max(first_seq - self.first_seq, 0)
+        end = min(max(end_seq - self.first_seq, start), len(self.live))
+        self.live[start:end] = bytes(end - start)
+
+
+class SegmentColumns(SlotBlock):
+    """All slots of one segment as one block, and their times."""
+
+    __slots__ = ("ts",)
+
+    def __init__(self, first_seq: int, sizes: array[int], live: bytearray, ts: array[int]) -> None:
+        super().__init__(first_seq, sizes, live)
+        self.ts = ts
 
 
 class Measured:
@@ -96,12 +126,16 @@ class SegmentReader:
         self._source.close()
 
     def _entries(self, first_seq: int, count: int) -> list[tuple[int, int, int, int]]:
+        return list(ENTRY.iter_unpack(self._raw_entries(first_seq, count)))
+
+    def _raw_entries(self, first_seq: int, count: int) -> bytes:
+        """The bytes of these index entries, or of the entries that a bad index should have."""
         place = first_seq - self.state.first_seq
         if not self._is_checked:
             self._check_index()
         if self._index_is_bad:
-            return self._walk()[place : place + count]
-        return list(ENTRY.iter_unpack(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES)))
+            return b"".join([ENTRY.pack(*entry) for entry in self._walk()[place : place + count]])
+        return bytes(self._source.index(place * ENTRY_BYTES, count * ENTRY_BYTES))
 
     def _check_index(self) -> None:
         """Checks the whole index once: an entry that calls a record a hole would hide the record."""
@@ -176,25 +210,16 @@ class SegmentReader:
         if first[1] and last[1] and base < end <= min(base + bytes_max, self.state.data_bytes):
             return last_seq - first_seq + 1, base, end
         entries, base, end = self._piece(first_seq, last_seq, bytes_max)
-        return len(entries), base, end
+        return len(entries) // ENTRY_BYTES, base, end
 
-    def _piece(
-        self, first_seq: int, last_seq: int, bytes_max: int | None
-    ) -> tuple[list[tuple[int, int, int, int]], int, int]:
+    def _piece(self, first_seq: int, last_seq: int, bytes_max: int | None) -> tuple[bytes, int, int]:
         """Entries from `first_seq` on whose frames are within `bytes_max`, at least one; start and end of their
         bytes."""
         assert self.state.first_seq <= first_seq <= last_seq <= self.state.last_seq
-        entries = self._entries(first_seq, last_seq - first_seq + 1)
-        base, end = _span(entries, self.state.data_bytes)
-        if bytes_max is not None and end - base > bytes_max:
-            total = 0
-            for count, (_, length, _, _) in enumerate(entries):
-                total += length
-                if total > bytes_max and count:
-                    entries = entries[:count]
-                    base, end = _span(entries, self.state.data_bytes)
-                    break
-        return entries, base, end
+        entries = self._raw_entries(first_seq, last_seq - first_seq + 1)
+        data_bytes = self.state.data_bytes
+        count, base, end = kernel.entry_span(entries, data_bytes, U64_MAX if bytes_max is None else bytes_max)
+        return entries[: count * ENTRY_BYTES], base, end
 
     def read(self, first_seq: int, last_seq: int, bytes_max: int | None = None) -> list[Slot]:
         """Slots of an inclusive seq range inside the segment, each frame verified. Only the first slots of the range
@@ -202,34 +227,10 @@ class SegmentReader:
         entries, base, end = self._piece(first_seq, last_seq, bytes_max)
         if self._is_foreign:
             return [self._foreign_frame() for _ in range(first_seq, last_seq + 1)]
-        data = self._source.data(base, end - base)
-        slots: list[Slot] = []
-        keep = slots.append
-        lead, stored, digest = SEGMENT_FRAME_LEAD.unpack_from, CHECKSUM.unpack_from, xxh3_64_intdigest
-        seq = first_seq
-        for offset, length, _, _ in entries:
-            if length == 0:
-                keep(None)
-            else:
-                at = offset - base
-                checksum_at = at + length - SEGMENT_TRAILER_BYTES
-                try:
-                    frame_len, _, frame_seq = lead(data, at)
-                    body = bytes(data[at + FRAME_LEN_BYTES : checksum_at])
-                    good = (
-                        frame_len == length - FRAME_LEN_BYTES
-                        and frame_seq == seq
-                        and digest(body) == stored(data, checksum_at)[0]
-                    )
-                except struct_error:
-                    good = False
-                if not good:
-                    keep(self._read_walked(seq))
-                elif data[at + length - 1] == DELETED:
-                    keep(None)
-                else:
-                    keep(body)
-            seq += 1
+        found, wrong = kernel.read_slots(self._source.data(base, end - base), base, entries, first_seq)
+        slots: list[Slot] = found  # type: ignore[assignment]
+        for place in wrong:
+            slots[place] = self._read_walked(first_seq + place)
         return slots
 
     def _read_walked(self, seq: int) -> Slot:
@@ -250,32 +251,49 @@ class SegmentReader:
 
     def columns(self) -> SegmentColumns:
         state = self.state
-        entries = self._entries(state.first_seq, state.entry_count)
-        if self._is_foreign:
-            count = state.entry_count
-            live = bytearray(entry[1] > 0 for entry in entries)
-            return SegmentColumns(array("I", [0]) * count, array("Q", [state.last_ts]) * count, live)
-        data = self._source.data(0, state.data_bytes)
-        sizes, ts, live = array("I"), array("Q"), bytearray()
-        newest_ts = 0
-        for offset, length, when, _ in entries:
-            # Times never fall. So a wrong time may keep records too long, but never removes them too early.
-            newest_ts = min(max(newest_ts, when), state.last_ts)
-            ts.append(newest_ts)
-            size = _accounted(data, offset, length)
-            sizes.append(size or 0)
-            # A frame that makes no sense counts as live, so that a read reaches it and reports it.
-            live.append(length > 0 and (size is None or data[offset + length - 1 : offset + length] != DELETED_BYTE))
-        return SegmentColumns(sizes, ts, live)
+        block = self.block(state.first_seq, state.last_seq)
+        times = [state.last_ts] * state.entry_count if self._is_foreign else self.times()
+        return SegmentColumns(state.first_seq, block.sizes, block.live, array("Q", times))
 
-    def single(self, seq: int) -> tuple[int, bool] | None:
-        """(accounted size, live) of one slot; None for a hole or a frame that makes no sense."""
-        offset, length, _, _ = self._entries(seq, 1)[0]
+    def block(self, first_seq: int, last_seq: int) -> SlotBlock:
+        """Sizes and liveness of an inclusive range of slots. No checksum is compared: a frame that makes no sense
+        counts as live, so that a read reaches it and reports it."""
+        entries = self._entries(first_seq, last_seq - first_seq + 1)
         if self._is_foreign:
-            return None
-        data = self._source.data(offset, length)
-        size = _accounted(data, 0, length)
-        return None if size is None else (size, data[length - 1] != DELETED)
+            live = bytearray([entry[1] > 0 for entry in entries])
+            return SlotBlock(first_seq, array("I", [0]) * len(entries), live)
+        base, end = _span(entries, self.state.data_bytes)
+        data = bytes(self._source.data(base, end - base))
+        sizes, live = array("I"), bytearray()
+        for offset, length, _, _ in entries:
+            size = _accounted(data, offset - base, length)
+            sizes.append(size or 0)
+            stop = offset - base + length
+            live.append(length > 0 and (size is None or data[stop - 1] != DELETED))
+        return SlotBlock(first_seq, sizes, live)
+
+    def live_sizes(self, seqs: Sequence[int]) -> list[int | None]:
+        """Accounted sizes of these ascending seqs of the segment; None for a hole or a deleted record. A frame that
+        makes no sense counts as live, without a size.
+
+        Many seqs that are near each other are read as blocks, other seqs one by one.
+        """
+        found: list[int | None] = []
+        if len(seqs) * DENSE_SLOTS <= seqs[-1] - seqs[0]:
+            for seq in seqs:
+                ((offset, length, _, _),) = self._entries(seq, 1)
+                data = b"" if self._is_foreign else bytes(self._source.data(offset, length))
+                size = _accounted(data, 0, length)
+                is_dead = length == 0 or (size is not None and data[length - 1] == DELETED)
+                found.append(None if is_dead else size or 0)
+            return found
+        block = SlotBlock(0, array("I"), bytearray())
+        for seq in seqs:
+            if seq >= block.end_seq:
+                block = self.block(seq, min(seq + BLOCK_SLOTS - 1, seqs[-1]))
+            place = seq - block.first_seq
+            found.append(block.sizes[place] if block.live[place] else None)
+        return found
 
     def measure(self, seqs: Sequence[int]) -> Measured:
         """The live ones among these ascending seqs. A frame that makes no sense counts as live, without a size.
@@ -290,7 +308,7 @@ class SegmentReader:
         framed = [(seq, *entries[seq - first_seq][:2]) for seq in seqs]
         framed = [(seq, offset, length) for seq, offset, length in framed if length]
         for start, stop, base, end in _near(framed, self.state.data_bytes):
-            data = self._source.data(base, end - base)
+            data = bytes(self._source.data(base, end - base))
             for seq, offset, length in framed[start:stop]:
                 at = offset - base
                 size = _accounted(data, at, length)
@@ -299,7 +317,8 @@ class SegmentReader:
         return measured.pack(self.state)
 
     def times(self) -> list[int]:
-        """The time of every slot, as `columns` has them."""
+        """The time of every slot. Times never fall, so a wrong time may keep records too long, but never removes them
+        too early."""
         state = self.state
         times: list[int] = []
         newest_ts = 0
@@ -307,6 +326,21 @@ class SegmentReader:
             newest_ts = min(max(newest_ts, when), state.last_ts)
             times.append(newest_ts)
         return times
+
+    def first_since(self, first_seq: int, cutoff_ts: int) -> tuple[int, int]:
+        """(seq, time) of the first slot from `first_seq` on whose time is not before `cutoff_ts`; the last slot when
+        there is none. The cost is that of the slots before it."""
+        seq, last_seq = first_seq, self.state.last_seq
+        step = 1
+        while True:
+            entries = self._entries(seq, min(step, last_seq + 1 - seq))
+            if self._is_foreign:
+                return seq, self.state.last_ts
+            for _, _, when, _ in entries:
+                if when >= cutoff_ts or seq == last_seq:
+                    return seq, when
+                seq += 1
+            step = BLOCK_SLOTS
 
     def positions(self, seqs: list[int]) -> list[tuple[int, int]]:
         """(offset, length) of each of the seqs; length 0 where there is no frame, or none that is whole."""
@@ -350,16 +384,16 @@ def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[in
     return min(base, data_bytes), min(end, data_bytes)
 
 
-def _accounted(data: Buffer, offset: int, length: int) -> int | None:
+def _accounted(data: bytes, offset: int, length: int) -> int | None:
     """Accounted bytes of the frame there; None for a hole or a frame that makes no sense."""
-    if length == 0:
+    if length == 0 or offset < 0 or offset + length > len(data):
         return None
     try:
         node_len, tag_len, data_len = LENGTHS.unpack_from(data, offset + FRAME_LENGTHS_AT)
         if segment.OVERHEAD_BYTES + node_len + tag_len + data_len != length:
             return None
         start = offset + segment.HEADER_BYTES + node_len + tag_len
-        return envelope.accounted_bytes(bytes(data[start : start + data_len]))
+        return envelope.accounted_within(data, start, start + data_len)
     except (struct_error, FormatError):
         return None
 

@@ -27,7 +27,8 @@ class MappedSource:
 
     def __init__(self, fs: Fs, stem: str) -> None:
         self._files = _open_pair(fs, stem)
-        self._index, self._data = (file.map() for file in self._files)
+        index, data = self._files
+        self._index, self._data = index.map(), data.map()
 
     def index(self, offset: int, size: int) -> Buffer:
         return self._index[offset : offset + size]

@@ -17,7 +17,7 @@ from topics.errors import Damaged, FormatError, FutureVersion, Torn
 from topics.formats import wal_frame
 from topics.formats.record_layout import CHECKSUM_BYTES
 from topics.formats.snapshot import WalPosition
-from topics.formats.wal_frame import Frame, Scan
+from topics.formats.wal_frame import Frame, FrameColumns, Scan
 from topics.limits import FRAME_BYTES_MAX, MIB
 from topics.storage import layout
 from topics.storage.fs import File, Fs
@@ -69,8 +69,9 @@ class ShardReader:
     Raises `Damaged` or `FutureVersion` where a start must be refused.
     """
 
-    def __init__(self, fs: Fs, directory: str, start: WalPosition | None) -> None:
+    def __init__(self, fs: Fs, directory: str, start: WalPosition | None, *, window_bytes: int = WINDOW_BYTES) -> None:
         self._fs = fs
+        self._window_bytes = window_bytes
         self.directory = directory
         self._start = start
         self.files = list_wal_files(fs, directory)
@@ -98,7 +99,7 @@ class ShardReader:
             for frame in frames:
                 yield file, buffer, base, frame
 
-    def windows(self) -> Generator[tuple[WalFile, bytes, int, list[Frame]], None, None]:
+    def windows(self) -> Generator[tuple[WalFile, bytes, int, FrameColumns], None, None]:
         """The same by the window: one turn of the loop for many frames."""
         files, offset, next_frame = self._begin()
         if not files:
@@ -106,7 +107,7 @@ class ShardReader:
         synced_frame = next_frame - 1
         for place, file in enumerate(files):
             self._marks = [(next_frame, offset)]
-            reader = _FileReader(self._fs, file, offset)
+            reader = _FileReader(self._fs, file, offset, self._window_bytes)
             try:
                 for buffer, base, found in reader:
                     frames = found.frames
@@ -209,8 +210,9 @@ def _check_count(file: WalFile, reader: "_FileReader", following: WalFile, next_
 class _FileReader:
     """Frames of one file through a sliding window; memory is bounded by the window, not by the file."""
 
-    def __init__(self, fs: Fs, file: WalFile, offset: int) -> None:
+    def __init__(self, fs: Fs, file: WalFile, offset: int, window_bytes: int) -> None:
         self.path = file.path
+        self._window_bytes = window_bytes
         self._file: File = fs.open(file.path, "read")
         self._size = file.size
         self.end_offset = offset
@@ -218,14 +220,14 @@ class _FileReader:
         self.error: FormatError | None = None
 
     def __iter__(self) -> Iterator[tuple[bytes, int, Scan]]:
-        window = WINDOW_BYTES
+        window = self._window_bytes
         while self.end_offset < self._size:
             base = self.end_offset
             buffer = self._file.pread(min(window, self._size - base), base)
             is_last = base + len(buffer) >= self._size
             found = wal_frame.scan(buffer, 0, len(buffer), FRAME_BYTES_MAX)
             if found.frames:
-                self.end_offset = base + found.frames[-1].end
+                self.end_offset = base + found.frames.ends[-1]
                 yield buffer, base, found
             error = found.error
             if isinstance(error, FutureVersion):
@@ -263,10 +265,10 @@ class _FileReader:
         overlap = wal_frame.SYNC_FRAME_BYTES
         position = self.end_offset
         while position < self._size:
-            chunk = self._file.pread(WINDOW_BYTES + overlap, position)
+            chunk = self._file.pread(self._window_bytes + overlap, position)
             for offset, covered in wal_frame.find_sync_marks(chunk, 0, len(chunk)):
                 yield position + offset, covered
-            position += WINDOW_BYTES
+            position += self._window_bytes
 
     def close(self) -> None:
         self._file.close()

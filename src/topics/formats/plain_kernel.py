@@ -1,0 +1,409 @@
+"""The work that is done for every record, in plain Python: the reference of `compiled_kernel`.
+
+Both modules have the same functions with the same results. `kernel` says which form runs. These functions say which
+frames are good and where the others are. They never say why a frame is bad: callers find that out for one frame, in
+code that both forms share.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import groupby, repeat
+from operator import add, sub
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from topics.formats.buffers import Buffer
+from topics.formats.record_layout import (
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    CORE_HEADER_BYTES,
+    DELETED,
+    FLAG_NODE,
+    FLAG_TAG,
+    FRAME_LEN,
+    FRAME_LEN_BYTES,
+    LABEL_FLAGS,
+    LIVE,
+    SEGMENT_FRAME_HEADER,
+    SEGMENT_FRAME_LEAD,
+    SEGMENT_TRAILER,
+    SEGMENT_TRAILER_BYTES,
+    WAL_BODY_HEADER,
+    WAL_FRAME_HEADER,
+    WAL_HEAD,
+)
+from topics.formats.records import RecordBatch
+from topics.formats.segment_index import ENTRY
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from topics.formats.wal_frame import FrameColumns
+
+WalColumns = tuple[
+    "array[int]",
+    "array[int]",
+    bytes,
+    bytes,
+    "array[int]",
+    "array[int]",
+    "array[int]",
+    "array[int]",
+    "array[int]",
+    "array[int]",
+]
+"""The columns of `wal_frame.FrameColumns`, in their order."""
+
+# Flags and types of WAL frames, as in `wal_frame`.
+_FLAG_MORE: Final = 8
+_FLAG_FIRST: Final = 16
+_FLAGS_KNOWN: Final = 31
+_APPEND: Final = 1
+_SYNC: Final = 13
+_TYPE_LAST: Final = 14
+
+# A body header that is packed in four parts: the head; seq; ts, node_len and tag_len; data_len.
+_MIDDLE: Final = Struct("<QHH")
+_PLAIN_BODY: Final = Struct(f"<{WAL_HEAD.size}sQ{_MIDDLE.size}sI")
+assert _PLAIN_BODY.size == WAL_BODY_HEADER.size
+# The checksum of a frame and the length of the next frame.
+_SEAM: Final = Struct("<QI")
+# Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
+_pack_length: Final = FRAME_LEN.pack
+_pack_header: Final = WAL_BODY_HEADER.pack
+_pack_trailer: Final = SEGMENT_TRAILER.pack
+
+_WAL_HEADER_BYTES: Final = WAL_FRAME_HEADER.size
+_WAL_FRAME_LEN_MIN: Final = WAL_BODY_HEADER.size + CHECKSUM_BYTES
+# A search for fewer bytes is not worth a call.
+_TEXT_BYTES_MIN: Final = 5
+# Fewer frames than this are hashed one by one: seeing that they have one size would take longer.
+_CUT_AT_ONCE_MIN: Final = 32
+_SEGMENT_OVERHEAD_BYTES: Final = SEGMENT_FRAME_HEADER.size + SEGMENT_TRAILER_BYTES
+
+
+def checksum(data: Buffer) -> int:
+    """XXH3-64."""
+    return xxh3_64_intdigest(data)
+
+
+# WAL frames.
+
+
+def append_bodies(
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    batch: RecordBatch,
+    base: int,
+    opens: bool,  # noqa: FBT001 - all arguments go by position, which costs less in compiled code
+    closes: bool,  # noqa: FBT001
+) -> list[bytes]:
+    """The bodies of one write. `base` are flags of every frame. `opens` and `closes` say whether the first and the last
+    frame of the write are among these."""
+    make = _plain_bodies if batch.tags is None and batch.nodes is None else _labelled_bodies
+    return make(topic_id, first_seq, ts, batch, base, opens=opens, closes=closes)
+
+
+def encode_writes(
+    topic_id: int, first_seq: int, ts: int, batches: Sequence[RecordBatch], base: int
+) -> tuple[bytes, list[bytes]]:
+    """Whole writes: their frames, and their bodies."""
+    single = base & ~_FLAG_MORE | _FLAG_FIRST
+    pack, length, stored, digest = _pack_header, _pack_length, CHECKSUM.pack, xxh3_64_intdigest
+    bodies: list[bytes] = []
+    parts: list[bytes] = []
+    seq = first_seq
+    for batch in batches:
+        envelopes = batch.envelopes
+        if len(envelopes) == 1 and batch.tags is None and batch.nodes is None:
+            envelope = envelopes[0]
+            size = len(envelope)
+            body = pack(_APPEND, single, topic_id, seq, ts, 0, 0, size) + envelope
+            bodies.append(body)
+            parts += (length(size + _WAL_FRAME_LEN_MIN), body, stored(digest(body)))
+            seq += 1
+            continue
+        more = append_bodies(topic_id, seq, ts, batch, base, True, True)
+        bodies += more
+        parts.append(seal_bodies(more))
+        seq += len(more)
+    return b"".join(parts), bodies
+
+
+def _plain_bodies(
+    topic_id: int, first_seq: int, ts: int, batch: RecordBatch, base: int, *, opens: bool, closes: bool
+) -> list[bytes]:
+    """Columns in, columns out: `map` calls C from C, which takes half the time of a loop."""
+    envelopes = batch.envelopes
+    count = len(envelopes)
+    flags = [base] * count
+    if opens:
+        flags[0] |= _FLAG_FIRST
+    if closes:
+        flags[-1] &= ~_FLAG_MORE
+    # The bytes that are the same in most headers are packed once.
+    leads = {each: WAL_HEAD.pack(_APPEND, each, topic_id) for each in set(flags)}
+    seqs = range(first_seq, first_seq + count)
+    middle = repeat(_MIDDLE.pack(ts, 0, 0))
+    headers = map(_PLAIN_BODY.pack, map(leads.__getitem__, flags), seqs, middle, map(len, envelopes))
+    return list(map(add, headers, envelopes))
+
+
+def _labelled_bodies(
+    topic_id: int, first_seq: int, ts: int, batch: RecordBatch, base: int, *, opens: bool, closes: bool
+) -> list[bytes]:
+    pack = _pack_header
+    absent = (None,) * len(batch)
+    bodies: list[bytes] = []
+    keep = bodies.append
+    seq = first_seq
+    last_seq = first_seq + len(batch) - 1
+    flags = base | _FLAG_FIRST if opens else base
+    for envelope, tag, node in zip(batch.envelopes, batch.tags or absent, batch.nodes or absent, strict=True):
+        if seq == last_seq and closes:
+            flags &= ~_FLAG_MORE
+        if tag is None:
+            tag = b""
+        else:
+            flags |= FLAG_TAG
+        if node is None:
+            node = b""
+        else:
+            flags |= FLAG_NODE
+        header = pack(_APPEND, flags, topic_id, seq, ts, len(node), len(tag), len(envelope))
+        keep(b"".join((header, node, tag, envelope)))
+        flags = base
+        seq += 1
+    return bodies
+
+
+def seal_bodies(bodies: list[bytes]) -> bytes:
+    """Length and checksum around each body, all in one buffer."""
+    if not bodies:
+        return b""
+    lengths = list(map(CHECKSUM_BYTES.__add__, map(len, bodies)))
+    # Between two bodies are the checksum of the first and the length of the second.
+    seams = list(map(_SEAM.pack, map(xxh3_64_intdigest, bodies), [*lengths[1:], 0]))
+    seams[-1] = seams[-1][:CHECKSUM_BYTES]
+    parts: list[bytes] = [b""] * (2 * len(bodies))
+    parts[::2] = bodies
+    parts[1::2] = seams
+    return _pack_length(lengths[0]) + b"".join(parts)
+
+
+def scan_frames(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> tuple[WalColumns, list[int], int]:
+    """Valid frames of `buffer[offset:end]`: their columns, the places of sync marks among them, and where they stop."""
+    frames: list[tuple[int, ...]] = []
+    marks: list[int] = []
+    keep = frames.append
+    unpack, digest, number = WAL_FRAME_HEADER.unpack_from, xxh3_64_intdigest, int.from_bytes
+    # Small slices of bytes are cheaper than views of them.
+    data = buffer if isinstance(buffer, bytes) else memoryview(buffer)
+    end = min(end, len(data))
+    last_start = end - _WAL_HEADER_BYTES
+    while offset <= last_start:
+        frame_len, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = unpack(data, offset)
+        frame_end = offset + FRAME_LEN_BYTES + frame_len
+        checksum_at = frame_end - CHECKSUM_BYTES
+        if (
+            frame_len != node_len + tag_len + data_len + _WAL_FRAME_LEN_MIN
+            or frame_len > frame_bytes_max
+            or frame_end > end
+            or digest(data[offset + FRAME_LEN_BYTES : checksum_at]) != number(data[checksum_at:frame_end], "little")
+            or not 0 < kind <= _TYPE_LAST
+            or flags > _FLAGS_KNOWN
+            or (tag_len and not flags & FLAG_TAG)
+            or (node_len and not flags & FLAG_NODE)
+        ):
+            break
+        if kind == _SYNC:
+            marks.append(len(frames))
+        keep((offset, frame_end, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len))
+        offset = frame_end
+    if isinstance(data, memoryview):
+        data.release()
+    offsets, ends, kinds, flag_column, topic_ids, seqs, times, node_lens, tag_lens, data_lens = (
+        zip(*frames, strict=True) if frames else [()] * 10
+    )
+    columns = (
+        array("q", offsets),
+        array("q", ends),
+        bytes(kinds),
+        bytes(flag_column),
+        array("Q", topic_ids),
+        array("Q", seqs),
+        array("Q", times),
+        array("H", node_lens),
+        array("H", tag_lens),
+        array("I", data_lens),
+    )
+    return columns, marks, offset
+
+
+def append_runs(kinds: bytes, topic_ids: "array[int]", seqs: "array[int]") -> list[tuple[int, int, int]]:
+    """(topic id, start, end) of append frames of one topic that follow each other and whose seqs do, too. Topic id 0:
+    any other frames."""
+    runs: list[tuple[int, int, int]] = []
+    # Frames of one run have the same difference between seq and place.
+    owners = [
+        (topic_id, seq - place) if kind == _APPEND and topic_id else (0, 0)
+        for place, (kind, topic_id, seq) in enumerate(zip(kinds, topic_ids, seqs, strict=True))
+    ]
+    end = 0
+    for (topic_id, _), group in groupby(owners):
+        start, end = end, end + len(list(group))
+        runs.append((topic_id, start, end))
+    return runs
+
+
+def frame_places(
+    offsets: "array[int]",
+    ends: "array[int]",
+    data_lens: "array[int]",
+    start: int,
+    stop: int,
+    base: int,
+    overhead: int,
+) -> tuple["array[int]", "array[int]", "array[int]"]:
+    """Of the frames from `start` up to `stop`: the offset in the file, the length, and the bytes of data beyond
+    `overhead`. Raises `OverflowError` when data has fewer bytes."""
+    part = offsets[start:stop]
+    return (
+        array("Q", [base + offset for offset in part]),
+        array("I", map(sub, ends[start:stop], part)),
+        array("I", [data_len - overhead for data_len in data_lens[start:stop]]),
+    )
+
+
+def has_text(buffer: bytes, start: int, end: int, text: bytes) -> bool:
+    """Whether the text, five bytes or more, is somewhere in `buffer[start:end]`."""
+    if len(text) < _TEXT_BYTES_MIN:
+        raise ValueError("the text is too short")
+    return buffer.find(text, start, end) >= 0
+
+
+def add_tags(
+    buffer: bytes, frames: "FrameColumns", start: int, stop: int, seqs_by_tag: dict[bytes, "array[int]"]
+) -> None:
+    """Adds the seqs of the tagged frames from `start` up to `stop` to the seqs of their tags. Raises `IndexError` for a
+    tag outside of the buffer."""
+    tags_at = map(add, frames.offsets[start:stop], frames.node_lens[start:stop])
+    columns = zip(tags_at, frames.tag_lens[start:stop], frames.flags[start:stop], frames.seqs[start:stop], strict=True)
+    for node_end, tag_len, flags, seq in columns:
+        if flags & FLAG_TAG:
+            tag_at = node_end + _WAL_HEADER_BYTES
+            tag_end = tag_at + tag_len
+            if tag_at < 0 or tag_end > len(buffer):
+                raise IndexError("a tag is outside of its bytes")
+            tag = buffer[tag_at:tag_end]
+            seqs = seqs_by_tag.get(tag)
+            if seqs is None:
+                seqs = seqs_by_tag[tag] = array("Q")
+            seqs.append(seq)
+
+
+# Segment frames.
+
+
+def segment_frames(raws: Iterable[bytes], flags_at: int, core_at: int) -> list[bytes]:
+    """The frames, live, of verified raw records whose flags and cores begin there."""
+    frames: list[bytes] = []
+    for raw in raws:
+        if len(raw) < core_at + CORE_HEADER_BYTES or flags_at >= core_at:
+            raise ValueError("a raw record is shorter than its header")
+        body = b"%c%b" % (raw[flags_at] & LABEL_FLAGS, raw[core_at:])
+        trailer = _pack_trailer(xxh3_64_intdigest(body), LIVE)
+        frames.append(b"".join((_pack_length(len(body) + SEGMENT_TRAILER_BYTES), body, trailer)))
+    return frames
+
+
+def read_slots(buffer: Buffer, base: int, entries: bytes, first_seq: int) -> tuple[list[bytes | None], list[int]]:
+    """The bodies of live records by their index entries, and the places of entries that lead to no good frame.
+
+    `base` is the offset of the buffer in the file, `first_seq` the seq of the first entry. A hole, a deleted record and
+    a bad frame are None.
+    """
+    slots: list[bytes | None] = []
+    wrong: list[int] = []
+    keep = slots.append
+    lead, stored, digest = SEGMENT_FRAME_LEAD.unpack_from, CHECKSUM.unpack_from, xxh3_64_intdigest
+    data_bytes = len(buffer)
+    for place, (offset, length, _, _) in enumerate(ENTRY.iter_unpack(entries)):
+        body: bytes | None = None
+        if length:
+            at = offset - base
+            if length < _SEGMENT_OVERHEAD_BYTES or at < 0 or at + length > data_bytes:
+                wrong.append(place)
+            else:
+                checksum_at = at + length - SEGMENT_TRAILER_BYTES
+                frame_len, _, seq = lead(buffer, at)
+                body = bytes(buffer[at + FRAME_LEN_BYTES : checksum_at])
+                if (
+                    frame_len != length - FRAME_LEN_BYTES
+                    or seq != first_seq + place
+                    or digest(body) != stored(buffer, checksum_at)[0]
+                ):
+                    wrong.append(place)
+                    body = None
+                elif buffer[at + length - 1] == DELETED:
+                    body = None
+        keep(body)
+    return slots, wrong
+
+
+def entry_span(entries: bytes, data_bytes: int, bytes_max: int) -> tuple[int, int, int]:
+    """How many of these index entries have frames of at most `bytes_max` together, at least one; and start and end of
+    the bytes of these frames, kept inside the file whatever the entries claim."""
+    total = count = end = 0
+    base = data_bytes
+    has_frame = False
+    for offset, length, _, _ in ENTRY.iter_unpack(entries):
+        if length:
+            total += length
+            if total > bytes_max and count:
+                break
+            base = min(base, offset)
+            end = max(end, offset + length)
+            has_frame = True
+        count += 1
+    return (count, base, min(end, data_bytes)) if has_frame else (count, 0, 0)
+
+
+def checksums(
+    buffer: Buffer, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", found: "NDArray[np.uint64]"
+) -> None:
+    """Puts what the checksum of each segment frame should be into `found`. Raises `IndexError` for a frame outside of
+    the buffer."""
+    import numpy as np
+
+    skip, rest = FRAME_LEN_BYTES, SEGMENT_TRAILER_BYTES
+    if not len(starts):
+        return
+    if int((starts + skip > ends - rest).any() or starts.min() < 0 or ends.max() - rest > len(buffer)):
+        raise IndexError("a frame is outside of its bytes")
+    # Small slices of bytes are cheaper than views of them.
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
+    digest = xxh3_64_digest
+    size = _common_size(starts, ends)
+    if size:
+        cut = Struct(f"<{skip}x{size - skip - rest}s{rest}x").iter_unpack
+        pieces = [digest(piece) for (piece,) in cut(memoryview(data)[int(starts[0]) : int(ends[-1])])]
+    else:
+        spans = zip((starts + skip).tolist(), (ends - rest).tolist(), strict=True)
+        pieces = [digest(data[start:end]) for start, end in spans]
+    # The canonical form of a digest is big-endian.
+    found[:] = np.frombuffer(b"".join(pieces), dtype=">u8")
+
+
+def _common_size(starts: "NDArray[np.int64]", ends: "NDArray[np.int64]") -> int:
+    """The size of each frame when all have the same and leave no gaps; else 0."""
+    if len(starts) < _CUT_AT_ONCE_MIN:
+        return 0
+    size = int(ends[0] - starts[0])
+    if int(ends[-1] - starts[0]) != size * len(starts) or not bool((ends - starts == size).all()):
+        return 0
+    return size

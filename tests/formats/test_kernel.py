@@ -1,0 +1,296 @@
+"""Both forms of the kernel give the same results: on every input, on every damaged byte, on every length."""
+
+import inspect
+from array import array
+from pathlib import Path
+from struct import error as struct_error
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from tests.formats.strategies import batches, json_texts, seqs, u64
+from topics.errors import FormatError, FutureVersion
+from topics.formats import envelope, plain_kernel, segment, wal_frame
+from topics.formats.buffers import Buffer
+from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY
+from topics.formats.records import RecordBatch
+from topics.formats.segment_index import ENTRY
+
+compiled: Final[Any] = pytest.importorskip(
+    "topics.formats.compiled_kernel", reason="the package was installed without a C compiler"
+)
+FORMS: Final = (plain_kernel, compiled)
+FRAME_BYTES_MAX: Final = 1 << 20
+GOLDEN: Final = Path(__file__).parents[1] / "golden"
+
+
+def same(function: str, *arguments: object) -> Any:
+    """The result of a function, which must be the same in both forms; an error is a result, too."""
+    plain, fast = (_outcome(form, function, arguments) for form in FORMS)
+    assert plain == fast
+    return plain
+
+
+def _outcome(form: ModuleType, function: str, arguments: tuple[object, ...]) -> object:
+    try:
+        return getattr(form, function)(*arguments)
+    except (ValueError, OverflowError, IndexError, struct_error) as error:
+        return type(error)
+
+
+def scanned(data: Buffer, offset: int = 0, end: int | None = None, limit: int = FRAME_BYTES_MAX) -> object:
+    """The frames that both forms find, and the reason why they end."""
+    columns, marks, stop = same("scan_frames", data, offset, len(data) if end is None else end, limit)
+    try:
+        with memoryview(data) as view:
+            wal_frame.explain_end(view, stop, len(view) if end is None else min(end, len(view)), limit)
+    except (FormatError, FutureVersion) as error:
+        return columns, marks, stop, type(error), error.message, error.offset
+    return columns, marks, stop
+
+
+def changed(data: bytes) -> list[bytes]:
+    """The bytes with one bit, and with all bits of one byte changed, at every place."""
+    return [
+        data[:place] + bytes((data[place] ^ bits,)) + data[place + 1 :]
+        for place in range(len(data))
+        for bits in (1 << place % 8, 0xFF)
+    ]
+
+
+def batch_of(*payloads: bytes, tags: list[bytes | None] | None = None, nodes: list[bytes | None] | None = None) -> Any:
+    return RecordBatch([envelope.encode(one) for one in payloads], [len(one) for one in payloads], tags, nodes)
+
+
+LABELLED: Final = batch_of(b"1", b'"two"', b"[3,3,3]", tags=[b"red", None, b""], nodes=[None, "é".encode(), b"n"])
+FRAMES: Final = (
+    plain_kernel.encode_writes(7, 1, 1_700_000_000_000, [LABELLED, batch_of(b"{}"), batch_of(b"4" * 300)], 8)[0]
+    + wal_frame.encode_sync_mark(3, 5)
+    + wal_frame.encode_control(wal_frame.FrameType.NOTE, 7, 6, b"{}")
+)
+
+
+def test_both_forms_have_the_same_functions() -> None:
+    names = [name for name, value in vars(plain_kernel).items() if inspect.isfunction(value)]
+    public = {
+        name for name in names if getattr(plain_kernel, name).__module__ == plain_kernel.__name__ and name[0] != "_"
+    }
+    assert {name for name in dir(compiled) if name in public} == public
+
+
+# Checksums.
+
+
+@pytest.mark.parametrize("shift", [0, 1, 3])
+def test_the_checksum_of_every_length(shift: int) -> None:
+    data = bytes((place * 131 + place // 7) & 0xFF for place in range(5000))
+    for size in [*range(2001), 4095, 4096, 4097, 4990]:
+        piece = memoryview(data)[shift : shift + size]
+        assert compiled.checksum(piece) == xxh3_64_intdigest(piece), size
+
+
+@given(st.binary(max_size=3000))
+def test_the_checksum_of_any_bytes(data: bytes) -> None:
+    assert compiled.checksum(data) == xxh3_64_intdigest(data)
+
+
+def test_checksums_of_segment_frames() -> None:
+    np = pytest.importorskip("numpy")
+    bodies = plain_kernel.append_bodies(7, 1, 5, LABELLED, 8, True, True)
+    frames = plain_kernel.segment_frames(bodies * 20, WAL_BODY.flags_at, WAL_BODY.core_at)
+    data = b"".join(frames)
+    ends = np.cumsum([len(frame) for frame in frames])
+    starts = ends - [len(frame) for frame in frames]
+    for chosen in (slice(None), slice(1, None, 3), slice(0, 0)):
+        found = [np.zeros(len(starts[chosen]), np.uint64) for _ in FORMS]
+        for form, numbers in zip(FORMS, found, strict=True):
+            form.checksums(data, starts[chosen], ends[chosen], numbers)
+        assert found[0].tolist() == found[1].tolist()
+    for wrong_starts, wrong_ends in ((starts - 1, ends), (starts, ends + 10), (ends, starts)):
+        for form in FORMS:
+            with pytest.raises(IndexError):
+                form.checksums(data, wrong_starts, wrong_ends, np.zeros(len(starts), np.uint64))
+
+
+# WAL frames.
+
+
+@given(u64, seqs, u64, st.lists(batches(), min_size=1, max_size=4), st.sampled_from((8, 12)))
+def test_writes_are_encoded_to_the_same_bytes(
+    topic_id: int, first_seq: int, ts: int, writes: list[RecordBatch], base: int
+) -> None:
+    frames, bodies = same("encode_writes", topic_id, first_seq, ts, writes, base)
+    assert same("seal_bodies", bodies) == frames
+    for opens in (False, True):
+        for closes in (False, True):
+            same("append_bodies", topic_id, first_seq, ts, writes[0], base, opens, closes)
+    scanned(frames)
+
+
+def test_long_payloads_are_encoded_to_the_same_bytes() -> None:
+    for size in (*range(0, 600, 7), 4095, 5000, 100_000):
+        frames, _ = same("encode_writes", 1, 1, 1, [batch_of(b"x" * size)], 8)
+        scanned(frames)
+
+
+@pytest.mark.parametrize("damaged", [b"", FRAMES, *changed(FRAMES)[:2]])
+def test_any_offset_and_end_of_a_scan(damaged: bytes) -> None:
+    for offset in range(0, len(damaged) + 2, 3):
+        scanned(damaged, offset)
+        scanned(damaged, 0, offset)
+    for limit in range(40, 400, 5):
+        scanned(damaged, limit=limit)
+
+
+def test_a_scan_of_every_damaged_byte() -> None:
+    for damaged in changed(FRAMES):
+        scanned(damaged)
+        scanned(memoryview(bytearray(damaged)))
+
+
+def test_a_scan_of_every_torn_length() -> None:
+    for size in range(len(FRAMES)):
+        scanned(FRAMES[:size])
+        scanned(FRAMES[:size] + bytes(50))
+
+
+def test_a_scan_of_frames_that_are_wrong_behind_a_right_checksum() -> None:
+    body = plain_kernel.append_bodies(7, 1, 5, LABELLED, 8, True, True)[0]
+    for place in (0, 1):
+        for value in range(256):
+            other = body[:place] + bytes((value,)) + body[place + 1 :]
+            scanned(FRAMES + plain_kernel.seal_bodies([other]) + FRAMES)
+
+
+@given(st.binary(max_size=400))
+def test_a_scan_of_any_bytes(data: bytes) -> None:
+    scanned(data)
+    scanned(FRAMES + data)
+
+
+@given(st.data(), st.integers(0, 30))
+def test_runs_of_append_frames(data: st.DataObject, count: int) -> None:
+    kinds = data.draw(st.lists(st.sampled_from((1, 1, 1, 6)), min_size=count, max_size=count))
+    topic_ids = data.draw(st.lists(st.sampled_from((0, 1, 1, 1, 2)), min_size=count, max_size=count))
+    numbers = data.draw(st.lists(st.integers(1, 2) | st.just(2**64 - 1), min_size=count, max_size=count))
+    runs = same("append_runs", bytes(kinds), array("Q", topic_ids), array("Q", numbers))
+    assert [place for _, start, end in runs for place in range(start, end)] == list(range(count))
+    follow = array("Q", range(5, 5 + count))
+    same("append_runs", bytes(kinds), array("Q", topic_ids), follow)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(50, 2**20), st.integers(0, 40))), u64)
+def test_places_of_frames(frames: list[tuple[int, int, int]], base: int) -> None:
+    offsets, lengths, data_lens = zip(*frames, strict=True) if frames else ((), (), ())
+    ends = array("q", map(sum, zip(offsets, lengths, strict=True)))
+    for start in (0, len(frames) // 2):
+        same("frame_places", array("q", offsets), ends, array("I", data_lens), start, len(frames), base % 2**50, 6)
+
+
+@given(st.lists(st.sampled_from((b",", b'"', b"m", b":", b',"m":', b"x" * 100))), st.integers(0, 20))
+def test_a_text_is_found(parts: list[bytes], start: int) -> None:
+    data = b"".join(parts)
+    for end in (len(data), len(data) - 1, start, len(data) + 5):
+        same("has_text", data, start, end, envelope.META)
+
+
+def test_a_text_is_found_wherever_it_is() -> None:
+    for place in [*range(40), *range(4080, 4110), 8190, 9000]:
+        data = b"m" * place + envelope.META + b"," * 20
+        assert same("has_text", data, 0, len(data), envelope.META) is True
+        assert same("has_text", data, place + 1, len(data), envelope.META) is False
+        assert same("has_text", data, 0, place + 4, envelope.META) is False
+
+
+# Segment frames.
+
+
+@given(batches(), seqs, u64)
+def test_segment_frames_are_the_same(batch: RecordBatch, first_seq: int, ts: int) -> None:
+    bodies = plain_kernel.append_bodies(7, first_seq, ts, batch, 12, True, True)
+    frames = same("segment_frames", bodies, WAL_BODY.flags_at, WAL_BODY.core_at)
+    raws = [frame[4 : -segment.TRAILER_BYTES] for frame in frames]
+    assert same("segment_frames", raws, SEGMENT_BODY.flags_at, SEGMENT_BODY.core_at) == frames
+    same("segment_frames", [bodies[0][:20]], WAL_BODY.flags_at, WAL_BODY.core_at)
+
+
+def stored_segment() -> tuple[bytes, bytes]:
+    """Five frames, one of them deleted, with a hole before the last."""
+    bodies = plain_kernel.append_bodies(7, 1, 5, LABELLED, 8, True, True)
+    bodies += plain_kernel.append_bodies(7, 4, 6, batch_of(b"9" * 200), 8, True, True)
+    bodies += plain_kernel.append_bodies(7, 6, 6, batch_of(b"0"), 8, True, True)
+    frames = plain_kernel.segment_frames(bodies, WAL_BODY.flags_at, WAL_BODY.core_at)
+    frames[1] = frames[1][:-1] + b"\xd5"
+    entries, offset = [], 0
+    for place, frame in enumerate(frames):
+        if place == 4:
+            entries.append(ENTRY.pack(offset, 0, 6, 0))
+        entries.append(ENTRY.pack(offset, len(frame), 5, 0))
+        offset += len(frame)
+    return b"".join(frames), b"".join(entries)
+
+
+def test_slots_of_every_damaged_byte_and_length() -> None:
+    data, entries = stored_segment()
+    slots, wrong = same("read_slots", data, 0, entries, 1)
+    assert [slot is None for slot in slots] == [False, True, False, False, True, False]
+    assert wrong == []
+    for damaged in changed(data):
+        same("read_slots", damaged, 0, entries, 1)
+    for damaged in changed(entries):
+        same("read_slots", data, 0, damaged, 1)
+        same("read_slots", data, 60, damaged, 1)
+    for size in range(len(data)):
+        same("read_slots", memoryview(data)[:size], 0, entries, 1)
+    for size in range(len(entries)):
+        same("read_slots", data, 0, entries[:size], 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60))), st.integers(0, 500), st.integers(0, 500))
+def test_spans_of_entries(places: list[tuple[int, int]], data_bytes: int, bytes_max: int) -> None:
+    entries = b"".join([ENTRY.pack(offset, length, 5, 0) for offset, length in places])
+    same("entry_span", entries, data_bytes, bytes_max)
+    same("entry_span", entries, data_bytes, 2**64 - 1)
+    same("entry_span", entries[:-1], data_bytes, bytes_max)
+
+
+# Files.
+
+
+@pytest.mark.parametrize("name", ["wal-v2.log", "wal-v2-lost.log"])
+def test_golden_logs(name: str) -> None:
+    data = (GOLDEN / name).read_bytes()
+    scanned(data)
+    for damaged in changed(data):
+        scanned(damaged)
+
+
+def test_the_golden_segment() -> None:
+    data, entries = ((GOLDEN / f"segment-v1.{kind}").read_bytes() for kind in ("data", "idx"))
+    first_seq = next(segment.walk(data, 0, len(data))).seq
+    slots, wrong = same("read_slots", data, 0, entries, first_seq)
+    assert any(slots)
+    assert not wrong
+    for damaged in changed(data):
+        same("read_slots", damaged, 0, entries, first_seq)
+
+
+@pytest.mark.parametrize("first_seq", [1, 101, 201])
+def test_segments_that_another_program_wrote(shared_fixtures: Path, first_seq: int) -> None:
+    stem = shared_fixtures / "topics-segments" / "00000001" / f"seg-{first_seq:016d}"
+    data, entries = stem.with_suffix(".data").read_bytes(), stem.with_suffix(".idx").read_bytes()
+    slots, wrong = same("read_slots", data, 0, entries, first_seq)
+    assert len(slots) == 100
+    assert not wrong
+    for damaged in changed(data)[::7]:
+        same("read_slots", damaged, 0, entries, first_seq)
+
+
+@given(st.lists(json_texts(), min_size=1, max_size=4))
+def test_json_payloads(payloads: list[bytes]) -> None:
+    frames, _ = same("encode_writes", 1, 1, 1, [batch_of(*payloads)], 8)
+    scanned(frames)
