@@ -1,8 +1,10 @@
-"""Compiles the hot modules of `topics` with mypyc: part of the build of every wheel.
+"""Compiles the hot modules of `topics`: part of the build of every wheel.
 
-The modules are listed once, in `pyproject.toml`. Their sources are plain Python, and the package runs without the
-compiled form. A wheel has the sources of all modules, and beside the source of a compiled module its extension module,
-which Python prefers. The source tree gets no extension modules: one beside a source would win over each later edit.
+The modules are listed once, in `pyproject.toml`. `modules` are plain Python, which mypyc compiles; the package runs
+without the compiled form. `kernels` are written in Cython, and each has a module in plain Python that replaces it.
+
+A wheel has the sources of all modules, and beside the source of a compiled module its extension module, which Python
+prefers. The source tree gets no extension modules: one beside a source would win over each later edit.
 
 `TOPICS_COMPILE` says what a build does: 1 compiles or fails, 0 does not compile. Without it the build compiles where it
 finds a C compiler and the headers of Python, and makes a plain wheel otherwise.
@@ -36,8 +38,10 @@ except ImportError:  # Without hatchling the module is a command only.
 ROOT: Final = Path(__file__).resolve().parent
 # Of the shared library with the code of all modules. Each module has a small extension module of its own beside it.
 GROUP: Final = "topics"
-# Measured: with -O2 the C compiler takes 1.7 times as long, and an append or a read is no faster.
-C_FLAGS: Final = ("-O1", "-g0", "-fPIC", "-fno-semantic-interposition", "-fvisibility=hidden")
+C_FLAGS: Final = ("-g0", "-fPIC", "-fno-semantic-interposition", "-fvisibility=hidden")
+# Measured: with -O2 the C compiler takes 1.7 times as long for the modules, and an append or a read is no faster.
+MODULE_FLAGS: Final = ("-O1",)
+KERNEL_FLAGS: Final = ("-O3",)
 
 
 class CannotCompile(Exception):
@@ -61,7 +65,7 @@ class CompiledModules(BuildHookInterface):  # type: ignore[misc,valid-type]
         built: dict[str, Path] = {}
         if reason is None:
             try:
-                built = compile_modules(Path(self.root), self.config["modules"])
+                built = compile_modules(Path(self.root), self.config["modules"], self.config["kernels"])
             except CannotCompile as error:
                 reason = str(error)
         if reason is not None:
@@ -102,16 +106,16 @@ def _config(name: str) -> str:
     return str(os.environ.get(name) or sysconfig.get_config_var(name) or "")
 
 
-def sources_of(root: Path, modules: list[str]) -> list[str]:
+def sources_of(root: Path, modules: list[str], suffix: str) -> list[str]:
     """The paths of modules below `src`, in the order of their names."""
-    paths = sorted("src/" + module.replace(".", "/") + ".py" for module in modules)
+    paths = sorted("src/" + module.replace(".", "/") + suffix for module in modules)
     for path in paths:
         if not (root / path).is_file():
             raise SystemExit(f"topics: pyproject.toml lists a module that is not there: {path}")
     return paths
 
 
-def compile_modules(root: Path, modules: list[str]) -> dict[str, Path]:
+def compile_modules(root: Path, modules: list[str], kernels: list[str]) -> dict[str, Path]:
     """The path of each extension module, by its name in a wheel."""
     started = time.monotonic()
     work = root / "build" / "mypyc"
@@ -119,17 +123,15 @@ def compile_modules(root: Path, modules: list[str]) -> dict[str, Path]:
     before = Path.cwd()
     os.chdir(root)
     try:
-        extensions = _made_c(sources_of(root, modules), work)
+        extensions = _made_c(sources_of(root, modules, ".py"), work)
+        extensions += _made_c_of_kernels(sources_of(root, kernels, ".pyx"), work)
         in_c = time.monotonic()
         folders = {folder for extension in extensions for folder in extension.include_dirs}
         built = _Compiler(work, folders).built(extensions)
     finally:
         os.chdir(before)
-    print(
-        f"topics: compiled {len(modules)} modules in {time.monotonic() - started:.0f} s, {in_c - started:.0f} s of "
-        "them for Python to C",
-        file=sys.stderr,
-    )
+    took_s, front_s = time.monotonic() - started, in_c - started
+    print(f"topics: compiled the modules in {took_s:.0f} s, {front_s:.0f} s of them for Python to C", file=sys.stderr)
     return built
 
 
@@ -162,6 +164,22 @@ def _made_c(sources: list[str], work: Path) -> list[Any]:
     return extensions
 
 
+def _made_c_of_kernels(sources: list[str], work: Path) -> list[Any]:
+    try:
+        from Cython.Build import cythonize
+        from setuptools import Extension
+    except ImportError as error:
+        if os.environ.get("TOPICS_COMPILE") == "1":
+            raise CannotCompile(f"Cython is missing: {error}") from error
+        print("topics: Cython is missing, so the kernels stay plain Python", file=sys.stderr)
+        return []
+
+    names = [source.removeprefix("src/").removesuffix(".pyx").replace("/", ".") for source in sources]
+    extensions = [Extension(name, [source]) for name, source in zip(names, sources, strict=True)]
+    made: list[Any] = cythonize(extensions, build_dir=str(work / "kernels"), quiet=True)
+    return made
+
+
 def _mend_slices(runtime: Path) -> None:
     """A slice of bytes that ends before it begins is empty. The runtime library of mypyc 2.4 raises SystemError."""
     text = runtime.read_text()
@@ -185,7 +203,7 @@ class _Compiler:
         self._compile = [*shlex.split(_config("CC")), *warnings, *C_FLAGS, *includes]
         self._link = [*shlex.split(_config("LDSHARED")), *shlex.split(os.environ.get("LDFLAGS", ""))]
         self._command = " ".join([sys.version, *self._compile]).encode()
-        headers = hashlib.sha256(self._command)
+        headers = hashlib.sha256(self._command + " ".join(MODULE_FLAGS).encode())
         for header in sorted((work / "c").rglob("*.h")):
             headers.update(header.read_bytes())
         self._headers = headers
@@ -219,19 +237,23 @@ class _Compiler:
             old.unlink()
         self._prefix.write_text(f'#include "__native_internal_{GROUP}.h"\n')
         half = self._work / f"prefix.{os.getpid()}"
-        _run([*self._compile, "-x", "c-header", str(self._prefix), "-o", str(half)])
+        _run([*self._compile, *MODULE_FLAGS, "-x", "c-header", str(self._prefix), "-o", str(half)])
         half.replace(compiled)
 
     def _object(self, file: Path) -> Path:
+        is_kernel = file.is_relative_to(self._work / "kernels")
         is_generated = file.name.startswith("__native")
-        # The others are the runtime library of mypyc, and for each module a shim that imports the shared library.
+        flags = list(KERNEL_FLAGS if is_kernel else MODULE_FLAGS)
+        if is_generated:
+            flags += ["-include", str(self._prefix)]
+        # Files that mypyc did not generate are the runtime library of mypyc, kernels, and for each module a shim that
+        # imports the shared library. They depend on no generated header.
         key = self._headers.copy() if is_generated else hashlib.sha256(self._command)
-        key.update(file.read_bytes())
+        key.update(" ".join(flags).encode() + file.read_bytes())
         target = self._objects / f"{key.hexdigest()[:32]}.o"
         if not target.exists():
             half = target.with_suffix(f".{os.getpid()}")
-            prefix = ["-include", str(self._prefix)] if is_generated else []
-            _run([*self._compile, *prefix, "-c", str(file), "-o", str(half)])
+            _run([*self._compile, *flags, "-c", str(file), "-o", str(half)])
             half.replace(target)
         return target
 
@@ -275,7 +297,7 @@ def main() -> None:
         if reason is not None:
             raise CannotCompile(reason)
         if asked.folder is not None:
-            _make_package(asked.folder, compile_modules(ROOT, declared(ROOT)["modules"]))
+            _make_package(asked.folder, compile_modules(ROOT, declared(ROOT)["modules"], declared(ROOT)["kernels"]))
     except CannotCompile as error:
         raise SystemExit(f"topics: the modules cannot be compiled: {error}") from error
 
