@@ -1,10 +1,9 @@
-"""Compiles the hot modules of `topics`: part of the build of every wheel.
+"""Compiles the hot modules of `topics` with mypyc, and its kernels with Cython: part of the build of every wheel.
 
-The modules are listed once, in `pyproject.toml`. `modules` are plain Python, which mypyc compiles; the package runs
-without the compiled form. `kernels` are written in Cython, and each has a module in plain Python that replaces it.
-
-A wheel has the sources of all modules, and beside the source of a compiled module its extension module, which Python
-prefers. The source tree gets no extension modules: one beside a source would win over each later edit.
+Modules and kernels are listed once, in `pyproject.toml`. The sources of modules are plain Python, each kernel has a
+plain module beside it, and the package runs without the compiled form. A wheel has the sources of all modules, and
+beside the source of a compiled module its extension module, which Python prefers. The source tree gets no extension
+modules: one beside a source would win over each later edit.
 
 `TOPICS_COMPILE` says what a build does: 1 compiles or fails, 0 does not compile. Without it the build compiles where it
 finds a C compiler and the headers of Python, and makes a plain wheel otherwise.
@@ -38,10 +37,10 @@ except ImportError:  # Without hatchling the module is a command only.
 ROOT: Final = Path(__file__).resolve().parent
 # Of the shared library with the code of all modules. Each module has a small extension module of its own beside it.
 GROUP: Final = "topics"
-C_FLAGS: Final = ("-g0", "-fPIC", "-fno-semantic-interposition", "-fvisibility=hidden")
-# Measured: with -O2 the C compiler takes 1.7 times as long for the modules, and an append or a read is no faster.
-MODULE_FLAGS: Final = ("-O1",)
-KERNEL_FLAGS: Final = ("-O3",)
+# Measured: with -O2 the C compiler takes 1.7 times as long, and an append or a read is no faster.
+C_FLAGS: Final = ("-O1", "-g0", "-fPIC", "-fno-semantic-interposition", "-fvisibility=hidden")
+# Kernels are loops over numbers: with -O3 the compiler makes vectors of them.
+KERNEL_C_FLAGS: Final = ("-O3", "-g0", "-fPIC", "-fvisibility=hidden")
 
 
 class CannotCompile(Exception):
@@ -106,7 +105,7 @@ def _config(name: str) -> str:
     return str(os.environ.get(name) or sysconfig.get_config_var(name) or "")
 
 
-def sources_of(root: Path, modules: list[str], suffix: str) -> list[str]:
+def sources_of(root: Path, modules: list[str], suffix: str = ".py") -> list[str]:
     """The paths of modules below `src`, in the order of their names."""
     paths = sorted("src/" + module.replace(".", "/") + suffix for module in modules)
     for path in paths:
@@ -123,15 +122,18 @@ def compile_modules(root: Path, modules: list[str], kernels: list[str]) -> dict[
     before = Path.cwd()
     os.chdir(root)
     try:
-        extensions = _made_c(sources_of(root, modules, ".py"), work)
-        extensions += _made_c_of_kernels(sources_of(root, kernels, ".pyx"), work)
+        extensions = _made_c(sources_of(root, modules), work)
+        made_kernels = _made_kernels(sources_of(root, kernels, ".pyx"), work)
         in_c = time.monotonic()
         folders = {folder for extension in extensions for folder in extension.include_dirs}
-        built = _Compiler(work, folders).built(extensions)
+        built = _Compiler(work, folders).built(extensions + made_kernels)
     finally:
         os.chdir(before)
-    took_s, front_s = time.monotonic() - started, in_c - started
-    print(f"topics: compiled the modules in {took_s:.0f} s, {front_s:.0f} s of them for Python to C", file=sys.stderr)
+    print(
+        f"topics: compiled {len(modules)} modules and {len(made_kernels)} kernels in {time.monotonic() - started:.0f} "
+        f"s, {in_c - started:.0f} s of them for Python to C",
+        file=sys.stderr,
+    )
     return built
 
 
@@ -164,16 +166,16 @@ def _made_c(sources: list[str], work: Path) -> list[Any]:
     return extensions
 
 
-def _made_c_of_kernels(sources: list[str], work: Path) -> list[Any]:
+def _made_kernels(sources: list[str], work: Path) -> list[Any]:
+    """What Cython makes of the kernels: descriptions of extension modules, their C files below `work`."""
     try:
         from Cython.Build import cythonize
         from setuptools import Extension
     except ImportError as error:
         if os.environ.get("TOPICS_COMPILE") == "1":
             raise CannotCompile(f"Cython is missing: {error}") from error
-        print("topics: Cython is missing, so the kernels stay plain Python", file=sys.stderr)
+        print("topics: Cython is missing, so the kernels stay plain Python: pip install cython", file=sys.stderr)
         return []
-
     names = [source.removeprefix("src/").removesuffix(".pyx").replace("/", ".") for source in sources]
     extensions = [Extension(name, [source]) for name, source in zip(names, sources, strict=True)]
     made: list[Any] = cythonize(extensions, build_dir=str(work / "kernels"), quiet=True)
@@ -201,9 +203,9 @@ class _Compiler:
         warnings = [flag for flag in get_cflags(compiler_type="unix", multi_file=True) if flag.startswith("-W")]
         includes = [f"-I{folder}" for folder in (sysconfig.get_path("include"), *sorted(include_dirs))]
         self._compile = [*shlex.split(_config("CC")), *warnings, *C_FLAGS, *includes]
+        self._compile_kernel = [*shlex.split(_config("CC")), *KERNEL_C_FLAGS, *includes]
         self._link = [*shlex.split(_config("LDSHARED")), *shlex.split(os.environ.get("LDFLAGS", ""))]
-        self._command = " ".join([sys.version, *self._compile]).encode()
-        headers = hashlib.sha256(self._command + " ".join(MODULE_FLAGS).encode())
+        headers = hashlib.sha256(" ".join([sys.version, *self._compile]).encode())
         for header in sorted((work / "c").rglob("*.h")):
             headers.update(header.read_bytes())
         self._headers = headers
@@ -237,23 +239,21 @@ class _Compiler:
             old.unlink()
         self._prefix.write_text(f'#include "__native_internal_{GROUP}.h"\n')
         half = self._work / f"prefix.{os.getpid()}"
-        _run([*self._compile, *MODULE_FLAGS, "-x", "c-header", str(self._prefix), "-o", str(half)])
+        _run([*self._compile, "-x", "c-header", str(self._prefix), "-o", str(half)])
         half.replace(compiled)
 
     def _object(self, file: Path) -> Path:
-        is_kernel = file.is_relative_to(self._work / "kernels")
+        is_kernel = (self._work / "kernels").resolve() in file.resolve().parents
         is_generated = file.name.startswith("__native")
-        flags = list(KERNEL_FLAGS if is_kernel else MODULE_FLAGS)
-        if is_generated:
-            flags += ["-include", str(self._prefix)]
-        # Files that mypyc did not generate are the runtime library of mypyc, kernels, and for each module a shim that
-        # imports the shared library. They depend on no generated header.
-        key = self._headers.copy() if is_generated else hashlib.sha256(self._command)
-        key.update(" ".join(flags).encode() + file.read_bytes())
+        compiler = self._compile_kernel if is_kernel else self._compile
+        # The others are the runtime library of mypyc, and for each module a shim that imports the shared library.
+        key = self._headers.copy() if is_generated else hashlib.sha256(" ".join([sys.version, *compiler]).encode())
+        key.update(file.read_bytes())
         target = self._objects / f"{key.hexdigest()[:32]}.o"
         if not target.exists():
             half = target.with_suffix(f".{os.getpid()}")
-            _run([*self._compile, *flags, "-c", str(file), "-o", str(half)])
+            prefix = ["-include", str(self._prefix)] if is_generated else []
+            _run([*compiler, *prefix, "-c", str(file), "-o", str(half)])
             half.replace(target)
         return target
 
@@ -297,7 +297,8 @@ def main() -> None:
         if reason is not None:
             raise CannotCompile(reason)
         if asked.folder is not None:
-            _make_package(asked.folder, compile_modules(ROOT, declared(ROOT)["modules"], declared(ROOT)["kernels"]))
+            hook = declared(ROOT)
+            _make_package(asked.folder, compile_modules(ROOT, hook["modules"], hook["kernels"]))
     except CannotCompile as error:
         raise SystemExit(f"topics: the modules cannot be compiled: {error}") from error
 
