@@ -260,6 +260,33 @@ def test_segment_frames_are_the_same(batch: RecordBatch, first_seq: int, ts: int
     same("segment_frames", [bodies[0][:20]], WAL_BODY.flags_at, WAL_BODY.core_at)
 
 
+@given(st.lists(batches(), min_size=1, max_size=4), u64, seqs, u64, st.integers(0, 2**32), st.data())
+def test_frames_are_filed_to_the_same_bytes(
+    writes: list[RecordBatch], topic_id: int, first_seq: int, ts: int, data_offset: int, data: st.DataObject
+) -> None:
+    frames, bodies = plain_kernel.encode_writes(topic_id, first_seq, ts, writes, 8)
+    (offsets, ends, _, flags, _, _, times, *_), _, _ = plain_kernel.scan_frames(frames, 0, len(frames), 1 << 20)
+    filed, filed_ends, stored = same("filed_frames", frames, offsets, ends)
+    wanted = plain_kernel.segment_frames(bodies, WAL_BODY.flags_at, WAL_BODY.core_at)
+    assert filed == b"".join(wanted)
+    assert list(filed_ends) == [sum(map(len, wanted[:place])) for place in range(1, len(wanted) + 1)]
+    assert [number.to_bytes(8, "little") for number in stored] == [segment.frame_checksum(frame) for frame in wanted]
+    start = data.draw(st.integers(0, len(wanted)))
+    stop = data.draw(st.integers(start, len(wanted)))
+    same("index_entries", filed_ends, times, flags, start, stop, data_offset)
+
+
+def test_frames_outside_of_their_bytes_are_not_filed() -> None:
+    columns, _, _ = plain_kernel.scan_frames(FRAMES, 0, len(FRAMES), 1 << 20)
+    offsets, ends = columns[:2]
+    for cut in (1, 50, len(FRAMES)):
+        same("filed_frames", FRAMES[:-cut], offsets, ends)
+    for shift in (-1, 1):
+        same("filed_frames", FRAMES, array("q", [offset + shift for offset in offsets]), ends)
+    same("filed_frames", FRAMES, ends, offsets)
+    assert same("filed_frames", FRAMES, array("q"), array("q")) == (b"", array("I"), array("Q"))
+
+
 def stored_segment() -> tuple[bytes, bytes]:
     """Five frames, one of them deleted, with a hole before the last."""
     bodies = plain_kernel.append_bodies(7, 1, 5, LABELLED, 8, True, True)
