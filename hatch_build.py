@@ -170,6 +170,7 @@ def _made_kernels(sources: list[str], work: Path) -> list[Any]:
     """What Cython makes of the kernels: descriptions of extension modules, their C files below `work`."""
     try:
         from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
         from setuptools import Extension
     except ImportError as error:
         if os.environ.get("TOPICS_COMPILE") == "1":
@@ -178,7 +179,10 @@ def _made_kernels(sources: list[str], work: Path) -> list[Any]:
         return []
     names = [source.removeprefix("src/").removesuffix(".pyx").replace("/", ".") for source in sources]
     extensions = [Extension(name, [source]) for name, source in zip(names, sources, strict=True)]
-    made: list[Any] = cythonize(extensions, build_dir=str(work / "kernels"), quiet=True)
+    try:
+        made: list[Any] = cythonize(extensions, build_dir=str(work / "kernels"), quiet=True)
+    except CompileError as error:
+        raise CannotCompile(f"Cython refuses a kernel: {error}") from error
     return made
 
 
