@@ -170,6 +170,7 @@ def _made_kernels(sources: list[str], work: Path) -> list[Any]:
     """What Cython makes of the kernels: descriptions of extension modules, their C files below `work`."""
     try:
         from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
         from setuptools import Extension
     except ImportError as error:
         if os.environ.get("TOPICS_COMPILE") == "1":
@@ -178,7 +179,10 @@ def _made_kernels(sources: list[str], work: Path) -> list[Any]:
         return []
     names = [source.removeprefix("src/").removesuffix(".pyx").replace("/", ".") for source in sources]
     extensions = [Extension(name, [source]) for name, source in zip(names, sources, strict=True)]
-    made: list[Any] = cythonize(extensions, build_dir=str(work / "kernels"), quiet=True)
+    try:
+        made: list[Any] = cythonize(extensions, build_dir=str(work / "kernels"), quiet=True)
+    except CompileError as error:
+        raise CannotCompile(f"Cython refuses a kernel: {error}") from error
     return made
 
 
@@ -195,17 +199,20 @@ class _Compiler:
     """The C compiler, on all cores. An object whose C file and headers have not changed is used again."""
 
     def __init__(self, work: Path, include_dirs: set[str]) -> None:
+        from mypy.version import __version__
         from mypyc.build import get_cflags
 
         self._work = work
         self._objects = work / "objects"
         self._objects.mkdir(exist_ok=True)
         warnings = [flag for flag in get_cflags(compiler_type="unix", multi_file=True) if flag.startswith("-W")]
-        includes = [f"-I{folder}" for folder in (sysconfig.get_path("include"), *sorted(include_dirs))]
-        self._compile = [*shlex.split(_config("CC")), *warnings, *C_FLAGS, *includes]
-        self._compile_kernel = [*shlex.split(_config("CC")), *KERNEL_C_FLAGS, *includes]
+        self._includes = [f"-I{folder}" for folder in (sysconfig.get_path("include"), *sorted(include_dirs))]
+        self._compile = [*shlex.split(_config("CC")), *warnings, *C_FLAGS]
+        self._compile_kernel = [*shlex.split(_config("CC")), *KERNEL_C_FLAGS]
         self._link = [*shlex.split(_config("LDSHARED")), *shlex.split(os.environ.get("LDFLAGS", ""))]
-        headers = hashlib.sha256(" ".join([sys.version, *self._compile]).encode())
+        # The included files of Python and mypyc: their versions say what is in them.
+        self._versions = [sys.version, __version__]
+        headers = hashlib.sha256(" ".join([*self._versions, *self._compile]).encode())
         for header in sorted((work / "c").rglob("*.h")):
             headers.update(header.read_bytes())
         self._headers = headers
@@ -239,7 +246,7 @@ class _Compiler:
             old.unlink()
         self._prefix.write_text(f'#include "__native_internal_{GROUP}.h"\n')
         half = self._work / f"prefix.{os.getpid()}"
-        _run([*self._compile, "-x", "c-header", str(self._prefix), "-o", str(half)])
+        _run([*self._compile, *self._includes, "-x", "c-header", str(self._prefix), "-o", str(half)])
         half.replace(compiled)
 
     def _object(self, file: Path) -> Path:
@@ -247,13 +254,13 @@ class _Compiler:
         is_generated = file.name.startswith("__native")
         compiler = self._compile_kernel if is_kernel else self._compile
         # The others are the runtime library of mypyc, and for each module a shim that imports the shared library.
-        key = self._headers.copy() if is_generated else hashlib.sha256(" ".join([sys.version, *compiler]).encode())
+        key = self._headers.copy() if is_generated else hashlib.sha256(" ".join([*self._versions, *compiler]).encode())
         key.update(file.read_bytes())
         target = self._objects / f"{key.hexdigest()[:32]}.o"
         if not target.exists():
             half = target.with_suffix(f".{os.getpid()}")
             prefix = ["-include", str(self._prefix)] if is_generated else []
-            _run([*compiler, *prefix, "-c", str(file), "-o", str(half)])
+            _run([*compiler, *self._includes, *prefix, "-c", str(file), "-o", str(half)])
             half.replace(target)
         return target
 

@@ -460,8 +460,12 @@ class Http1Connection(Wire):
             self.app.handle(exchange)
         else:
             self.app.refuse(exchange, error)
-        if self._has_eof and self._current is not None:
+        if self._has_eof and self._is_answering():
             self.app.hurry(exchange)
+
+    def _is_answering(self) -> bool:
+        """Asked after calls that may have ended the request: a compiled module trusts its last assignment otherwise."""
+        return self._current is not None
 
     def _end_of_queue(self) -> None:
         if self._wants_continue:
