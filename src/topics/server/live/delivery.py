@@ -39,7 +39,7 @@ from topics.server.pressure import RETRY_AFTER_MS
 logger = logging.getLogger(__name__)
 
 # Feeds that are served in one turn of the loop.
-FEEDS_PER_TURN: Final = 128
+FEEDS_PER_TURN: Final = 64
 # Feeds after this time are served in the next turn: a frame may have a megabyte.
 TURN_S_MAX: Final = 0.005
 # Frames that one feed gets in one turn of the loop.
