@@ -13,9 +13,11 @@ from topics.bench.report import Row
 from topics.bench.setting import Setting
 
 TINY = 0.001
+# The same code as other benchmarks, at another size.
+TWINS = {"live.sse-1", "live.sse-100", "serve.append-100", "live.call"}
 
 
-@pytest.mark.parametrize("name", [name for name in BENCHMARKS if not name.startswith("spark.")])
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in TWINS and not name.startswith("spark.")])
 def test_a_benchmark_runs_and_its_figures_are_numbers(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,25 +69,34 @@ def actors(setting: Setting) -> list[Row]:
 
 
 def batch_requests(first: int, topics: int) -> Iterator[bytes]:
-    """Batches of one connection, each into another topic, without an end."""
+    """Batches of one connection, without an end. Each one goes into the next topic of this connection. After each round
+    over its topics the connection takes those of its neighbour.
+    """
     body = write_body(_BATCH)
-    number = first
     while True:
-        yield post(f"/v0/topics/t{number % topics}?return_seqs=false", body)
-        number += _WRITERS + 1
+        for number in range(first, topics, _WRITERS):
+            yield post(f"/v0/topics/t{number}?return_seqs=false", body)
+        first = (first + 1) % _WRITERS
 
 
 def many_topics(setting: Setting) -> list[Row]:
-    """Each of the topics is created by the first batch that it gets."""
-    topics = max(10, setting.count(5000))
+    """First each topic is created by the first batch that it gets. Then all topics are there."""
+    topics = max(_WRITERS, setting.count(5000))
     endless = [batch_requests(number, topics) for number in range(_WRITERS)]
     with setting.server() as server:
         answer = server.raw_answer("POST", "/v0/topics/another?return_seqs=false", write_body(_BATCH))
+        # One round of each connection.
+        rounds = [len(range(number, topics, _WRITERS)) for number in range(_WRITERS)]
+        first_rounds = [islice(requests, count) for requests, count in zip(endless, rounds, strict=True)]
+        creating = uvloop.run(_load(server, first_rounds))
         result = uvloop.run(_load(server, endless, setting.seconds(3)))
     with running_floor_server(setting.directory, answer) as bare_server:
         bare = uvloop.run(_load(bare_server, endless, setting.seconds(1)))
     what = f"live: {topics} topics, {_WRITERS} writers of {_BATCH}"
-    return _rows(what, result, bare, per_request=_BATCH, unit="K records/s", floor=350)
+    return [
+        *_rows(what, result, bare, per_request=_BATCH, unit="K records/s", floor=350),
+        *_rows(f"{what}, all new", creating, bare, per_request=_BATCH, unit="K records/s"),
+    ]
 
 
 def _rows(

@@ -26,7 +26,7 @@ def read_pages(setting: Setting) -> list[Row]:
 
 
 def fsync_writers(setting: Setting) -> list[Row]:
-    result = _run(setting, "fsync_writers", setting.directory, 64, setting.count(100_000))
+    result = _run(setting, "fsync_writers", setting.directory, 64, setting.count(40_000))
     return [
         Row("raw loop: write each, fdatasync per 64", result["raw_each"] / 1e3, "K records/s"),
         Row("raw loop: one write and fdatasync per 64", result["raw_joined"] / 1e3, "K records/s"),

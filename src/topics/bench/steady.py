@@ -73,6 +73,8 @@ def _steady(
 
     with setting.server() as server:
         _fill_to_caps(server, setting)
+    # A stop puts all records into segments, which is where most of them are in a steady state.
+    with setting.server() as server:
         load(server, warm_s)
         answer = server.raw_answer("POST", requests[0].path, requests[0].body)
         measured = load(server, seconds)

@@ -125,9 +125,13 @@ def stored_config(members: dict[str, Any]) -> TopicConfig:
 
 def config_members(config: TopicConfig) -> dict[str, Any]:
     """The members to store: only members that differ from the default."""
-    return {name: value for name, value in msgspec.structs.asdict(config).items() if value != getattr(_DEFAULT, name)}
+    if config == DEFAULT_CONFIG:
+        return {}
+    return {
+        name: value for name, value in msgspec.structs.asdict(config).items() if value != getattr(DEFAULT_CONFIG, name)
+    }
 
 
-_DEFAULT = TopicConfig()
+DEFAULT_CONFIG: Final = TopicConfig()
 # Equal configs share one object: many topics have few different configs.
-_SHARED: dict[TopicConfig, TopicConfig] = {_DEFAULT: _DEFAULT}
+_SHARED: dict[TopicConfig, TopicConfig] = {DEFAULT_CONFIG: DEFAULT_CONFIG}

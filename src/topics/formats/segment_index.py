@@ -18,12 +18,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from topics.errors import BadFrame
-from topics.formats import segment
 from topics.formats.buffers import Buffer
-from topics.formats.record_layout import FLAG_NODE, FLAG_TAG
+from topics.formats.record_layout import FLAG_NODE, FLAG_TAG, SEGMENT_FRAME_HEADER, SEGMENT_TRAILER_BYTES
 
 ENTRY: Final = Struct("<IIQB3x")
 ENTRY_BYTES: Final = ENTRY.size
+_FRAME_BYTES_MIN: Final = SEGMENT_FRAME_HEADER.size + SEGMENT_TRAILER_BYTES
 FLAG_DELETED: Final = 128
 
 _FLAGS_KNOWN: Final = FLAG_TAG | FLAG_NODE | FLAG_DELETED
@@ -75,7 +75,7 @@ def check(buffer: Buffer, *, entry_count: int, data_bytes: int) -> None:
             raise BadFrame(f"index entry {index} has unknown flags {flags:#x}", index * ENTRY_BYTES)
         if length == 0:
             continue
-        if offset != position or length < segment.OVERHEAD_BYTES:
+        if offset != position or length < _FRAME_BYTES_MIN:
             raise BadFrame(
                 f"index entry {index} has a frame of {length} bytes at {offset}, expected at {position}",
                 index * ENTRY_BYTES,

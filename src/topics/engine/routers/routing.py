@@ -14,7 +14,7 @@ from collections import deque
 from functools import partial
 
 from topics.engine.completions import Done
-from topics.engine.config import TopicConfig
+from topics.engine.config import DEFAULT_CONFIG
 from topics.engine.core import Core
 from topics.engine.names import SortedNames
 from topics.engine.routers.definition import check_endpoints, check_router_name, closed_cycle
@@ -140,7 +140,7 @@ class Routing:
         for topic_name in (spec.source, spec.dest):
             topic = core.topics.get(topic_name)
             if topic is None or topic.writes.is_changing:
-                self._topic_life.with_topic(topic_name, TopicConfig(), partial(self._after_topic, change))
+                self._topic_life.with_topic(topic_name, DEFAULT_CONFIG, partial(self._after_topic, change))
                 return
         source, dest = core.topics[spec.source], core.topics[spec.dest]
         if change.name not in self.routers and source.links.copied_first_seq:

@@ -6,7 +6,7 @@ All frames of one topic are in one shard, in order. All frames of one router are
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.engine.config import TopicConfig, stored_config
+from topics.engine.config import DEFAULT_CONFIG, stored_config
 from topics.engine.engine import Engine
 from topics.engine.starting.replayed_router import ReplayedRouter
 from topics.engine.starting.report import RecoveryReport
@@ -220,7 +220,7 @@ class _Replay:
         name = f"recovered-{topic_id}"
         self.warnings.append(f"frames of topic id {topic_id} without its creation: kept in topic {name}")
         self._engine.core.note_topic_id(topic_id)
-        return self._add(self._engine.topic_life.new_topic(name, topic_id, 1, TopicConfig()))
+        return self._add(self._engine.topic_life.new_topic(name, topic_id, 1, DEFAULT_CONFIG))
 
     def _apply(self, replay: TopicReplay, kind: FrameType, frame: Frame, data: bytes) -> None:
         if frame.flags & FLAG_FIRST:

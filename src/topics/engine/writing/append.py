@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from topics.engine.config import TopicConfig
+from topics.engine.config import DEFAULT_CONFIG, TopicConfig
 from topics.engine.core import Core
 from topics.engine.topic.topic import Topic
 from topics.engine.topic.write import AppendDone
@@ -137,7 +137,7 @@ class Appends:
                 return topic
             self._topic_life.wait_change(topic, again, done)
             return None
-        wanted = config or TopicConfig()
+        wanted = config or DEFAULT_CONFIG
         if not (wanted.auto_create if create is None else create):
             raise TopicNotFound(name)
         self._topic_life.check_creation(name, wanted)
