@@ -6,7 +6,7 @@ session up. The best of several runs counts, because the machine is shared.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -84,6 +84,7 @@ def jobs(setting: Setting) -> list[Row]:
     """Archive, verify, writes and triggers."""
     if (why := missing(setting)) is not None:
         return [not_measured("spark: jobs", why)]
+    setting = replace(setting, scale=setting.scale / 2)
     records = _records(setting)
     written = max(1, records // 4)
     with _filled(setting) as endpoint, _session(setting.directory) as spark:
@@ -104,7 +105,7 @@ def jobs(setting: Setting) -> list[Row]:
 
 
 def _records(setting: Setting) -> int:
-    records = setting.count(2_000_000)
+    records = max(BATCH_RECORDS, setting.count(2_000_000))
     return records - records % BATCH_RECORDS
 
 
