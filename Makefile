@@ -90,10 +90,10 @@ clean: ## Remove caches and build products; keeps .venv and data
 # The wheel, not the sources: an edit of a source makes another wheel. Its modules are compiled where that is possible.
 $(VENV)/.package: $(SOURCES) hatch_build.py $(VENV)/.build $(VENV)/.form
 	@echo "building topics ($$(cat $(VENV)/.form)) and installing it into $(VENV)"
-	@rm -rf build/wheel
+	@rm -rf $(VENV)/wheel
 	@TOPICS_COMPILE=$$([ "$$(cat $(VENV)/.form)" = compiled ] && echo 1 || echo 0) $(BIN)/python -m pip wheel --quiet \
-	    --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
-	@$(PIP_INSTALL) --force-reinstall --no-deps build/wheel/*.whl
+	    --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir $(VENV)/wheel .
+	@$(PIP_INSTALL) --force-reinstall --no-deps $(VENV)/wheel/*.whl
 	@touch $@
 
 # The dependencies of the package and what builds it, in one environment: a build of its own would install them again
@@ -111,18 +111,18 @@ $(VENV)/.form: FORCE | $(VENV)/.build
 	    [ "$$(cat $@ 2>/dev/null)" = $$form ] || echo $$form > $@
 FORCE:
 
-$(VENV)/.tools: pyproject.toml $(VENV)/.package
+$(VENV)/.tools: pyproject.toml | $(VENV)/.package
 	@echo "installing the test and lint tools into $(VENV)"
 	@$(PIP_INSTALL) --group test --group lint
 	@touch $@
 
 # By itself: Spark is a download of 450 MB, which a server does without.
-$(VENV)/.spark: $(VENV)/.package
+$(VENV)/.spark: pyproject.toml | $(VENV)/.package
 	@echo "installing Spark into $(VENV)"
-	@$(PIP_INSTALL) "$$(echo build/wheel/*.whl)[spark,streams]"
+	@$(PIP_INSTALL) "$$(echo $(VENV)/wheel/*.whl)[spark,streams]"
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.package
+$(VENV)/.bench: pyproject.toml | $(VENV)/.package
 	@echo "installing the bench tools into $(VENV)"
 	@$(PIP_INSTALL) --group bench
 	@touch $@

@@ -225,6 +225,7 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "server/test_history.py": "many clients at once, judged by the rules of the log",
     "server/test_hostile_input.py": "requests that mean harm, through all of the server",
     "server/test_secrets.py": "whatever the server says, looked through for keys",
+    "test_build.py": "what is compiled, and what a build says where it cannot",
     "test_invariants.py": "every invariant of the contract has a test",
     "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
     "spark/test_secrets.py": "whatever Spark writes about a read, looked through for keys",

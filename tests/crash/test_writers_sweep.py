@@ -100,8 +100,8 @@ def test_a_crash_at_any_operation_keeps_epochs_whole_and_the_ledger_true(
     tally.record(record_property)
 
 
-def _without_writers(topic: Topic, upto_seq: int, now_ms: int) -> TopicState:
-    state = capture_state(topic, upto_seq, now_ms)
+def _without_writers(topic: Topic, upto_seq: int, now_ms: int, flagged: Collection[int] = ()) -> TopicState:
+    state = capture_state(topic, upto_seq, now_ms, flagged)
     state.writers = []
     return state
 

@@ -40,13 +40,13 @@ async def turns(count: int = 20) -> None:
 
 async def until_waiting(log: topics.AsyncLog, count: int) -> None:
     queues: Any = log._engine.queues
-    while sum(sum(line._is_idle.values()) for line in queues._lines.values()) != count:  # noqa: ASYNC110 - nothing is called when a claim begins to wait.
+    while sum(sum(line._is_idle.values()) for line in queues._claiming._lines.values()) != count:  # noqa: ASYNC110 - nothing is called when a claim begins to wait.
         await asyncio.sleep(0)
 
 
 def assert_nothing_waits(log: topics.AsyncLog, topic: str) -> None:
     queues: Any = log._engine.queues
-    assert queues._lines == {}
+    assert queues._claiming._lines == {}
     assert log._waiting == set()
     assert not log._engine.topic(topic).has_waiters
 
@@ -118,6 +118,7 @@ class GatedFs(RealFs):
 def test_an_opening_that_is_cancelled_while_it_runs_leaves_the_directory_free(path: Path, cancels: int) -> None:
     """Also when it is cancelled again while it waits for its thread, as the end of `asyncio.run` does."""
     fs = GatedFs()
+    threads = set(threading.enumerate())
 
     async def main() -> None:
         opening = asyncio.ensure_future(_entered(topics.open_async(path, settings=SETTINGS, fs=fs)))
@@ -131,7 +132,7 @@ def test_an_opening_that_is_cancelled_while_it_runs_leaves_the_directory_free(pa
 
     asyncio.run(main())
     # The end of the loop has waited for its threads.
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("topics-")]
+    assert set(threading.enumerate()) <= threads
     with topics.open(path, settings=SETTINGS) as log:
         log.append("t", [1])
 

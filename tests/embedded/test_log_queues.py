@@ -38,7 +38,7 @@ def queue_state(log: Log, topic: str = "q") -> tuple[int, int, int]:
 def waiting_claims(log: Log) -> int:
     queues: Any = log._engine.queues
     with log._lock:
-        return sum(sum(line._is_idle.values()) for line in queues._lines.values())
+        return sum(sum(line._is_idle.values()) for line in queues._claiming._lines.values())
 
 
 def test_a_worker_claims_extends_gives_back_and_acks(log: Log) -> None:
@@ -147,7 +147,7 @@ def test_closing_the_log_ends_claims_that_share_a_window(tmp_path: Path) -> None
     queues: Any = log._engine.queues
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(log.claim, "q", "w")
-        wait_until(lambda: bool(queues._windows))
+        wait_until(lambda: bool(queues._claiming._windows))
         log.close()
         assert isinstance(waiting.exception(), Closed)
 
@@ -167,7 +167,7 @@ def test_a_claim_that_is_interrupted_takes_no_job(tmp_path: Path) -> None:
     code = """
 import signal, sys, threading, time, topics
 def interrupt():
-    while not any(any(line._is_idle.values()) for line in list(log._engine.queues._lines.values())):
+    while not any(any(line._is_idle.values()) for line in list(log._engine.queues._claiming._lines.values())):
         time.sleep(0.01)
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 with topics.open(sys.argv[1]) as log:

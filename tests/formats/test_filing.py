@@ -1,5 +1,6 @@
 """WAL frames become segment frames, many at a time: the same bytes as one at a time, and never from a bad frame."""
 
+from array import array
 from collections.abc import Iterable
 from typing import Final
 
@@ -53,9 +54,13 @@ def check_columns(run: Run, bodies: list[bytes]) -> None:
     assert list(run.times) == [header.ts for header in headers]
     assert list(run.flags) == [header.flags & LABEL_FLAGS for header in headers]
     envelopes = [split_raw(body, WAL_BODY).envelope for body in bodies]
-    assert list(run.sizes) == list(map(filing.accounted_bytes, envelopes))
-    tags = [(header.seq, raw_tag(body, WAL_BODY)) for header, body in zip(headers, bodies, strict=True)]
-    assert run.tags == [(seq, tag) for seq, tag in tags if tag is not None]
+    sizes = [filing.size_bytes(run, place, place + 1) for place in range(len(bodies))]
+    assert sizes == list(map(filing.accounted_bytes, envelopes))
+    tagged = [(header.seq, raw_tag(body, WAL_BODY)) for header, body in zip(headers, bodies, strict=True)]
+    seqs_by_tag: dict[bytes, array[int]] = {}
+    filing.add_tags(run, 0, len(bodies), seqs_by_tag)
+    found = [(seq, tag) for tag, seqs in seqs_by_tag.items() for seq in seqs]
+    assert sorted(found) == [(seq, tag) for seq, tag in tagged if tag is not None]
     assert filing.checksum_bytes(run, 0, len(bodies)) == b"".join(map(segment.frame_checksum, frames_of(run)))
 
 
@@ -171,4 +176,4 @@ def test_a_changed_byte_ends_the_scan_where_it_ends_the_scan_of_a_start(
 def test_a_meta_counts() -> None:
     batch = RecordBatch([envelope.encode(b"1", b'{"a":2}'), envelope.encode(b'"x"')], [8, 3])
     (run,) = runs(wal_frame.encode_appends(1, 1, 1, batch, durable=False)[0])
-    assert list(run.sizes) == [8, 3]
+    assert [filing.size_bytes(run, place, place + 1) for place in (0, 1)] == [8, 3]

@@ -116,6 +116,31 @@ def test_checksums_of_segment_frames() -> None:
                 form.checksums(data, wrong_starts, wrong_ends, np.zeros(len(starts), np.uint64))
 
 
+@given(st.binary(max_size=60), st.lists(st.tuples(st.integers(-1, 61), st.integers(-1, 61)), max_size=20))
+def test_pieces_of_a_buffer(data: bytes, pieces: list[tuple[int, int]]) -> None:
+    np = pytest.importorskip("numpy")
+    starts, ends = (np.array([piece[end] for piece in pieces], np.int64) for end in (0, 1))
+
+    def gathered(form: Any) -> object:
+        offsets = np.zeros(len(pieces) + 1, np.int32)
+        try:
+            return form.gather(data, starts, ends, offsets), offsets.tolist()
+        except IndexError:
+            return "outside"
+
+    def ended(form: Any, first: bytes, last: bytes) -> object:
+        found = np.full(len(pieces), 7, np.uint8)
+        try:
+            form.have_ends(data, starts, ends, first, last, found)
+        except IndexError:
+            return "outside"
+        return found.tolist()
+
+    assert gathered(compiled) == gathered(plain_kernel)
+    for first, last in ((data[:1], data[-1:]), (data[3:5], data[7:8]), (b"", b"")):
+        assert ended(compiled, first, last) == ended(plain_kernel, first, last)
+
+
 # WAL frames.
 
 
@@ -191,11 +216,28 @@ def test_places_of_frames(frames: list[tuple[int, int, int]], base: int) -> None
         same("frame_places", array("q", offsets), ends, array("I", data_lens), start, len(frames), base % 2**50, 6)
 
 
+@given(batches(count_max=8), seqs)
+def test_tags_are_taken_by_the_column(batch: RecordBatch, first_seq: int) -> None:
+    frames, _ = plain_kernel.encode_writes(7, first_seq, 5, [batch], 8)
+    columns = wal_frame.FrameColumns(*plain_kernel.scan_frames(frames, 0, len(frames), FRAME_BYTES_MAX)[0])
+    for start in (0, len(batch) // 2):
+        found: list[dict[bytes, array[int]]] = [{b"a": array("Q", [1])}, {b"a": array("Q", [1])}]
+        for form, seqs_by_tag in zip(FORMS, found, strict=True):
+            form.add_tags(frames, columns, start, len(batch), seqs_by_tag)
+        assert list(found[0].items()) == list(found[1].items())
+    if any(batch.tags or ()):
+        for form in FORMS:
+            with pytest.raises(IndexError):
+                form.add_tags(b"", columns, 0, len(batch), {})
+
+
 @given(st.lists(st.sampled_from((b",", b'"', b"m", b":", b',"m":', b"x" * 100))), st.integers(0, 20))
 def test_a_text_is_found(parts: list[bytes], start: int) -> None:
     data = b"".join(parts)
     for end in (len(data), len(data) - 1, start, len(data) + 5):
         same("has_text", data, start, end, envelope.META)
+        same("has_text", data, start, end, b',"m":,"m":')
+    same("has_text", data, start, len(data), b",")
 
 
 def test_a_text_is_found_wherever_it_is() -> None:
@@ -216,6 +258,33 @@ def test_segment_frames_are_the_same(batch: RecordBatch, first_seq: int, ts: int
     raws = [frame[4 : -segment.TRAILER_BYTES] for frame in frames]
     assert same("segment_frames", raws, SEGMENT_BODY.flags_at, SEGMENT_BODY.core_at) == frames
     same("segment_frames", [bodies[0][:20]], WAL_BODY.flags_at, WAL_BODY.core_at)
+
+
+@given(st.lists(batches(), min_size=1, max_size=4), u64, seqs, u64, st.integers(0, 2**32), st.data())
+def test_frames_are_filed_to_the_same_bytes(
+    writes: list[RecordBatch], topic_id: int, first_seq: int, ts: int, data_offset: int, data: st.DataObject
+) -> None:
+    frames, bodies = plain_kernel.encode_writes(topic_id, first_seq, ts, writes, 8)
+    (offsets, ends, _, flags, _, _, times, *_), _, _ = plain_kernel.scan_frames(frames, 0, len(frames), 1 << 20)
+    filed, filed_ends, stored = same("filed_frames", frames, offsets, ends)
+    wanted = plain_kernel.segment_frames(bodies, WAL_BODY.flags_at, WAL_BODY.core_at)
+    assert filed == b"".join(wanted)
+    assert list(filed_ends) == [sum(map(len, wanted[:place])) for place in range(1, len(wanted) + 1)]
+    assert [number.to_bytes(8, "little") for number in stored] == [segment.frame_checksum(frame) for frame in wanted]
+    start = data.draw(st.integers(0, len(wanted)))
+    stop = data.draw(st.integers(start, len(wanted)))
+    same("index_entries", filed_ends, times, flags, start, stop, data_offset)
+
+
+def test_frames_outside_of_their_bytes_are_not_filed() -> None:
+    columns, _, _ = plain_kernel.scan_frames(FRAMES, 0, len(FRAMES), 1 << 20)
+    offsets, ends = columns[:2]
+    for cut in (1, 50, len(FRAMES)):
+        same("filed_frames", FRAMES[:-cut], offsets, ends)
+    for shift in (-1, 1):
+        same("filed_frames", FRAMES, array("q", [offset + shift for offset in offsets]), ends)
+    same("filed_frames", FRAMES, ends, offsets)
+    assert same("filed_frames", FRAMES, array("q"), array("q")) == (b"", array("I"), array("Q"))
 
 
 def stored_segment() -> tuple[bytes, bytes]:

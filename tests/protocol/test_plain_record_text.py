@@ -50,6 +50,15 @@ def test_json_with_and_without_a_meta(payloads: list[tuple[bytes, bytes | None]]
     same(bodies_of(RecordBatch(envelopes, [1] * len(envelopes))), WAL_BODY)
 
 
+def test_a_meta_at_every_place() -> None:
+    for size in range(70):
+        text = b'"%b"' % (b"x" * size)
+        for rest in (0, 3, 20):
+            nested = b'{"a":%b,"m":%b}' % (text, b"1" * (rest + 1))
+            envelopes = [envelope.encode(text), envelope.encode(text, b"2" * (rest + 1)), envelope.encode(nested)]
+            same(bodies_of(RecordBatch(envelopes, [1] * 3)), WAL_BODY)
+
+
 def test_every_byte_in_a_label() -> None:
     tags: list[bytes | None] = [bytes((byte,)) for byte in range(128)]
     tags += [chr(code).encode() for code in (128, 0x7FF, 0x2028, 0xFFFF, 0x1F600)]

@@ -91,6 +91,7 @@ class Engine:
         self.flush = core.flush
         self.topic = core.topic
         self.names_after = core.names_after
+        self.call_after_group = core.call_after_group
 
     # What the rooms share.
 

@@ -437,7 +437,7 @@ class _BatchRows:
         data_ends = ends - len(envelope.CLOSE)
         has_meta = np.zeros(len(self), dtype=np.bool_)
         content = self._bytes()
-        found = np.array([match.start() for match in _META.finditer(content)], dtype=np.int64)
+        found = np.array([match.start() for match in self._metas()], dtype=np.int64)
         places = np.unique(np.searchsorted(starts, found, side="right") - 1)
         for row in places[places >= 0].tolist():
             start, end = int(starts[row]), int(ends[row])
@@ -452,14 +452,15 @@ class _BatchRows:
             raise _NotRecords(reasons)
         return _Parts(starts + len(envelope.OPEN), data_ends, ends - len(envelope.CLOSE), has_meta)
 
+    def _metas(self) -> Iterator[re.Match[bytes]]:
+        """Where a meta may begin. Most batches have none, and one search says so."""
+        content = self._bytes()
+        return _META.finditer(content) if kernel.has_text(content, 0, len(content), envelope.META) else iter(())
+
     def _have_envelope_ends(self, starts: Positions, ends: Positions) -> Mask:
-        fits: Mask = ends - starts > envelope.PLAIN_OVERHEAD_BYTES
-        size = len(envelope.OPEN)
-        opening = windows(self._view, f"V{size}")[starts].view(np.uint8).reshape(-1, size)
-        for place, byte in enumerate(envelope.OPEN):
-            fits &= opening[:, place] == byte
-        fits &= np.frombuffer(self._view, dtype=np.uint8)[ends - 1] == envelope.CLOSE[0]
-        return fits
+        found = np.empty(len(self), dtype=np.uint8)
+        kernel.have_ends(self._view, starts, ends, envelope.OPEN, envelope.CLOSE, found)
+        return found.view(np.bool_)
 
 
 class _Parts(NamedTuple):
@@ -496,13 +497,14 @@ def binary_slices(data: bytes, starts: Positions, ends: Positions, has_value: Ma
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
-    offsets = np.empty(2 * count, dtype=np.int32)
-    offsets[0::2] = starts
-    # A piece without a value may begin anywhere; the offsets of an array never fall.
-    offsets[1::2] = ends if has_value is None else np.maximum(starts, ends)
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    every_second = np.arange(0, 2 * count, 2, dtype=np.int32)
-    return pieces.take(pa.array(every_second, mask=None if has_value is None else ~has_value))
+    offsets = np.empty(count + 1, dtype=np.int32)
+    if has_value is None:
+        pieces = kernel.gather(data, starts, ends, offsets)
+        return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(pieces)])
+    pieces = kernel.gather(data, starts, np.where(has_value, ends, starts), offsets)
+    validity = np.packbits(has_value, bitorder="little")
+    buffers = [pa.py_buffer(validity), pa.py_buffer(offsets), pa.py_buffer(pieces)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
 def constant(value: object, wanted_type: pa.DataType, count: int) -> pa.Array:

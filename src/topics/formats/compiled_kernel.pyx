@@ -15,7 +15,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
@@ -56,6 +56,8 @@ cdef enum:
     SEGMENT_HEADER_BYTES = 29
     SEGMENT_TRAILER_BYTES = 9
     SEGMENT_OVERHEAD_BYTES = 38
+    # How much longer the WAL frame of a record is than its segment frame.
+    WAL_TO_SEGMENT_BYTES = 8
     ENTRY_BYTES = 20
     DELETED = 0xD5
     # Longer inputs are given to the package `xxhash`.
@@ -546,6 +548,71 @@ def segment_frames(raws, Py_ssize_t flags_at, Py_ssize_t core_at):
     return frames
 
 
+def filed_frames(bytes buffer not None, array.array offsets not None, array.array ends not None):
+    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(buffer)
+    cdef Py_ssize_t place, size, total = 0, count = len(offsets), data_bytes = PyBytes_GET_SIZE(buffer)
+    assert len(ends) == count and offsets.itemsize == ends.itemsize == 8
+    cdef const long long* offset_at = offsets.data.as_longlongs
+    cdef const long long* end_at = ends.data.as_longlongs
+    for place in range(count):
+        if (
+            offset_at[place] < 0
+            or end_at[place] - offset_at[place] < WAL_HEADER_BYTES + CHECKSUM_BYTES
+            or end_at[place] > data_bytes
+        ):
+            raise IndexError("a frame is outside of its bytes")
+        total += end_at[place] - offset_at[place] - WAL_TO_SEGMENT_BYTES
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, total)
+    cdef array.array places = _new(_U32, count), stored = _new(_U64, count)
+    cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(frames)
+    cdef uint8_t* at = start
+    cdef const uint8_t* body
+    for place in range(count):
+        body = data + offset_at[place] + FRAME_LEN_BYTES
+        # Flags and core.
+        size = end_at[place] - offset_at[place] - FRAME_LEN_BYTES - CHECKSUM_BYTES - WAL_CORE_AT + 1
+        _write_u32(at, size + SEGMENT_TRAILER_BYTES)
+        at += FRAME_LEN_BYTES
+        at[0] = body[1] & (FLAG_TAG | FLAG_NODE)
+        memcpy(at + 1, body + WAL_CORE_AT, size - 1)
+        stored.data.as_ulonglongs[place] = _digest(at, size)
+        _write_u64(at + size, stored.data.as_ulonglongs[place])
+        at[size + CHECKSUM_BYTES] = 0
+        at += size + SEGMENT_TRAILER_BYTES
+        places.data.as_uints[place] = at - start
+    return frames, places, stored
+
+
+def index_entries(
+    array.array ends not None,
+    array.array times not None,
+    bytes flags not None,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    uint64_t data_offset,
+):
+    assert 0 <= start <= stop <= len(ends) == len(times) == PyBytes_GET_SIZE(flags)
+    assert ends.itemsize == 4 and times.itemsize == 8
+    cdef bytes entries = PyBytes_FromStringAndSize(NULL, ENTRY_BYTES * (stop - start))
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(entries)
+    cdef const uint8_t* flags_at = <const uint8_t*>PyBytes_AS_STRING(flags)
+    cdef uint64_t before = ends.data.as_uints[start - 1] if start else 0
+    cdef uint64_t length
+    cdef Py_ssize_t place
+    for place in range(start, stop):
+        length = ends.data.as_uints[place] - before
+        if data_offset > 0xFFFFFFFF:
+            raise OverflowError("an offset does not fit an index entry")
+        _write_u32(at, data_offset)
+        _write_u32(at + 4, length)
+        _write_u64(at + 8, times.data.as_ulonglongs[place])
+        _write_u32(at + 16, flags_at[place])
+        at += ENTRY_BYTES
+        before += length
+        data_offset += length
+    return entries
+
+
 cdef int _check_entries(bytes entries) except -1:
     if PyBytes_GET_SIZE(entries) % ENTRY_BYTES:
         raise StructError(f"iterative unpacking requires a buffer of a multiple of {ENTRY_BYTES} bytes")
@@ -617,6 +684,49 @@ def checksums(buffer, const int64_t[:] starts, const int64_t[:] ends, uint64_t[:
         if not FRAME_LEN_BYTES <= start <= end <= data_bytes:
             raise IndexError("a frame is outside of its bytes")
         found[place] = _digest(&view[0] + start, end - start)
+
+
+def gather(buffer, const int64_t[:] starts, const int64_t[:] ends, int32_t[:] offsets):
+    cdef const uint8_t[::1] view = buffer
+    cdef Py_ssize_t place, count = starts.shape[0], data_bytes = view.shape[0]
+    cdef int64_t size, total = 0
+    assert ends.shape[0] == count and offsets.shape[0] == count + 1
+    offsets[0] = 0
+    for place in range(count):
+        size = ends[place] - starts[place]
+        if size > 0:
+            if starts[place] < 0 or ends[place] > data_bytes:
+                raise IndexError("a piece is outside of its bytes")
+            total += size
+            if total > 0x7FFFFFFF:
+                raise OverflowError("the pieces are too many bytes")
+        offsets[place + 1] = total
+    cdef bytes pieces = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(pieces)
+    for place in range(count):
+        size = offsets[place + 1] - offsets[place]
+        if size:
+            memcpy(at + offsets[place], &view[0] + starts[place], size)
+    return pieces
+
+
+def have_ends(
+    buffer, const int64_t[:] starts, const int64_t[:] ends, bytes first not None, bytes last not None, uint8_t[:] found
+):
+    cdef const uint8_t[::1] view = buffer
+    cdef Py_ssize_t place, count = starts.shape[0], data_bytes = view.shape[0]
+    cdef Py_ssize_t first_bytes = PyBytes_GET_SIZE(first), last_bytes = PyBytes_GET_SIZE(last)
+    cdef int64_t start, end
+    assert ends.shape[0] == found.shape[0] == count
+    for place in range(count):
+        start, end = starts[place], ends[place]
+        if start < 0 or end > data_bytes:
+            raise IndexError("a piece is outside of its bytes")
+        found[place] = (
+            end - start > first_bytes + last_bytes
+            and memcmp(&view[0] + start, PyBytes_AS_STRING(first), first_bytes) == 0
+            and memcmp(&view[0] + end - last_bytes, PyBytes_AS_STRING(last), last_bytes) == 0
+        )
 
 
 def has_text(buffer, Py_ssize_t start, Py_ssize_t end, bytes text not None):

@@ -7,9 +7,10 @@ code that both forms share.
 
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import groupby, repeat
+from itertools import accumulate, groupby, repeat
 from operator import add, sub
 from struct import Struct
+from struct import error as struct_error
 from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
@@ -31,6 +32,8 @@ from topics.formats.record_layout import (
     SEGMENT_TRAILER,
     SEGMENT_TRAILER_BYTES,
     WAL_BODY_HEADER,
+    WAL_CORE_AT,
+    WAL_FLAGS_AT,
     WAL_FRAME_HEADER,
     WAL_HEAD,
 )
@@ -71,6 +74,9 @@ _PLAIN_BODY: Final = Struct(f"<{WAL_HEAD.size}sQ{_MIDDLE.size}sI")
 assert _PLAIN_BODY.size == WAL_BODY_HEADER.size
 # The checksum of a frame and the length of the next frame.
 _SEAM: Final = Struct("<QI")
+# Checksum and delete byte of a segment frame, and the length of the next frame.
+_SEGMENT_SEAM: Final = Struct("<QBI")
+_FLAGS_BYTES: Final = tuple(bytes((flags,)) for flags in range(LABEL_FLAGS + 1))
 # Bound once: Python looks the method of an imported object up anew at every call, which costs 50 ns.
 _pack_length: Final = FRAME_LEN.pack
 _pack_header: Final = WAL_BODY_HEADER.pack
@@ -78,8 +84,11 @@ _pack_trailer: Final = SEGMENT_TRAILER.pack
 
 _WAL_HEADER_BYTES: Final = WAL_FRAME_HEADER.size
 _WAL_FRAME_LEN_MIN: Final = WAL_BODY_HEADER.size + CHECKSUM_BYTES
+_WAL_OVERHEAD_BYTES: Final = _WAL_HEADER_BYTES + CHECKSUM_BYTES
 # A search for fewer bytes is not worth a call.
 _TEXT_BYTES_MIN: Final = 5
+# Offsets of pieces are 32-bit numbers.
+_GATHERED_BYTES_MAX: Final = 0x7FFFFFFF
 # Fewer frames than this are hashed one by one: seeing that they have one size would take longer.
 _CUT_AT_ONCE_MIN: Final = 32
 _SEGMENT_OVERHEAD_BYTES: Final = SEGMENT_FRAME_HEADER.size + SEGMENT_TRAILER_BYTES
@@ -321,6 +330,47 @@ def segment_frames(raws: Iterable[bytes], flags_at: int, core_at: int) -> list[b
     return frames
 
 
+def filed_frames(buffer: bytes, offsets: "array[int]", ends: "array[int]") -> tuple[bytes, "array[int]", "array[int]"]:
+    """The segment frames, live, of verified append frames of the WAL, one after the other; where each of them ends, and
+    their checksums. Raises `IndexError` for a frame outside of the buffer."""
+    bodies: list[bytes] = []
+    for offset, end in zip(offsets, ends, strict=True):
+        if offset < 0 or end - offset < _WAL_OVERHEAD_BYTES or end > len(buffer):
+            raise IndexError("a frame is outside of its bytes")
+        # The byte before the core becomes the flags.
+        core_at = offset + FRAME_LEN_BYTES + WAL_CORE_AT
+        flags = buffer[offset + FRAME_LEN_BYTES + WAL_FLAGS_AT] & LABEL_FLAGS
+        if flags == buffer[core_at - 1]:
+            bodies.append(buffer[core_at - 1 : end - CHECKSUM_BYTES])
+        else:
+            bodies.append(_FLAGS_BYTES[flags] + buffer[core_at : end - CHECKSUM_BYTES])
+    lengths = list(map(SEGMENT_TRAILER_BYTES.__add__, map(len, bodies)))
+    stored = list(map(xxh3_64_intdigest, bodies))
+    # Between two bodies are checksum and delete byte of the first and the length of the second.
+    seams = list(map(_SEGMENT_SEAM.pack, stored, repeat(LIVE), [*lengths[1:], 0]))
+    parts: list[bytes] = [b""] * (2 * len(bodies))
+    parts[::2] = bodies
+    parts[1::2] = seams
+    if parts:
+        parts[-1] = parts[-1][:SEGMENT_TRAILER_BYTES]
+        parts.insert(0, _pack_length(lengths[0]))
+    return b"".join(parts), array("I", accumulate(map(FRAME_LEN_BYTES.__add__, lengths))), array("Q", stored)
+
+
+def index_entries(
+    ends: "array[int]", times: "array[int]", flags: bytes, start: int, stop: int, data_offset: int
+) -> bytes:
+    """The index entries of frames `start` to `stop - 1`, whose bytes follow each other. The first of them is at
+    `data_offset` of its file. Raises `OverflowError` when an offset does not fit 32 bits."""
+    begins = [ends[start - 1] if start else 0, *ends[start : stop - 1]]
+    offsets = map((data_offset - begins[0]).__add__, begins)
+    lengths = map(sub, ends[start:stop], begins)
+    try:
+        return b"".join(map(ENTRY.pack, offsets, lengths, times[start:stop], flags[start:stop]))
+    except struct_error as error:
+        raise OverflowError("an offset does not fit an index entry") from error
+
+
 def read_slots(buffer: Buffer, base: int, entries: bytes, first_seq: int) -> tuple[list[bytes | None], list[int]]:
     """The bodies of live records by their index entries, and the places of entries that lead to no good frame.
 
@@ -407,3 +457,49 @@ def _common_size(starts: "NDArray[np.int64]", ends: "NDArray[np.int64]") -> int:
     if int(ends[-1] - starts[0]) != size * len(starts) or not bool((ends - starts == size).all()):
         return 0
     return size
+
+
+# Pieces of a buffer.
+
+
+def gather(
+    buffer: Buffer, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", offsets: "NDArray[np.int32]"
+) -> bytes:
+    """A copy of the pieces, one after the other. Puts where each one begins into `offsets`, and where the last one
+    ends. A piece whose end is before its start is empty. Raises `IndexError` for a piece outside of the buffer."""
+    import numpy as np
+
+    sizes = np.maximum(ends - starts, 0)
+    if bool(((sizes > 0) & ((starts < 0) | (ends > len(buffer)))).any()):
+        raise IndexError("a piece is outside of its bytes")
+    if int(sizes.sum()) > _GATHERED_BYTES_MAX:
+        raise OverflowError("the pieces are too many bytes")
+    offsets[0] = 0
+    np.cumsum(sizes, out=offsets[1:])
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
+    return b"".join([data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)])
+
+
+def have_ends(
+    buffer: Buffer,
+    starts: "NDArray[np.int64]",
+    ends: "NDArray[np.int64]",
+    first: bytes,
+    last: bytes,
+    found: "NDArray[np.uint8]",
+) -> None:
+    """Puts 1 into `found` for each piece that begins and ends with these bytes and has more between them, else 0.
+    Raises `IndexError` for a piece outside of the buffer."""
+    import numpy as np
+
+    if bool(((starts < 0) | (ends > len(buffer))).any()):
+        raise IndexError("a piece is outside of its bytes")
+    content = np.frombuffer(buffer, dtype=np.uint8)
+    rows = np.flatnonzero(ends - starts > len(first) + len(last))
+    fits = np.ones(len(rows), dtype=np.bool_)
+    for place, byte in enumerate(first):
+        fits &= content[starts[rows] + place] == byte
+    for place, byte in enumerate(reversed(last), 1):
+        fits &= content[ends[rows] - place] == byte
+    found[:] = 0
+    found[rows] = fits

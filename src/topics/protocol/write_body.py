@@ -99,11 +99,11 @@ class WriteRequest:
     ) -> None:
         self._records = body.records
         # Node of the records that name none.
-        self.node = None if body.node is UNSET else body.node
+        self.node = None if plain is not None or body.node is UNSET else body.node
         self._has_breaks = has_breaks
         # Makes the batch instead, if the records of this body were checked in steps.
         self._made_batch: Callable[[WriteRequest], WriteBatch] | None = None
-        # Payloads and their sizes, if no record has a tag, a node or a meta.
+        # Payloads and their sizes, if the body has nothing else.
         self._plain = plain
         self.key: str | None = None
         self.create: bool | None = None
@@ -111,7 +111,7 @@ class WriteRequest:
         self.waits_for_room = False
         # About the config, for the answer.
         self.warnings: Sequence[str] = ()
-        if isinstance(body, WriteBody):
+        if plain is None and isinstance(body, WriteBody):
             self.key = None if body.idempotency_key is UNSET else body.idempotency_key
             self.create = None if body.create is UNSET else body.create
             self.config = None if body.config is UNSET else body.config
@@ -144,7 +144,8 @@ class WriteRequest:
         if self._plain is not None and not self._has_breaks:
             datas, sizes = self._plain
             if max(sizes) <= limits.record_bytes_max:
-                return list(map(b'{"d":%b}'.__mod__, datas)), sizes
+                # A join takes two thirds of the time of a format.
+                return [b"".join((b'{"d":', data, b"}")) for data in datas], sizes
         return self._general_payloads(limits)
 
     def _general_payloads(self, limits: WriteLimits) -> tuple[list[bytes], list[int]]:

@@ -163,22 +163,20 @@ class Application:
         try:
             known_head = exchange.known_head
             admitted = None if known_head is None else known_head.admitted
-            if admitted is not None and admitted.settings is self.settings:
+            if admitted is not None and admitted.settings is self.settings and admitted.has_plain_json:
                 # The same head passed the checks before, without a key.
-                endpoint = admitted.endpoint
                 exchange.key = FULL_ACCESS
-                exchange.route = endpoint.name
+                exchange.route = admitted.route
                 exchange.name = admitted.name
                 exchange.inner_name = admitted.inner_name
-                has_plain_json = admitted.has_plain_json
-            else:
-                endpoint = self._admit(exchange)
-                has_plain_json = False
-                if known_head is not None and not self._keys.enabled:
-                    known_head.admitted = self._admitted(exchange, endpoint)
-            if (self.is_draining or self.opened is None) and not endpoint.before_ready:
-                raise Closed if self.is_draining else NotReady(self.replay_progress)
-            if not has_plain_json and endpoint.body is not Body.IGNORED and self._maybe_inflate(exchange, endpoint):
+                self._check_ready(before_ready=admitted.before_ready)
+                admitted.handler(exchange)
+                return
+            endpoint = self._admit(exchange)
+            if known_head is not None and not self._keys.enabled:
+                known_head.admitted = self._admitted(exchange, endpoint)
+            self._check_ready(before_ready=endpoint.before_ready)
+            if endpoint.body is not Body.IGNORED and self._maybe_inflate(exchange, endpoint):
                 return
             endpoint.handler(exchange)
         except TopicsError as error:
@@ -186,9 +184,17 @@ class Application:
         except Exception:  # noqa: BLE001 - the outer edge of a request.
             self.fail_internally(exchange)
 
+    def _check_ready(self, *, before_ready: bool) -> None:
+        if before_ready:
+            return
+        if self.is_draining:
+            raise Closed
+        if self.opened is None:
+            raise NotReady(self.replay_progress)
+
     def _admitted(self, exchange: Exchange, endpoint: Endpoint) -> Admitted:
         headers = exchange.headers
-        has_plain_json = b"content-encoding" not in headers and _is_json(headers)
+        has_plain_json = endpoint.body is Body.IGNORED or (b"content-encoding" not in headers and _is_json(headers))
         return Admitted(self.settings, endpoint, exchange.name, exchange.inner_name, has_plain_json=has_plain_json)
 
     def note_activity(self) -> None:

@@ -209,7 +209,12 @@ def collect(
             queues += 1
             in_flight += queue_depth(topic)[1]
     # One more than is shown, to know whether there are more.
-    shown = list(islice((topic for topic in topics if may_name(topic.name)), rows_max + 1))
+    shown: list[Topic] = []
+    for topic in topics:
+        if len(shown) > rows_max:
+            break
+        if may_name(topic.name):
+            shown.append(topic)
     return Snapshot(
         version=version,
         started_ms=counters.started_ms,
@@ -274,8 +279,8 @@ def _wal_figures(engine: Engine) -> WalFigures:
         fsync_us_total=stats.fsync_us_total,
         fsync_bounds_us=tuple(stats.fsync_bounds_us),
         fsync_buckets=tuple(stats.fsync_buckets),
-        unsynced_bytes=sum(shard.unsynced_bytes for shard in wal.shards),
-        unsynced_ms=max(shard.unsynced_ms for shard in wal.shards),
+        unsynced_bytes=sum([shard.unsynced_bytes for shard in wal.shards]),
+        unsynced_ms=max([shard.unsynced_ms for shard in wal.shards]),
     )
 
 

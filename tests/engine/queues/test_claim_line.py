@@ -45,8 +45,8 @@ class Waiting:
 
 def assert_no_claim_waits(driver: QueueDriver) -> None:
     queues: Any = driver.queues
-    assert queues._lines == {}
-    assert queues._waiters._waiters == {}
+    assert queues._claiming._lines == {}
+    assert queues._leases.waiters._waiters == {}
     assert not driver.topic("q").has_waiters
 
 

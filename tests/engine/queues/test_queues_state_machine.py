@@ -273,7 +273,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         queues: Any = self.driver.queues
-        assert sum(len(line) for line in queues._lines.values()) == len(self.line)
+        assert sum(len(line) for line in queues._claiming._lines.values()) == len(self.line)
         ready, in_flight, delayed = (len(self.in_state(state)) for state in ("ready", "in flight", "delayed"))
         assert self.driver.counters()[:2] == (ready, in_flight)
         assert ready + in_flight + delayed == self.driver.topic("q").count

@@ -53,10 +53,20 @@ def test_a_write_that_was_not_finished_says_nothing(adopted: AdoptedRecords) -> 
     adopted.check_end()
 
 
-def test_a_record_that_the_log_does_not_have_is_damage_unless_it_may_have_no_frame(adopted: AdoptedRecords) -> None:
+def test_a_record_that_the_log_does_not_have_is_damage_unless_it_is_old_enough_to_have_no_frame(
+    adopted: AdoptedRecords,
+) -> None:
     adopted.meet(11, core(11))
     adopted.finish_write()
     with pytest.raises(Damaged, match="seq 12"):
         adopted.check_end()
+    adopted.expect_unlogged_to(12)
+    with pytest.raises(Damaged, match="seq 14"):
+        adopted.check_end()
+    adopted.expect_unlogged_to(14)
+    adopted.check_end()
+
+
+def test_in_the_dest_of_a_router_any_record_may_have_no_frame(adopted: AdoptedRecords) -> None:
     adopted.expect_unlogged()
     adopted.check_end()

@@ -1118,6 +1118,38 @@ def test_a_foreign_segment_that_no_snapshot_lists_is_not_taken_in(disk: FakeDisk
     assert readable(log, "a") == list(range(1, 6 + own_count))
 
 
+@pytest.mark.parametrize("becomes_stored", [False, True])
+def test_a_foreign_segment_in_the_folder_of_an_ephemeral_topic_is_not_taken_in(
+    disk: FakeDisk, becomes_stored: bool
+) -> None:
+    """Checkpoints put no ephemeral records into files. When the topic becomes stored, the log says up to which seq
+    records have no frames."""
+    log = SmallLog(disk, segment_events_max=5)
+    for name, durability, count in (("a", "ephemeral", 3), ("b", "fsync", 5)):
+        log.create(name, durability=durability)
+        for _ in range(count):
+            log.append(name)
+    log.checkpoint()
+    if becomes_stored:
+        log.create("a", durability="fsync")
+    killed(disk)
+    stems = [f"{ROOT}/topics/{topic:08X}/{layout.segment_stem(1)}" for topic in (1, 2)]
+    disk.makedirs(f"{ROOT}/topics/{1:08X}")
+    for kind in ("data", "idx"):
+        disk.replace(f"{stems[0]}.{kind}", disk.read(f"{stems[1]}.{kind}"))
+    findings = [(finding.file, finding.message) for finding in Verifier(disk, ROOT).run()]
+    assert [message for path, message in findings if path.startswith("topics/00000001/")] == ["no snapshot lists it"]
+    error = refused(disk, segment_events_max=5)
+    assert isinstance(error, Damaged)
+    assert error.path == f"{stems[0]}.data"
+    assert "a file of another topic" in error.found
+    for kind in ("data", "idx"):
+        disk.unlink(f"{stems[0]}.{kind}")
+    log = SmallLog(disk, segment_events_max=5)
+    assert readable(log, "a") == []
+    assert log.append("a").first_seq == 4
+
+
 def test_a_foreign_segment_in_the_place_of_derived_copies_is_not_taken_in(disk: FakeDisk) -> None:
     """No frame has the copies, but the router makes them again."""
     log = SmallLog(disk, segment_events_max=5)

@@ -8,10 +8,14 @@ import pytest
 
 from tests.engine.cold_log import ColdLog
 from tests.engine.small_log import ROOT, SmallLog
+from topics.engine.runtime import InlineRuntime
+from topics.engine.writing.deletion import DELETE_TURN_RECORDS
 from topics.errors import Closed, ColdUnavailable, StartRefused, TopicNotFound
 from topics.formats import control, wal_frame
 from topics.formats.wal_frame import FrameType
 from topics.limits import FRAME_BYTES_MAX
+from topics.storage import layout
+from topics.storage.segments.writer import flag_deleted
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs, Operation
 
@@ -345,3 +349,63 @@ def test_a_segment_file_that_fails_at_any_call_of_a_delete_makes_it_whole_or_ref
             break
         at += 1
     assert refusals >= 1
+
+
+# Deletes of very many records.
+
+
+def test_a_delete_that_takes_several_turns_removes_what_was_live_when_it_was_called(disk: FakeDisk) -> None:
+    """Between its turns records die, a checkpoint sets delete bytes and seals segments, and new records come."""
+    segment_events = DELETE_TURN_RECORDS * 3 // 4
+    runtime = InlineRuntime()
+    log = SmallLog(disk, runtime=runtime, segment_events_max=segment_events, wal_file_bytes=2**22)
+    log.create(durability="fsync")
+    log.append(count=5 * segment_events, tag="all")
+    log.checkpoint()
+    log.append(count=100, tag="all")
+    last_seq = log.topic().head_seq
+    log.delete(seqs=[2])
+    answers: list[Any] = []
+    log.engine.delete_records("a", answers.append, tag="all")
+    log.engine.flush()
+    turns = 0
+    while runtime.take_turn():
+        turns += 1
+        if turns == 1:
+            # Seq 2 is pending, seq 3 dies in a segment that was searched, the last one in memory.
+            assert log.delete(seqs=[3, last_seq]) == 2
+            log.append(tag="all")
+            log.checkpoint()
+    assert turns > 1
+    (deleted,) = answers
+    assert (deleted.deleted, deleted.count) == (last_seq - 3, 1)
+    assert log.seqs() == [last_seq + 1]
+    log.checkpoint()
+    disk.kill()
+    log = SmallLog(disk)
+    assert log.seqs() == [last_seq + 1]
+    assert log.topic().count == 1
+
+
+def test_records_that_got_their_delete_bytes_after_a_delete_was_logged_are_counted_once(disk: FakeDisk) -> None:
+    """The delete has searched the segment before. A checkpoint ends before the delete is applied."""
+    log = SmallLog(disk)
+    log.create(durability="fsync")
+    for seq in range(1, 13):
+        log.append(tag="odd" if seq % 2 else "even")
+    log.checkpoint()
+    answers: list[Any] = []
+    log.engine.delete_records("a", answers.append, tag="even")
+    segments = log.topic().live.segments
+    # As another delete and a checkpoint do it.
+    segments.kill_many([2, 8])
+    for first_seq, seq in ((1, 2), (6, 8)):
+        state = segments.segment_of(first_seq)
+        assert state is not None
+        stem = f"{ROOT}/topics/00000001/{layout.segment_stem(first_seq)}"
+        reader = log.engine.core.cache.reader(log.topic().id, state)
+        flag_deleted(disk, stem, reader.positions([seq]))
+        segments.clear_pending(first_seq, segments.pending_bits(state))
+    log.engine.flush()
+    (deleted,) = answers
+    assert deleted.deleted == 4

@@ -126,7 +126,8 @@ def test_a_burst_is_one_entry(delivery: Delivery) -> None:
     feed = delivery.feed("a")
     delivery.settled(feed)
     for _ in range(4):
-        delivery.log.append("a")
+        delivery.log.start_append("a", 1, [])
+    delivery.log.engine.flush()
     assert delivery.settled(feed) == [("records", "a", [2, 3]), ("records", "a", [4, 5]), ("caught up", "a", 5)]
 
 

@@ -1,5 +1,7 @@
 """The life of watch sessions."""
 
+from typing import Any
+
 import pytest
 
 from topics.errors import Throttled
@@ -10,13 +12,16 @@ from topics.server.metrics import Counters
 from topics.testing.clock import ManualClock
 
 
-class Sessions(WatchSessions):
-    """Sessions with the clock of the test."""
+class Sessions:
+    """`WatchSessions` with the clock of the test."""
 
     def __init__(self, sessions_max: int = 0) -> None:
         self.clock = ManualClock()
         self.counters = Counters(self.clock)
-        super().__init__(self.clock, self.counters, sessions_max)
+        self._sessions = WatchSessions(self.clock, self.counters, sessions_max)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sessions, name)
 
     def new(self, *, with_ticket: bool = False) -> WatchSession:
         session = WatchSession(FULL_ACCESS, ReadOptions(1, 1), 1000)

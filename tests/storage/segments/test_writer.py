@@ -8,11 +8,10 @@ from xxhash import xxh3_128
 from tests.storage.segments.segment_bench import DIRECTORY, NOW_MS, body, live_seqs, stem, write
 from topics.formats import segment, segment_index
 from topics.formats.snapshot import SegmentState
-from topics.storage.segments import writer as writer_module
 from topics.storage.segments.cache import load_tags
 from topics.storage.segments.reader import SegmentReader
 from topics.storage.segments.sources import FileSource
-from topics.storage.segments.writer import SegmentAppender, SegmentLimits, flag_deleted
+from topics.storage.segments.writer import FLUSH_BYTES, SegmentAppender, SegmentLimits, flag_deleted
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.monitor_fs import MonitorFs
 
@@ -109,9 +108,15 @@ def test_without_tags_there_is_no_sidecar(disk: FakeDisk) -> None:
     assert not disk.exists(f"{stem(1)}.tags")
 
 
-def test_a_large_run_is_flushed_in_pieces(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "FLUSH_BYTES", 150)
-    (state,) = write(disk, list(range(1, 21)))
+def test_a_large_run_is_flushed_in_pieces(disk: FakeDisk) -> None:
+    written: list[str] = []
+    disk.on_operation = lambda operation, path: written.append(path) if operation == "pwrite" else None
+    appender = SegmentAppender(disk, DIRECTORY, None, SegmentLimits(1000, 5 * FLUSH_BYTES, 0), NOW_MS)
+    for seq in range(1, 21):
+        appender.add_bodies([body(seq, size=FLUSH_BYTES // 8)])
+    appender.finish()
+    (state,) = appender.touched
+    assert written.count(f"{stem(1)}.data") == 3
     assert read_back(disk, state) == list(range(1, 21))
 
 

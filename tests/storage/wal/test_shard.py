@@ -168,6 +168,72 @@ def test_what_arrives_while_a_sync_runs_shares_the_next_one(
     assert len(held) == 0
 
 
+class Turns(HeldBackground):
+    """Deferred calls wait for `turn`, as with an event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deferred: list[Callable[[], None]] = []
+
+    def defer(self, call: Callable[[], None]) -> None:
+        self._deferred.append(call)
+
+    def turn(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for call in deferred:
+            call()
+
+
+def answered_writers(disk: FakeDisk, answers: Answers, count: int) -> tuple[WalShard, Turns]:
+    """A shard whose first sync has just answered so many writers."""
+    turns = Turns()
+    shard = new_shard(disk, turns)
+    for seq in range(1, count + 1):
+        submit(shard, answers, seq, durable=True)
+    shard.flush()
+    turns.run_all()
+    assert len(answers.committed) == count
+    return shard, turns
+
+
+def test_the_next_write_of_a_lone_writer_waits_for_no_other(disk: FakeDisk, answers: Answers) -> None:
+    shard, turns = answered_writers(disk, answers, 1)
+    submit(shard, answers, 2, durable=True)
+    shard.flush()
+    turns.run_all()
+    assert answers.committed == ["1", "2"]
+
+
+def test_the_next_sync_waits_until_all_answered_writers_have_written_again(disk: FakeDisk, answers: Answers) -> None:
+    shard, turns = answered_writers(disk, answers, 3)
+    for seq in (4, 5):
+        submit(shard, answers, seq, durable=True)
+        shard.flush()
+    turns.run_all()
+    assert len(answers.committed) == 3
+    submit(shard, answers, 6, durable=True)
+    shard.flush()
+    turns.run_all()
+    assert answers.committed == ["1", "2", "3", "4", "5", "6"]
+    assert shard.stats.fsyncs == 2
+
+
+def test_the_next_sync_waits_while_writers_come_back_and_not_for_those_that_do_not(
+    disk: FakeDisk, answers: Answers
+) -> None:
+    shard, turns = answered_writers(disk, answers, 4)
+    for seq in (5, 6):
+        submit(shard, answers, seq, durable=True)
+        shard.flush()
+        turns.turn()
+        turns.run_all()
+        assert len(answers.committed) == 4
+    turns.turn()
+    turns.run_all()
+    assert answers.committed[4:] == ["5", "6"]
+    assert shard.stats.fsyncs == 2
+
+
 def test_a_write_during_a_running_sync_is_not_covered_by_it(
     disk: FakeDisk, held: HeldBackground, answers: Answers
 ) -> None:

@@ -97,7 +97,7 @@ class Checkpointer:
         waited_ms = self._engine.clock.monotonic_ms() - self._began_ms
         wait_ms = settings.checkpoint_interval_ms if progress.last_error is None else CHECKPOINT_RETRY_MS
         if (
-            progress.bytes_since_capture >= settings.checkpoint_wal_bytes
+            progress.is_due
             or waited_ms >= wait_ms
             or (waited_ms >= settings.checkpoint_interval_ms // CLEANING_CHECKPOINTS and self._has_files_to_remove())
         ):

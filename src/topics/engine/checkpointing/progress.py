@@ -36,13 +36,22 @@ class CheckpointProgress:
         # written after it. Else a server that often dies early would never take a checkpoint, and every start would
         # have more to read.
         self._captured_bytes = self._filed_bytes - replayed_bytes
+        # WAL bytes that were written while the last checkpoint ran.
+        self._meanwhile_bytes = 0
 
     def _wal_bytes(self) -> int:
         return sum(shard.stats.bytes_written for shard in self._engine.wal.shards)
 
     @property
-    def bytes_since_capture(self) -> int:
-        return self._wal_bytes() - self._captured_bytes
+    def is_due(self) -> bool:
+        """Whether enough was written since the last capture.
+
+        A start reads what no snapshot covers. With a checkpoint that begins after `checkpoint_wal_bytes` this would be
+        more by what is written while the checkpoint runs. So the next checkpoint begins earlier by as much, but not
+        before half of these bytes are written.
+        """
+        bytes_max = self._engine.settings.checkpoint_wal_bytes
+        return self._wal_bytes() - self._captured_bytes >= bytes_max - min(self._meanwhile_bytes, bytes_max // 2)
 
     @property
     def oldest_positions(self) -> list[WalPosition]:
@@ -66,6 +75,7 @@ class CheckpointProgress:
     def snapshot_written(self, number: int) -> None:
         self.number = number
         self.count_total += 1
+        self._meanwhile_bytes = self._wal_bytes() - self._captured_bytes
 
     def keep_positions(self, positions: list[WalPosition]) -> None:
         """A snapshot with these positions is kept, beside the one before it."""

@@ -64,7 +64,7 @@ class Rewriting:
                 left_bytes -= state.data_bytes
                 # A copy, because the owner goes on changing the live numbers.
                 self.works.append(RewriteWork(item.topic.id, msgspec.structs.replace(state)))
-        self._requests.busy_segments |= {_key(work) for work in self.works}
+        self._requests.busy_segments.update(_key(work) for work in self.works)
 
     def job_failed(self) -> None:
         """The worker may have died half way. The next checkpoint finds out which files are in place."""
@@ -98,7 +98,7 @@ class Rewriting:
                 self._old_files.add_replaced(last_snapshot, _key(work))
 
     def _let_go(self) -> None:
-        self._requests.busy_segments -= {_key(work) for work in self.works}
+        self._requests.busy_segments.difference_update(_key(work) for work in self.works)
 
     def postpone(self) -> None:
         """After the take-over of the topics: a topic with segments left is captured again."""

@@ -1,15 +1,7 @@
 """Queues: claiming jobs of a topic, and what their holders do with them.
 
-The jobs are the records of the topic; its lease table (`topic.leases`) says which node has which job. Owner only. What
-needs the log or a file is answered through `done`, once; what can be told at once is raised instead. Methods named
-`…_logged` run while a group of the log completes: see `core`.
-
-The life of a claim: it waits for other claims if the queue has a window (`claim_jitter_ms`), then one *pass* serves all
-of them. A pass takes jobs (returned jobs first, then jobs that were never delivered, by seq), deals them out one at a
-time in turn, and logs the leases if they are durable. Jobs that were delivered too often go to the dead-letter topic on
-the way, and the claims of the pass wait until they are there: the next caller finds them. A claim that got no job and
-waits goes into the line of its queue (`claim_line`). When jobs come or come back, the oldest claims of the line enter
-the next pass.
+The jobs are the records of the topic; its lease table (`topic.leases`) says which node has which job. `claiming` has
+the life of a claim, `holding` what holders do, `queue_leases` what both use. Owner only.
 
 The order of things that survive a crash:
 
@@ -23,34 +15,19 @@ The order of things that survive a crash:
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Sequence
-from functools import partial
-from typing import Literal
 
 from topics.engine.completions import Done
-from topics.engine.config import LEASE_MS_MAX, LEASE_MS_MIN
-from topics.engine.core import Applied, Core
-from topics.engine.queues.claim_line import ClaimLine
+from topics.engine.core import Core
+from topics.engine.queues.claiming import Claiming
 from topics.engine.queues.dead_letters import DeadLetters
-from topics.engine.queues.job_pool import take_jobs
-from topics.engine.queues.job_waiters import JobWaiters
+from topics.engine.queues.holding import Holding
 from topics.engine.queues.jobs import Claim, Claimed, Counters, Extended, Job, Settled
+from topics.engine.queues.queue_leases import QueueLeases, ready_count, table_of
 from topics.engine.routers.forwarding import Forwarder
-from topics.engine.topic.fetch import Fetch
-from topics.engine.topic.leases import Lease, LeaseTable
 from topics.engine.topic.topic import Topic, Waiter
 from topics.engine.writing.append import Appends
-from topics.engine.writing.deletion import Deleted, Deletion
-from topics.errors import Closed, NotAQueue, TopicNotFound, TopicsError
-from topics.formats import control, wal_frame
-from topics.formats.records import Record
-from topics.formats.wal_frame import FrameType
-from topics.limits import DELAY_MS_MAX, READ_BYTES_MAX, RESERVE_LEASE_IDS
-from topics.storage.background import Background
-
-logger = logging.getLogger(__name__)
+from topics.engine.writing.deletion import Deletion
 
 
 class Queues:
@@ -58,83 +35,51 @@ class Queues:
 
     def __init__(self, core: Core, forwarder: Forwarder, appends: Appends, deletion: Deletion) -> None:
         self._core = core
-        self._forwarder = forwarder
-        self._deletion = deletion
-        self._dead_letters = DeadLetters(core, appends, deletion)
-        self._waiters = JobWaiters(core, self.now_ms)
-        # Claims that wait for their window to close, for a reservation of lease ids, or for a file.
-        self._windows: dict[Topic, list[Claim]] = {}
-        self._reserving: dict[Topic, list[Claim]] = {}
-        self._fetching: dict[Topic, list[Claim]] = {}
-        # Queues with claims that wait for jobs.
-        self._lines: dict[Topic, ClaimLine] = {}
-        self._background: Background | None = None
-        # How far the time of leases is ahead of the monotonic clock.
-        self._ahead_ms = 0
-
-    # Time.
+        self._leases = QueueLeases(core)
+        self._holding = Holding(core, self._leases, deletion)
+        dead_letters = DeadLetters(core, appends, deletion)
+        self._claiming = Claiming(core, self._leases, forwarder, dead_letters, self._holding)
 
     def now_ms(self) -> int:
-        """The time of leases: the wall clock's, but a clock that is set back neither prolongs a lease nor brings one
-        back. Then this time goes on with the monotonic clock."""
-        monotonic_ms = self._core.clock.monotonic_ms()
-        self._ahead_ms = max(self._ahead_ms, self._core.now_ms() - monotonic_ms)
-        return self._ahead_ms + monotonic_ms
+        """The time of leases."""
+        return self._leases.now_ms()
 
     # Looking.
 
     def counters(self, name: str) -> Counters:
         """The numbers of a queue, up to date."""
-        topic, table = self._up_to_date(name)
-        return Counters(_ready(topic, table), table.in_flight, table.dead_lettered)
+        topic, table = self._leases.up_to_date(name)
+        return Counters(ready_count(topic, table), table.in_flight, table.dead_lettered)
 
     def depth(self, topic: Topic) -> tuple[int, int]:
         """(ready, in flight) without looking into files: records that have expired may still count."""
-        table = _table(topic)
-        self._waiters.refresh(topic)
-        return _ready(topic, table), table.in_flight
+        table = table_of(topic)
+        self._leases.waiters.refresh(topic)
+        return ready_count(topic, table), table.in_flight
 
     def live_leases(self, name: str, leases: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The ones of these (seq, lease id) that have not ended."""
-        _, table = self._up_to_date(name)
+        _, table = self._leases.up_to_date(name)
         return [(seq, lease_id) for seq, lease_id in leases if table.current(seq, lease_id) is not None]
-
-    def _queue(self, name: str) -> tuple[Topic, LeaseTable]:
-        topic = self._core.topic(name)
-        if topic.leases is None:
-            raise NotAQueue(name)
-        return topic, topic.leases
 
     def check(self, name: str) -> None:
         """Raises when the topic is not a queue, or there is none."""
-        self._queue(name)
-
-    def _up_to_date(self, name: str) -> tuple[Topic, LeaseTable]:
-        topic, table = self._queue(name)
-        topic.refresh(self._core.now_ms())
-        self._waiters.refresh(topic)
-        return topic, table
+        self._leases.queue(name)
 
     # Waiting for jobs.
 
     def wait_jobs(self, name: str, waiter: Waiter) -> None:
         """Calls back once: when jobs came or came back, a lease ended, or the topic did. Then try a claim."""
-        topic, _ = self._queue(name)
-        self._waiters.add(topic, waiter)
+        topic, _ = self._leases.queue(name)
+        self._leases.waiters.add(topic, waiter)
 
     def cancel_wait(self, name: str, waiter: Waiter) -> None:
         """Also when the waiter was called already, or the topic is gone, or another topic has its name by now."""
         topic = self._core.topics.get(name)
         if topic is not None:
-            self._waiters.remove(topic, waiter)
+            self._leases.waiters.remove(topic, waiter)
 
-    def _changed(self, topic: Topic) -> None:
-        """The leases of the queue have changed."""
-        if _logs_leases(topic):
-            topic.checkpoint.mark_changed()
-        self._waiters.set_timer(topic)
-
-    # Claiming.
+    # Claims: see `claiming`.
 
     def claim(
         self,
@@ -151,354 +96,37 @@ class Queues:
         Without `lease_ms` the lease is as long as the queue's config says. A claim that `waits` is answered when it has
         a job, or by `end_wait`.
         """
-        if self._core.is_closed:
-            raise Closed
-        topic, table = self._queue(name)
-        # Copies of routers into the queue come first.
-        self._forwarder.bring_up_to_date(topic)
-        wanted_ms = topic.config.lease_ms if lease_ms is None else lease_ms
-        claim = Claim(topic, node, max_jobs, _lease_ms(wanted_ms), done, waits=waits)
-        claims = [claim]
-        line = self._lines.get(topic)
-        if line is not None:
-            # Claims that came before this one get the jobs that are ready first.
-            self._waiters.refresh(topic)
-            claims = [*line.take(_ready(topic, table)), claim]
-        if waits:
-            self._line(topic).join(claim)
-        self._enter(topic, claims)
-        return claim
+        return self._claiming.claim(name, node, max_jobs, lease_ms, done, waits=waits)
 
     def cancel(self, claim: Claim) -> None:
         """The jobs of the claim are not wanted any more. It takes no further jobs, and gives back the jobs that its
         caller was not told of."""
-        claim.cancel()
-        line = self._lines.get(claim.topic)
-        if line is not None and claim in line:
-            was_in_pass = not line.is_idle(claim)
-            self._leave(claim)
-            if was_in_pass:
-                # The wake that got the claim into the pass is for the next claim of the line now.
-                self._look_soon(claim.topic)
+        self._claiming.cancel(claim)
 
     def give_back(self, claim: Claim, jobs: Sequence[Job]) -> None:
         """The caller of an answered claim does not want its jobs: they are ready at once."""
-        if jobs and self._core.is_current(claim.topic):
-            self._waiters.refresh(claim.topic)
-            self._release(claim.topic, _table(claim.topic), [(job.seq, job.lease_id) for job in jobs])
+        self._claiming.give_back(claim, jobs)
 
     def end_wait(self, claim: Claim) -> None:
         """The claim waits no longer: it is answered, without jobs, or by the pass that it is in."""
-        claim.stop_waiting()
-        line = self._lines.get(claim.topic)
-        if line is not None and line.is_idle(claim):
-            self._answer(claim, Claimed([], _ready(claim.topic, _table(claim.topic))))
+        self._claiming.end_wait(claim)
 
     def end_waits(self) -> None:
         """The engine stops: claims that wait for jobs, or for their window to close, are refused."""
-        for topic in list(self._windows):
-            self._close_window(topic)
-        for topic in list(self._lines):
-            self._look(topic)
-
-    # The line of claims that wait.
-
-    def _line(self, topic: Topic) -> ClaimLine:
-        line = self._lines.get(topic)
-        if line is None:
-            line = self._lines[topic] = ClaimLine(partial(self._look, topic))
-            self._waiters.add(topic, line.wake)
-        return line
-
-    def _leave(self, claim: Claim) -> None:
-        topic = claim.topic
-        line = self._lines.get(topic)
-        if line is not None:
-            line.leave(claim)
-            if not line:
-                del self._lines[topic]
-                self._waiters.remove(topic, line.wake)
-
-    def _look(self, topic: Topic) -> None:
-        """Jobs may have come: as many of the waiting claims as jobs are ready get the next pass, the oldest first."""
-        line = self._lines.get(topic)
-        if line is None:
-            return
-        line.note_wake()
-        refusal = self._refusal(topic)
-        if refusal is not None:
-            self._fail(line.take(len(line)), refusal)
-            return
-        self._waiters.refresh(topic)
-        self._waiters.add(topic, line.wake)
-        claims = line.take(_ready(topic, _table(topic)))
-        if claims:
-            self._enter(topic, claims)
-
-    def _rest(self, topic: Topic, claim: Claim) -> None:
-        """A pass had no job for a claim that waits."""
-        line = self._lines[topic]
-        line.rest(claim)
-        if claim.may_have_missed_jobs(line.wake_count, _given_out(_table(topic))):
-            self._look_soon(topic)
-
-    def _look_soon(self, topic: Topic) -> None:
-        line = self._lines.get(topic)
-        if line is not None and not line.is_due:
-            line.note_due()
-            self._core.call_after_group(line.wake)
-
-    # Passes.
-
-    def _enter(self, topic: Topic, claims: list[Claim]) -> None:
-        """The claims join the window of the queue, open one, or get a pass at once."""
-        window = self._windows.get(topic)
-        if window is not None:
-            window += claims
-        elif topic.config.claim_jitter_ms:
-            self._windows[topic] = claims
-            self._core.runtime.call_later(topic.config.claim_jitter_ms, partial(self._close_window, topic))
-        else:
-            self._serve_copied(topic, claims)
-
-    def _close_window(self, topic: Topic) -> None:
-        # There is no window when the engine has stopped meanwhile.
-        self._serve_copied(topic, self._windows.pop(topic, []))
-
-    def _serve_copied(self, topic: Topic, claims: list[Claim]) -> None:
-        """A pass, once every record that routers can copy into the queue is there."""
-        if (
-            self._core.is_closed
-            or not self._core.is_current(topic)
-            or self._forwarder.when_up_to_date(topic, partial(self._serve, topic, claims))
-        ):
-            self._serve(topic, claims)
-
-    def _serve(self, topic: Topic, claims: list[Claim], *, may_wait: bool = False) -> None:
-        """One pass."""
-        claims = [claim for claim in claims if not claim.is_cancelled]
-        if not claims:
-            return
-        table = _table(topic)
-        refusal = self._refusal(topic)
-        if refusal is not None:
-            self._fail(claims, refusal)
-            return
-        wanted = sum(claim.max_jobs for claim in claims)
-        if table.next_id + wanted > table.ceiling:
-            self._reserve(topic, table, claims)
-            return
-        self._dead_letters.finish_moves(topic)
-        try:
-            topic.refresh(self._core.now_ms())
-            self._waiters.refresh(topic)
-            taken = take_jobs(topic, table, wanted, self.now_ms(), READ_BYTES_MAX * len(claims), may_wait=may_wait)
-        except TopicsError as error:
-            self._fail(claims, error)
-            return
-        if taken.fetch is not None and not taken.records and not taken.dying:
-            self._fetch(topic, claims, taken.fetch)
-            return
-        line = self._lines.get(topic)
-        wake_count = 0 if line is None else line.wake_count
-        cut_at = _given_out(table) if taken.is_cut else None
-        for claim in claims:
-            claim.begin_pass(wake_count, cut_at)
-            claim.wait_for_one_more()
-        _deal(taken.records, claims)
-        for claim in claims:
-            self._hand_out(topic, table, claim)
-        for lease, record in taken.dying:
-            for claim in claims:
-                claim.wait_for_one_more()
-            self._dead_letters.move(topic, lease, record, partial(self._one_more, topic, claims))
-        self._changed(topic)
-        self._one_more(topic, claims)
-
-    def _refusal(self, topic: Topic) -> TopicsError | None:
-        if self._core.is_closed:
-            return Closed()
-        return None if self._core.is_current(topic) else TopicNotFound(topic.name)
-
-    def _one_more(self, topic: Topic, claims: list[Claim]) -> None:
-        """One of the things that these claims waited for has come."""
-        table = _table(topic)
-        for claim in claims:
-            if not claim.has_one_more():
-                continue
-            if claim.is_cancelled:
-                self._release(topic, table, [(job.seq, job.lease_id) for job in claim.take_jobs()])
-            elif claim.waits and not claim.jobs and claim.error is None:
-                self._rest(topic, claim)
-                continue
-            self._answer(claim, claim.error or Claimed(claim.jobs, _ready(topic, table)))
-
-    def _fail(self, claims: list[Claim], error: TopicsError) -> None:
-        for claim in claims:
-            self._answer(claim, error)
-
-    def _answer(self, claim: Claim, result: Claimed | TopicsError) -> None:
-        self._leave(claim)
-        if isinstance(result, TopicsError):
-            # The job that the claim did not get is for the next claim of the line.
-            self._look_soon(claim.topic)
-        self._core.answer(claim.done, result)
-
-    # Files and log.
-
-    def _fetch(self, topic: Topic, claims: list[Claim], fetch: Fetch) -> None:
-        """The pass goes on once the bytes of its first job are in memory. Claims that come before that join it."""
-        waiting = self._fetching.get(topic)
-        if waiting is not None:
-            waiting += claims
-            return
-        self._fetching[topic] = claims
-        if fetch.is_cold:
-            self._core.cold_pool.run(topic.id, fetch, partial(self._fetched, topic))
-            return
-        if self._background is None:
-            self._background = self._core.runtime.background("claims")
-        self._background.run(fetch, partial(self._fetched, topic))
-
-    def _fetched(self, topic: Topic, result: object) -> None:
-        waiting = self._fetching.pop(topic)
-        if isinstance(result, TopicsError):
-            self._fail(waiting, result)
-        elif isinstance(result, BaseException):
-            logger.error('jobs of queue "%s" cannot be read', topic.name, exc_info=result)
-            self._fail(waiting, TopicsError("a job could not be read; see the log of the server"))
-        else:
-            self._serve(topic, waiting, may_wait=True)
+        self._claiming.end_waits()
 
     def close(self) -> None:
         """Not on the owner's turn: the background thread may need the owner to end."""
-        if self._background is not None:
-            self._background.close()
+        self._claiming.close()
 
-    def _log(self, topic: Topic, event: control.Lease, logged: Applied) -> None:
-        frame = wal_frame.encode_control(
-            FrameType.LEASE, topic.id, self._core.now_ms(), control.encode(event), seq=event.seqs[0]
-        )
-        self._core.log(topic, frame, logged, durable=topic.config.durability == "fsync")
-
-    def _reserve(self, topic: Topic, table: LeaseTable, claims: list[Claim]) -> None:
-        """Syncs that ids below a new ceiling may be given out, then serves the claims that wait for that."""
-        waiting = self._reserving.get(topic)
-        if waiting is not None:
-            waiting += claims
-            return
-        ceiling = table.next_id + RESERVE_LEASE_IDS
-        event = control.Lease("reserved", ceiling=ceiling)
-        frame = wal_frame.encode_control(FrameType.LEASE, topic.id, self._core.now_ms(), control.encode(event))
-        try:
-            self._core.log(topic, frame, partial(self._reservation_logged, topic, ceiling), durable=True)
-        except TopicsError as error:
-            self._fail(claims, error)
-            return
-        self._reserving[topic] = claims
-
-    def _reservation_logged(self, topic: Topic, ceiling: int, error: TopicsError | None) -> None:
-        waiting = self._reserving.pop(topic)
-        if error is not None:
-            self._fail(waiting, error)
-            return
-        _table(topic).raise_ceiling(ceiling)
-        topic.checkpoint.mark_changed()
-        self._core.call_after_group(partial(self._serve, topic, waiting))
-
-    def _hand_out(self, topic: Topic, table: LeaseTable, claim: Claim) -> None:
-        if not claim.records:
-            return
-        deadline = self.now_ms() + claim.lease_ms
-        logs = _logs_leases(topic)
-        leases: list[Lease] = []
-        # Returned jobs come first in a pass, and after a start they may have higher seqs than others.
-        for record in sorted(claim.records):
-            lease = table.hand_out(record.seq, claim.node, deadline, held=logs)
-            leases.append(lease)
-            claim.jobs.append(
-                Job(
-                    record.seq,
-                    record.ts,
-                    record.tag,
-                    record.data,
-                    record.meta,
-                    lease.lease_id,
-                    deadline,
-                    lease.deliveries,
-                )
-            )
-        if logs:
-            self._log_claim(topic, claim, leases, deadline)
-
-    def _log_claim(self, topic: Topic, claim: Claim, leases: list[Lease], deadline: int) -> None:
-        event = control.Lease(
-            "claimed",
-            [lease.seq for lease in leases],
-            [lease.lease_id for lease in leases],
-            [lease.deliveries for lease in leases],
-            claim.node,
-            deadline,
-        )
-        claim.wait_for_one_more()
-        try:
-            self._log(topic, event, partial(self._claim_logged, topic, claim, leases))
-        except TopicsError as error:
-            self._claim_logged(topic, claim, leases, error)
-
-    def _claim_logged(self, topic: Topic, claim: Claim, leases: list[Lease], error: TopicsError | None) -> None:
-        table = _table(topic)
-        for lease in leases:
-            if not table.has(lease):
-                continue
-            if error is None:
-                table.let_go(lease)
-            else:
-                table.take_back(lease)
-        claim.fail(error)
-        self._changed(topic)
-        self._one_more(topic, [claim])
-
-    # What holders do.
+    # Holders: see `holding`. A call names seqs, and for each seq the id of the lease that is meant; None means the
+    # lease that the node has. Without ids every seq means that.
 
     def ack(
         self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None], done: Done[Settled]
     ) -> None:
-        """The jobs are done: deletes them for good. `done(Settled)` once that is logged.
-
-        A call names seqs, and for each seq the id of the lease that is meant; None means the lease that the node has.
-        Without ids every seq means that.
-        """
-        topic, table = self._up_to_date(name)
-        held, skipped = _hold(table, node, seqs, lease_ids)
-        if not held:
-            self._core.answer(done, Settled(0, skipped, _ready(topic, table), table.in_flight))
-            return
-        try:
-            self._deletion.delete(
-                name, partial(self._acked, topic, held, skipped, done), seqs=[lease.seq for lease in held]
-            )
-        except TopicsError:
-            for lease in held:
-                table.let_go(lease)
-            raise
-
-    def _acked(
-        self,
-        topic: Topic,
-        held: list[Lease],
-        skipped: list[int],
-        done: Done[Settled],
-        result: Deleted | TopicsError,
-    ) -> None:
-        if isinstance(result, TopicsError):
-            self._return_held(topic, held)
-            self._core.answer(done, result)
-            return
-        table = _table(topic)
-        self._waiters.wake(topic)
-        sync_ms = result.sync_ms if topic.config.durability == "fsync" else 0.0
-        self._core.answer(done, Settled(len(held), skipped, _ready(topic, table), table.in_flight, sync_ms))
+        """The jobs are done: deletes them for good. `done(Settled)` once that is logged."""
+        self._holding.ack(name, node, seqs, lease_ids, done)
 
     def nack(
         self,
@@ -510,61 +138,11 @@ class Queues:
         done: Done[Settled],
     ) -> None:
         """The jobs are not done: other nodes may have them, at once or after the delay. `done(Settled)`."""
-        topic, table = self._up_to_date(name)
-        held, skipped = _hold(table, node, seqs, lease_ids)
-        due_ms = self.now_ms() + min(delay_ms, DELAY_MS_MAX) if delay_ms else 0
-        self._release_held(topic, held, due_ms, skipped, done)
+        self._holding.nack(name, node, seqs, lease_ids, delay_ms, done)
 
     def release(self, name: str, leases: Sequence[tuple[int, int]]) -> None:
         """Ends exactly these leases, (seq, lease id), unless they have ended: their jobs are ready at once."""
-        topic = self._core.topics.get(name)
-        if topic is not None and topic.leases is not None:
-            self._waiters.refresh(topic)
-            self._release(topic, topic.leases, leases)
-
-    def _release(self, topic: Topic, table: LeaseTable, leases: Sequence[tuple[int, int]]) -> None:
-        held = [lease for seq, lease_id in leases if (lease := table.current(seq, lease_id)) is not None]
-        for lease in held:
-            table.hold(lease)
-        self._release_held(topic, held, 0, [], None)
-
-    def _release_held(
-        self, topic: Topic, held: list[Lease], due_ms: int, skipped: list[int], done: Done[Settled] | None
-    ) -> None:
-        logged = partial(self._release_logged, topic, held, due_ms, skipped, done)
-        if not held or not _logs_leases(topic):
-            logged(None, is_logged=False)
-            return
-        try:
-            self._log(topic, _event("released", held, due_ms), logged)
-        except TopicsError as error:
-            logged(error)
-
-    def _release_logged(
-        self,
-        topic: Topic,
-        held: list[Lease],
-        due_ms: int,
-        skipped: list[int],
-        done: Done[Settled] | None,
-        error: TopicsError | None,
-        *,
-        is_logged: bool = True,
-    ) -> None:
-        if error is not None:
-            self._return_held(topic, held)
-            if done is not None:
-                self._core.answer(done, error)
-            return
-        table = _table(topic)
-        for lease in held:
-            if table.has(lease):
-                table.release(lease, due_ms)
-        self._changed(topic)
-        self._waiters.wake(topic)
-        if done is not None:
-            sync_ms = topic.shard.sync_ms if is_logged and topic.config.durability == "fsync" else 0.0
-            self._core.answer(done, Settled(len(held), skipped, _ready(topic, table), table.in_flight, sync_ms))
+        self._holding.release(name, leases)
 
     def extend(
         self,
@@ -576,92 +154,4 @@ class Queues:
         done: Done[Extended],
     ) -> None:
         """Leases the jobs on, from now on for `lease_ms`. `done(Extended)`."""
-        topic, table = self._up_to_date(name)
-        held, skipped = _hold(table, node, seqs, lease_ids)
-        deadline = self.now_ms() + _lease_ms(lease_ms)
-        logged = partial(self._extension_logged, topic, held, skipped, deadline, done)
-        if not held or not _logs_leases(topic):
-            logged(None)
-            return
-        try:
-            self._log(topic, _event("extended", held, deadline), logged)
-        except TopicsError as error:
-            logged(error)
-
-    def _extension_logged(
-        self,
-        topic: Topic,
-        held: list[Lease],
-        skipped: list[int],
-        deadline: int,
-        done: Done[Extended],
-        error: TopicsError | None,
-    ) -> None:
-        table = _table(topic)
-        for lease in held:
-            if table.has(lease):
-                table.let_go(lease, deadline if error is None else None)
-        self._changed(topic)
-        self._core.answer(done, error or Extended({lease.seq: deadline for lease in held}, skipped))
-
-    def _return_held(self, topic: Topic, held: list[Lease]) -> None:
-        table = _table(topic)
-        for lease in held:
-            if table.has(lease):
-                table.release(lease)
-        self._changed(topic)
-        self._waiters.wake(topic)
-
-
-def _table(topic: Topic) -> LeaseTable:
-    assert topic.leases is not None
-    return topic.leases
-
-
-def _logs_leases(topic: Topic) -> bool:
-    return topic.config.leases_durable and topic.config.durability != "ephemeral"
-
-
-def _event(kind: Literal["released", "extended"], held: list[Lease], until_ms: int) -> control.Lease:
-    return control.Lease(kind, [lease.seq for lease in held], [lease.lease_id for lease in held], until_ms=until_ms)
-
-
-def _hold(
-    table: LeaseTable, node: str, seqs: Sequence[int], lease_ids: Sequence[int | None]
-) -> tuple[list[Lease], list[int]]:
-    """Holds the leases that the call acts on. Returns them, and the seqs without such a lease. A seq that is named
-    twice is acted on once."""
-    assert not lease_ids or len(lease_ids) == len(seqs)
-    held: list[Lease] = []
-    skipped: list[int] = []
-    for place, seq in enumerate(seqs):
-        lease = table.held_by(seq, node, lease_ids[place] if lease_ids else None)
-        if lease is None:
-            skipped.append(seq)
-        else:
-            table.hold(lease)
-            held.append(lease)
-    return held, skipped
-
-
-def _deal(records: list[Record], claims: list[Claim]) -> None:
-    """Deals the jobs out, one at a time in turn, to every claim that still wants one."""
-    hungry = deque(claims)
-    for record in records:
-        claim = hungry.popleft()
-        claim.records.append(record)
-        if len(claim.records) < claim.max_jobs:
-            hungry.append(claim)
-
-
-def _ready(topic: Topic, table: LeaseTable) -> int:
-    return topic.live.count - table.in_flight - table.delayed
-
-
-def _given_out(table: LeaseTable) -> tuple[int, int]:
-    """Grows with every job that is handed out or becomes a dead letter."""
-    return table.next_id, table.dead_lettered
-
-
-def _lease_ms(lease_ms: int) -> int:
-    return min(max(lease_ms, LEASE_MS_MIN), LEASE_MS_MAX)
+        self._holding.extend(name, node, seqs, lease_ids, lease_ms, done)

@@ -4,8 +4,9 @@ Such a segment has no proof (`storage/segments/proof.py`), and frames do not nam
 frames of an unfinished checkpoint. A record that is another one in the log, or that the log does not have, shows that
 the file was swapped or was restored into the wrong directory. Then the start is refused.
 
-Two kinds of records have no frame: records of an `ephemeral` topic, and copies that a router makes again. In a topic
-that may have any, a record that the log does not have is taken in. `router_recovery` compares the copies.
+Two kinds of records have no frame and may be in a segment: records that the topic got while it was `ephemeral`, if it
+is not any more, and copies that a router makes again. The log says up to which seq there may be records of the first
+kind. In the dest of a router, a record that the log does not have is taken in. `router_recovery` compares the copies.
 """
 
 from array import array
@@ -26,7 +27,7 @@ _NONE: Final = 0
 class AdoptedRecords:
     """The records of one topic that were taken in, until the log was compared with them."""
 
-    __slots__ = ("_digests", "_files", "_first_seq", "_is_compared_whole", "_met")
+    __slots__ = ("_digests", "_files", "_first_seq", "_is_compared_whole", "_met", "_unlogged_last_seq")
 
     def __init__(self, first_seq: int) -> None:
         self._first_seq = first_seq
@@ -37,6 +38,7 @@ class AdoptedRecords:
         # Seq and digest of the frames of the write that is being read.
         self._met: list[tuple[int, int]] = []
         self._is_compared_whole = True
+        self._unlogged_last_seq = 0
 
     def add(self, path: str, data: bytes, start: int, segment: SegmentState) -> None:
         """The frames of a segment from offset `start` on, up to its noted end."""
@@ -50,8 +52,12 @@ class AdoptedRecords:
         return len(self._digests)
 
     def expect_unlogged(self) -> None:
-        """The topic may have records without frames."""
+        """Any record of the topic may have no frame."""
         self._is_compared_whole = False
+
+    def expect_unlogged_to(self, last_seq: int) -> None:
+        """Records up to this seq may have no frames."""
+        self._unlogged_last_seq = max(self._unlogged_last_seq, last_seq)
 
     # The log.
 
@@ -77,9 +83,9 @@ class AdoptedRecords:
     def check_end(self) -> None:
         """The log was read. Raises `Damaged` for a record that it should have and does not have."""
         if self._is_compared_whole:
-            for place, digest in enumerate(self._digests):
-                if digest != _NONE:
-                    raise self._damage(self._first_seq + place, "a record that the log does not have")
+            for seq, digest in enumerate(self._digests, self._first_seq):
+                if digest != _NONE and seq > self._unlogged_last_seq:
+                    raise self._damage(seq, "a record that the log does not have")
 
     def _damage(self, seq: int, found: str) -> Damaged:
         path = next(path for first_seq, path in reversed(self._files) if first_seq <= seq)

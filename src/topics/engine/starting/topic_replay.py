@@ -65,7 +65,6 @@ class TopicReplay:
         self.topic = topic
         # Records that segments already hold although no snapshot says so.
         self.adopted = adopted
-        self._note_class()
         self.replayed = topic.live.begin_replay(wal_files)
         self.next_seq = self.replayed.first_seq
         # First seq of the write whose last frame was not read yet; None when no write is open.
@@ -93,12 +92,8 @@ class TopicReplay:
         # records.
         self.asks_tier = bool(topic.live.segments.inexact)
 
-    def _note_class(self) -> None:
-        if self.topic.config.durability == "ephemeral":
-            self.expect_unlogged()
-
     def expect_unlogged(self) -> None:
-        """The topic may have records without frames."""
+        """Any record of the topic may have no frame."""
         if self.adopted is not None:
             self.adopted.expect_unlogged()
 
@@ -223,7 +218,8 @@ class TopicReplay:
         self._jump_before(HEAD_SEQ_MAX)
         topic = self.topic
         topic.replay_config(stored_config(update.config), ts)
-        self._note_class()
+        if self.adopted is not None:
+            self.adopted.expect_unlogged_to(update.unlogged_last_seq)
         topic.live.note_floors(cap_floor=update.cap_floor, ttl_floor=update.ttl_floor)
         if topic.leases is not None and not topic.config.leases_durable:
             # Later changes of these leases were not logged.

@@ -17,7 +17,8 @@ Only this module assigns the fields of `LiveRecords`. Owner only. Nothing in her
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from topics.engine.topic import slot_bits
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from topics.engine.topic.write import Write
 
 logger = logging.getLogger(__name__)
+
+# Records in memory that a byte cap evicts together, if it evicts more.
+EVICTED_RUN: Final = 1024
 
 # The lost ranges of every topic that has none, so nothing is ever added to them.
 _NOTHING_LOST: Final = LostRanges()
@@ -259,6 +263,37 @@ class LiveRecords:
         for live, size in self.tail.live_sizes(seq):
             yield live, size, True
 
+    def whole_segments(self, floor: int, excess: int, by_count: int) -> tuple[int, int]:
+        """(floor, bytes) of the oldest segments, and then runs of records, above `floor` that caps evict as a whole:
+        the byte cap, because all their bytes are less than `excess`, or the record cap, because they end at or below
+        `by_count`."""
+        evicted = 0
+        for state in self.segments.segments:
+            if max(state.first_seq, self.first_live) <= floor:
+                # Writes in flight evict a part of it.
+                if state.last_seq > floor:
+                    break
+                continue
+            if state.live_bytes >= excess - evicted and state.last_seq > by_count:
+                break
+            evicted += state.live_bytes
+            floor = state.last_seq
+        else:
+            return self._whole_runs(floor, evicted, excess, by_count)
+        return floor, evicted
+
+    def _whole_runs(self, floor: int, evicted: int, excess: int, by_count: int) -> tuple[int, int]:
+        """Goes on with runs of records that are in memory, or in the replayed part of the log."""
+        first_seq = max(floor, self.checkpointed_seq, self.first_live - 1) + 1
+        while first_seq <= self.head_seq:
+            last_seq = min(first_seq + EVICTED_RUN - 1, self.head_seq)
+            _, size = self._memory_numbers(first_seq, last_seq)
+            if size >= excess - evicted and last_seq > by_count:
+                break
+            evicted += size
+            floor, first_seq = last_seq, last_seq + 1
+        return floor, evicted
+
     def use_cold_columns(self, state: SegmentState, columns: SegmentColumns) -> None:
         """The columns of a cold segment came: its numbers are exact from here on."""
         count, size = self.segments.use_cold_columns(state, columns, self.first_live)
@@ -386,45 +421,46 @@ class LiveRecords:
             count, size = count + more_count, size + more_size
         return count, size
 
-    def delete_seqs(self, seqs: Iterable[int], cold: Mapping[int, Measured], hot: HotRecords) -> tuple[int, int]:
+    def delete_seqs(self, seqs: Sequence[int], cold: Mapping[int, Measured], hot: HotRecords) -> tuple[int, int]:
         """Deletes the live records with these seqs (ascending), and the live records of `cold`. Returns the count and
         the bytes of the deleted records. `hot` has the seqs that are live in hot segments."""
         count, size = self._kill_cold(cold, self.head_seq + 1)
         for measured in cold.values():
             # The newest records may be in memory too.
-            if measured.seqs and (self._leases is not None or measured.seqs[-1] >= self.tail.first_seq):
-                for seq in measured.seqs:
-                    self._kill_in_memory(seq)
-                    if self._leases is not None:
-                        self._leases.forget(seq)
-        filed: list[int] = []
-        for seq in seqs:
-            if not self.first_live <= seq <= self.head_seq:
-                continue
-            freed = self._kill_in_memory(seq)
-            if seq <= self.checkpointed_seq:
-                filed.append(seq)
-            elif freed is not None:
-                count += 1
-                size += freed
-            if self._leases is not None:
-                self._leases.forget(seq)
-        if filed:
+            self._kill_in_memory(measured.seqs[bisect_left(measured.seqs, self.tail.first_seq) :])
+            self._forget_leases(measured.seqs)
+        seqs = seqs[bisect_left(seqs, self.first_live) : bisect_right(seqs, self.head_seq)]
+        filed_count = bisect_right(seqs, self.checkpointed_seq)
+        more = self._kill_in_memory(seqs[filed_count:])
+        count, size = count + more[0], size + more[1]
+        if filed_count:
+            filed = seqs[:filed_count]
+            self._kill_in_memory(filed)
             more = self.segments.kill_many(filed, hot)
             count, size = count + more[0], size + more[1]
+        self._forget_leases(seqs)
         self.count -= count
         self._add_size(-size)
         self._settle_first_live()
         return count, size
 
-    def _kill_in_memory(self, seq: int) -> int | None:
-        """Releases the memory of the record; its size when it was live there."""
-        freed = None
-        if self.replayed is not None and self.replayed.first_seq <= seq < self.replayed.end_seq:
-            freed = self.replayed.kill(seq)
-        if seq >= self.tail.first_seq:
-            freed = self.tail.kill(seq) or freed
-        return freed
+    def _forget_leases(self, seqs: Sequence[int]) -> None:
+        if self._leases is not None:
+            for seq in seqs:
+                self._leases.forget(seq)
+
+    def _kill_in_memory(self, seqs: Sequence[int]) -> tuple[int, int]:
+        """Releases the memory of the records with these ascending seqs. Returns (count, bytes) of those that were live
+        there."""
+        count, size = 0, 0
+        if self.replayed is not None:
+            for seq in seqs[bisect_left(seqs, self.replayed.first_seq) : bisect_left(seqs, self.replayed.end_seq)]:
+                freed = self.replayed.kill(seq)
+                if freed is not None:
+                    count += 1
+                    size += freed
+        more_count, more_size = self.tail.kill_many(seqs[bisect_left(seqs, self.tail.first_seq) :])
+        return count + more_count, size + more_size
 
     # Tags.
 
@@ -439,9 +475,13 @@ class LiveRecords:
             is_read = state.tier == "hot" or waits_for_cold
             if is_read and state.sealed and state.tagged_count and state.last_seq >= self.first_live:
                 found += self.segments.tagged(state, selector)
+        return found + self.tagged_unsealed(selector)
+
+    def tagged_unsealed(self, selector: TagSelector) -> list[int]:
+        """Seqs of records with the tag that are in no sealed segment."""
         self._load_missing_tags()
-        found += self.tags.seqs_by_prefix(tag) if is_prefix else self.tags.seqs(tag)
-        return [seq for seq in found if self.first_live <= seq < end_seq]
+        found = self.tags.seqs_by_prefix(selector.tag) if selector.is_prefix else self.tags.seqs(selector.tag)
+        return found[bisect_left(found, selector.first_seq) : bisect_left(found, selector.end_seq)]
 
     def _load_missing_tags(self) -> None:
         """Loads the tags of the active segment, which a start does not read. All their seqs are below the seqs of the

@@ -84,6 +84,13 @@ class SegmentSet(SegmentSlots):
         sizes = self._cache.reader(self._topic_id, state).live_sizes(seqs)
         return {seq: size for seq, size in zip(seqs, sizes, strict=True) if size is not None}
 
+    def measure_tagged(self, state: SegmentState, selector: TagSelector) -> Measured:
+        """The live records of a sealed hot segment by their tag. Raises OSError when a file cannot be read."""
+        measured = Measured()
+        for seq, size in self._live_sizes_of(state, self.tagged(state, selector)).items():
+            measured.add(seq, size)
+        return measured.pack(state) if measured.seqs else measured
+
     def measure_hot_range(self, first_seq: int, end_seq: int, checkpointed_seq: int) -> HotRecords:
         """`measure_hot` of the seqs of this range that are in the segment of its end: all that a delete of the range
         must know, because of segments with lower seqs every record dies."""
@@ -179,7 +186,7 @@ class SegmentSet(SegmentSlots):
                 total += more[1]
         return count, total
 
-    # Deletes of records in cold segments.
+    # Deletes of measured records: of cold segments, and of hot segments by tag.
 
     def measure_resident(self, state: SegmentState, seqs: list[int]) -> Measured | None:
         """The live ones among these records of a cold segment, if that is known without the tier."""
@@ -212,6 +219,8 @@ class SegmentSet(SegmentSlots):
             slot_bits.merge(self._pending_of(state), measured.bits)
             state.live_count -= len(measured.seqs)
             state.live_bytes -= measured.size_bytes
+            if self._block is not None and state.first_seq <= self._block.first_seq <= state.last_seq:
+                self._clear_pending_in(state, self._block)
         else:
             sizes = zip(measured.seqs, measured.sizes, strict=True)
             self._kill_sized(state, {seq: size for seq, size in sizes if first_live <= seq < end_seq})

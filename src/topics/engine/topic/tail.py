@@ -15,6 +15,8 @@ from itertools import compress
 from typing import Final
 
 COMPACT_SLOTS: Final = 1024
+# Slots that a delete looks at together.
+KILL_SLOTS: Final = 1024
 # 0 and 1 exchanged.
 _LIVE_MARKS: Final = bytes.maketrans(b"\0\1", b"\1\0")
 # About what a slot costs in memory beside its payload.
@@ -88,6 +90,29 @@ class Tail:
         self._dead[place] = 1
         self.dead_count += 1
         return self._sizes[place]
+
+    def kill_many(self, seqs: Sequence[int]) -> tuple[int, int]:
+        """Releases the records with these ascending seqs. Returns (count, bytes) of those that were live."""
+        count, size, start = 0, 0, 0
+        while start < len(seqs):
+            end = min(start + KILL_SLOTS, len(seqs))
+            first_seq, last_seq = seqs[start], seqs[end - 1]
+            if last_seq - first_seq == end - 1 - start:
+                # Consecutive seqs, without a look at each of them.
+                more_count, more_size = self.live_numbers(first_seq, last_seq)
+                place, slots = self._place(first_seq), end - start
+                self._bodies[place : place + slots] = [None] * slots
+                self._dead[place : place + slots] = b"\1" * slots
+                self.dead_count += more_count
+                count, size = count + more_count, size + more_size
+            else:
+                for seq in seqs[start:end]:
+                    freed = self.kill(seq)
+                    if freed is not None:
+                        count += 1
+                        size += freed
+            start = end
+        return count, size
 
     def next_live(self, seq: int) -> int | None:
         """The lowest live seq at or above `seq`."""

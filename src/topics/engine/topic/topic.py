@@ -204,8 +204,9 @@ class Topic:
     ) -> tuple[int, int]:
         """(floor, bytes evicted by it) once a write of these sizes is published after every write in flight.
 
-        Walks from the oldest record that stays: the cost is that of the records evicted. A cold segment without columns
-        is evicted as a whole or not at all: its first records are evicted when the columns come.
+        Segments that go as a whole are passed as a whole. Then it walks from the oldest record that stays. A cold
+        segment without columns is evicted as a whole or not at all: its first records are evicted when the columns
+        come.
         """
         live, writes = self.live, self.writes
         if live.segments.unread:
@@ -216,9 +217,10 @@ class Topic:
             excess -= live.segments.inexact_bytes
         by_count = self.record_cap_floor(config, first_seq + len(sizes) - 1) if config.cap_records else 0
         floor = writes.cap_floor
-        evicted = 0
         if excess <= 0 and by_count <= floor:
             return floor, 0
+        floor, evicted = live.whole_segments(floor, excess, by_count)
+        excess -= evicted
         for seq, size, is_record in writes.sizes_after(live, floor, first_seq, sizes):
             if seq > by_count and (excess <= 0 or (not is_record and excess < size)):
                 break
@@ -301,7 +303,7 @@ class Topic:
         return deleted[0]
 
     def delete_seqs(
-        self, seqs: Iterable[int], cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
+        self, seqs: Sequence[int], cold: Mapping[int, Measured] = NOTHING_COLD, hot: HotRecords = NOTHING_HOT
     ) -> int:
         """Deletes the live records with these seqs (ascending), and the live records of `cold`. Returns how many
         records it deleted. `hot`: see `LiveRecords`."""

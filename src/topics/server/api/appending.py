@@ -174,10 +174,15 @@ def appended_members(
         if parked_ms:
             times += f',"throttle_wait_ms":{ms_text(parked_ms)}'
     warned = f'"warnings":{_encode(warnings).decode()},' if warnings else ""
+    # Numbers that are the same are written once.
+    count, head_seq = result.count, result.head_seq
+    first = str(result.first_seq)
+    last = first if count == 1 else str(result.last_seq)
+    head = last if head_seq == result.last_seq else str(head_seq)
     return (
-        f'"topic":"{result.topic}","first_seq":{result.first_seq},"last_seq":{result.last_seq},{seqs}'
-        f'"head_seq":{result.head_seq},"count":{result.count},"created":{_BOOLEANS[result.created]},'
-        f'"deduped":{_BOOLEANS[result.deduped]},{warned}"performance":{{{times}}}'
+        f'"topic":"{result.topic}","first_seq":{first},"last_seq":{last},{seqs}"head_seq":{head},"count":{count},'
+        f'"created":{_BOOLEANS[result.created]},"deduped":{_BOOLEANS[result.deduped]},{warned}'
+        f'"performance":{{{times}}}'
     )
 
 

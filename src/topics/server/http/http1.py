@@ -66,6 +66,8 @@ _REASONS: Final[dict[int, bytes]] = {
     503: b"Service Unavailable",
 }
 _STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in _REASONS.items()}
+# The length of a small body, with the end of the head.
+_LENGTHS: Final = [b"%d\r\n\r\n" % length for length in range(KIB)]
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _BLANKS: Final = b" \t"
@@ -458,8 +460,12 @@ class Http1Connection(Wire):
             self.app.handle(exchange)
         else:
             self.app.refuse(exchange, error)
-        if self._has_eof and self._current is not None:
+        if self._has_eof and self._is_answering():
             self.app.hurry(exchange)
+
+    def _is_answering(self) -> bool:
+        """Asked after calls that may have ended the request: a compiled module trusts its last assignment otherwise."""
+        return self._current is not None
 
     def _end_of_queue(self) -> None:
         if self._wants_continue:
@@ -503,11 +509,17 @@ class Http1Connection(Wire):
             self._go_on_behind(closes=closes)
 
     def send_json(self, exchange: Exchange, status: int, body: bytes) -> None:
-        if exchange.is_head or self._closes_after or self._says_keep_alive or self.connections.is_draining:
+        if (
+            exchange.is_head
+            or self._closes_after
+            or self._says_keep_alive
+            or self.connections.is_draining
+            or len(body) >= len(_LENGTHS)
+        ):
             self.send(exchange, Response(status, body))
             return
         assert exchange is self._current
-        self.write(b"%b%d\r\n\r\n%b" % (self._head(status), len(body), body))
+        self.write(self._head(status) + _LENGTHS[len(body)] + body)
         self._go_on_behind(closes=False)
 
     def _send_rest_later(self) -> None:

@@ -93,16 +93,18 @@ class Admitted:
     """The endpoint of a known head that passed all checks of a head. It counts as long as the server has the same
     settings."""
 
-    __slots__ = ("endpoint", "has_plain_json", "inner_name", "name", "settings")
+    __slots__ = ("before_ready", "handler", "has_plain_json", "inner_name", "name", "route", "settings")
 
     def __init__(
         self, settings: ServerSettings, endpoint: Endpoint, name: str, inner_name: str, *, has_plain_json: bool
     ) -> None:
         self.settings = settings
-        self.endpoint = endpoint
+        self.handler = endpoint.handler
+        self.route = endpoint.name
+        self.before_ready = endpoint.before_ready
         self.name = name
         self.inner_name = inner_name
-        # The body is JSON by its type, and not compressed.
+        # Type and coding of a body are right: it is JSON and not compressed, or the endpoint ignores it.
         self.has_plain_json = has_plain_json
 
 

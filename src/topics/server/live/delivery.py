@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -38,7 +39,7 @@ from topics.server.pressure import RETRY_AFTER_MS
 logger = logging.getLogger(__name__)
 
 # Feeds that are served in one turn of the loop.
-FEEDS_PER_TURN: Final = 128
+FEEDS_PER_TURN: Final = 64
 # Feeds after this time are served in the next turn: a frame may have a megabyte.
 TURN_S_MAX: Final = 0.005
 # Frames that one feed gets in one turn of the loop.
@@ -109,6 +110,8 @@ class Feed(ABC):
         self.hub = hub
         self.subscriptions: dict[str, Subscription] = {}
         self.is_closed = False
+        # The feed is in the line of feeds to be served.
+        self.is_waiting = False
         # Topics that may have new records.
         self.due: set[str] = set()
         # The last topic that was drained in this pass over the due topics.
@@ -170,8 +173,8 @@ class Hub:
         self._wakers: dict[str, Callable[[], None]] = {}
         # Topics with new records.
         self._ready: ReadySet[str] = ReadySet(self._priority_of)
-        # Feeds with due topics, first come first served.
-        self._serving: dict[Feed, None] = {}
+        # Feeds with due topics, first come first served. A feed that is closed meanwhile is passed over.
+        self._serving: deque[Feed] = deque()
         self._turn_is_due = False
         # Under pressure: how long new records wait for more records to go with them.
         self.coalesce_ms = 0.0
@@ -215,15 +218,20 @@ class Hub:
     def remove(self, feed: Feed) -> None:
         """The connection ended."""
         feed.is_closed = True
-        self._serving.pop(feed, None)
         for name in list(feed.subscriptions):
             self.unsubscribe(feed, name)
 
     def resume(self, feed: Feed) -> None:
         """The connection takes frames again."""
         if feed.due and not feed.is_closed:
-            self._serving[feed] = None
+            self._serve_soon(feed)
             self._take_turn()
+
+    def _serve_soon(self, feed: Feed) -> None:
+        """A feed that waits to be served already keeps its place."""
+        if not feed.is_waiting:
+            feed.is_waiting = True
+            self._serving.append(feed)
 
     # Pressure.
 
@@ -281,10 +289,14 @@ class Hub:
             self.engine.wait_append(name, waker)
 
     def _wake(self, name: str) -> None:
-        """Only notes the topic: all topics that the group published are served in one turn."""
+        """Notes the topic. The topics that the group published are served together, after the answers to writers."""
         self._wakers.pop(name, None)
         self._ready.add(name, self._now_ms())
-        self._take_turn(self.coalesce_ms)
+        if self.coalesce_ms:
+            self._take_turn(self.coalesce_ms)
+        elif not self._turn_is_due:
+            self._turn_is_due = True
+            self.engine.call_after_group(self._turn)
 
     def _take_turn(self, delay_ms: float = 0.0) -> None:
         if not self._turn_is_due:
@@ -307,8 +319,8 @@ class Hub:
                 break
             if perf_counter() >= until_s:
                 break
-            feed = next(iter(self._serving))
-            del self._serving[feed]
+            feed = self._serving.popleft()
+            feed.is_waiting = False
             try:
                 self._pump(feed)
             except Exception:
@@ -331,7 +343,9 @@ class Hub:
             self._arm(name)
             for feed in feeds:
                 feed.due.add(name)
-                self._serving[feed] = None
+                if not feed.is_waiting:
+                    feed.is_waiting = True
+                    self._serving.append(feed)
             return True
         return False
 
@@ -347,7 +361,7 @@ class Hub:
                 feed.drained = name
         self._hold_back(feed)
         if feed.due:
-            self._serving[feed] = None
+            self._serve_soon(feed)
 
     def _maybe_push(self, feed: Feed, subscription: Subscription) -> bool:
         """Sends what another subscription at the same place has got in this turn. Returns whether that was possible."""
@@ -425,7 +439,7 @@ class Hub:
         """The subscription can go on, unless it has ended or was replaced."""
         if feed.subscriptions.get(subscription.name) is subscription:
             feed.due.add(subscription.name)
-            self._serving[feed] = None
+            self._serve_soon(feed)
             self._take_turn()
 
     def _check_instance(self, subscription: Subscription) -> None:

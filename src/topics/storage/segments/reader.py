@@ -37,6 +37,12 @@ from topics.storage.segments.sources import ByteSource
 
 logger = logging.getLogger(__name__)
 
+# Parts of a frame. Bound once: a constant of another module costs 40 ns at every use.
+_LABELS_AT: Final = segment.HEADER_BYTES
+_PLAIN_OVERHEAD_BYTES: Final = envelope.PLAIN_OVERHEAD_BYTES
+_PLAIN_BYTES_MIN: Final = segment.OVERHEAD_BYTES
+_CLOSE: Final = envelope.CLOSE[0]
+
 # Slots that retention and deletes read at once.
 BLOCK_SLOTS: Final = 256
 # Seqs are read as a block when at least one of so many slots is wanted.
@@ -264,13 +270,7 @@ class SegmentReader:
             return SlotBlock(first_seq, array("I", [0]) * len(entries), live)
         base, end = _span(entries, self.state.data_bytes)
         data = bytes(self._source.data(base, end - base))
-        sizes, live = array("I"), bytearray()
-        for offset, length, _, _ in entries:
-            size = _accounted(data, offset - base, length)
-            sizes.append(size or 0)
-            stop = offset - base + length
-            live.append(length > 0 and (size is None or data[stop - 1] != DELETED))
-        return SlotBlock(first_seq, sizes, live)
+        return SlotBlock(first_seq, *_sizes_and_liveness(data, base, entries))
 
     def live_sizes(self, seqs: Sequence[int]) -> list[int | None]:
         """Accounted sizes of these ascending seqs of the segment; None for a hole or a deleted record. A frame that
@@ -382,6 +382,40 @@ def _span(entries: list[tuple[int, int, int, int]], data_bytes: int) -> tuple[in
     base = min(framed)[0]
     end = max(end for _, end in framed)
     return min(base, data_bytes), min(end, data_bytes)
+
+
+def _sizes_and_liveness(
+    data: bytes, base: int, entries: list[tuple[int, int, int, int]]
+) -> tuple[array[int], bytearray]:
+    """Accounted sizes and liveness of the frames of these entries. `data` begins at `base`.
+
+    Retention calls this for every record that it evicts: 0.7 µs each.
+    """
+    sizes, live = array("I"), bytearray()
+    add_size, add_live = sizes.append, live.append
+    lengths_of, begins, open_mark = LENGTHS.unpack_from, data.startswith, envelope.OPEN
+    # Without a meta the size follows from the lengths. From the end, because that search is the faster one.
+    end = len(data) if data.rfind(envelope.META) < 0 else 0
+    for offset, length, _, _ in entries:
+        at = offset - base
+        frame_end = at + length
+        if length >= _PLAIN_BYTES_MIN and at >= 0 and frame_end <= end:
+            node_len, tag_len, data_len = lengths_of(data, at + FRAME_LENGTHS_AT)
+            data_end = frame_end - SEGMENT_TRAILER_BYTES
+            data_at = data_end - data_len
+            if (
+                data_at == at + _LABELS_AT + node_len + tag_len
+                and data_len > _PLAIN_OVERHEAD_BYTES
+                and begins(open_mark, data_at)
+                and data[data_end - 1] == _CLOSE
+            ):
+                add_size(data_len - _PLAIN_OVERHEAD_BYTES)
+                add_live(data[frame_end - 1] != DELETED)
+                continue
+        size = _accounted(data, at, length)
+        add_size(size or 0)
+        add_live(length > 0 and (size is None or data[frame_end - 1] != DELETED))
+    return sizes, live
 
 
 def _accounted(data: bytes, offset: int, length: int) -> int | None:

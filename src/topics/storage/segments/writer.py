@@ -10,7 +10,8 @@ and cuts the rest; the log still has the records. Files are written and synced b
 one segment, the caller makes the next one.
 """
 
-from bisect import bisect_left, bisect_right
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -31,7 +32,7 @@ FLUSH_BYTES: Final = 4 * MIB
 # `.idx` holds 32-bit offsets.
 DATA_BYTES_MAX: Final = 2**32 - 1
 
-Tags = dict[bytes, list[int]]
+Tags = dict[bytes, "array[int]"]
 """Tag -> seqs, ascending."""
 
 
@@ -110,16 +111,8 @@ class _OpenSegment:
         self.entries_left -= count
         self.last_ts = run.times[stop - 1]
         self.live_count += count
-        self.live_bytes += sum(run.sizes[start:stop])
-        if run.tags:
-            first_seq = run.first_seq
-            first, end = (bisect_left(run.tags, (first_seq + place,)) for place in (start, stop))
-            tags = self.tags
-            for seq, tag in run.tags[first:end]:
-                if tag in tags:
-                    tags[tag].append(seq)
-                else:
-                    tags[tag] = [seq]
+        self.live_bytes += filing.size_bytes(run, start, stop)
+        filing.add_tags(run, start, stop, self.tags)
 
     def note(self) -> None:
         """Brings the numbers of the state up to date."""
@@ -274,7 +267,7 @@ class SegmentAppender:
             earlier, tags = _read_back(self._fs, active.stem, active.filed_entries)
             digest.update(earlier)
             for tag, seqs in active.tags.items():
-                tags.setdefault(tag, []).extend(seqs)
+                tags.setdefault(tag, array("Q")).extend(seqs)
         for checksums in active.checksums:
             digest.update(checksums)
         active.note()
@@ -364,7 +357,7 @@ def _read_back(fs: Fs, stem: str, entry_count: int) -> tuple[bytes, Tags]:
         checksums.append(data[end - SEGMENT_TRAILER_BYTES : end - 1])
         if flags & FLAG_TAG:
             frame = segment.check(data, offset, end)
-            tags.setdefault(frame.tag_in(data), []).append(frame.seq)
+            tags.setdefault(frame.tag_in(data), array("Q")).append(frame.seq)
     return b"".join(checksums), tags
 
 
