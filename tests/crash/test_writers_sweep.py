@@ -1,5 +1,6 @@
 """Staged writes under the crash sweep: a committed epoch is there whole and once, and the ledger has it."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 

@@ -177,3 +177,11 @@ def test_a_meta_counts() -> None:
     batch = RecordBatch([envelope.encode(b"1", b'{"a":2}'), envelope.encode(b'"x"')], [8, 3])
     (run,) = runs(wal_frame.encode_appends(1, 1, 1, batch, durable=False)[0])
     assert [filing.size_bytes(run, place, place + 1) for place in (0, 1)] == [8, 3]
+
+
+def test_a_meta_counts_in_a_run_whose_frames_are_apart() -> None:
+    """Frames of another topic are between the writes of the run."""
+    texts = [b"1", b'22,"m":3', b"333"]
+    (own, _) = runs(write(1, 1, texts[0]), write(2, 1, b"9"), write(1, 2, texts[1]), write(1, 3, texts[2]))
+    expected = [filing.accounted_bytes(envelope.encode(text)) for text in texts]
+    assert [filing.size_bytes(own, place, place + 1) for place in range(3)] == expected == [1, 3, 3]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from topics.cli.form import running_form
 from topics.testing.server_process import ServerProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -74,6 +75,7 @@ def test_the_start_prints_what_is_shown() -> None:
         printed = [line for line in server.output.splitlines() if not line.startswith("{")]
         folder, port = str(server.data_dir.parent), str(server.port)
     expected = shown.replace("/home/ada/topics/topics-data", f"{folder}/data").replace(":4000", f":{port}")
+    expected = re.sub(r"compiled, [0-9]+ modules", running_form(), expected)
     assert printed == expected.splitlines()
 
 

@@ -168,11 +168,13 @@ def _joined(frames: FrameColumns, parts: list[tuple[int, int]]) -> FrameColumns:
     for piece in pieces[1:]:
         joined.offsets += piece.offsets
         joined.ends += piece.ends
+        joined.topic_ids += piece.topic_ids
         joined.seqs += piece.seqs
         joined.times += piece.times
         joined.node_lens += piece.node_lens
         joined.tag_lens += piece.tag_lens
         joined.data_lens += piece.data_lens
+    joined.kinds = b"".join([piece.kinds for piece in pieces])
     joined.flags = b"".join([piece.flags for piece in pieces])
     return joined
 
