@@ -176,6 +176,7 @@ class Hub:
         # Feeds with due topics, first come first served. A feed that is closed meanwhile is passed over.
         self._serving: deque[Feed] = deque()
         self._turn_is_due = False
+        self._is_in_turn = False
         # Under pressure: how long new records wait for more records to go with them.
         self.coalesce_ms = 0.0
         # Topics that are held back, if their feeds were told so.
@@ -294,7 +295,8 @@ class Hub:
         self._ready.add(name, self._now_ms())
         if self.coalesce_ms:
             self._take_turn(self.coalesce_ms)
-        elif not self._turn_is_due:
+        elif not self._turn_is_due and not self._is_in_turn:
+            # A read of a router's dest may publish copies. A turn inside that read would send them twice.
             self._turn_is_due = True
             self.engine.call_after_group(self._turn)
 
@@ -309,6 +311,7 @@ class Hub:
     def _turn(self) -> None:
         """Serves some feeds. The other feeds are served in the next turn, after new requests."""
         self._turn_is_due = False
+        self._is_in_turn = True
         until_s = perf_counter() + TURN_S_MAX
         # Topics with new records go first. Feeds that still catch up wait for the next turn.
         for _ in range(FEEDS_PER_TURN):
@@ -328,6 +331,7 @@ class Hub:
                 logger.exception("a stream failed")
                 self.remove(feed)
                 feed.on_failed()
+        self._is_in_turn = False
         self._readings.clear()
         self._pushed = None
         if self._serving or self._ready.turn_count():
