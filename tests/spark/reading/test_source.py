@@ -57,6 +57,7 @@ def test_a_dataframe_is_one_snapshot_and_equals_a_diff_while_a_writer_goes_on(
         writer.join()
     assert len(found) == count
     assert short(found) == place.rows("t", count)
+    place.fill("t", 1)
     assert load(spark, place, subscribe="t").count() > count
 
 
