@@ -466,7 +466,7 @@ def _add_traffic(lines: list[str], snapshot: Snapshot) -> None:
     _add(lines, "topics_sent_bytes_total", "counter", "Bytes to clients.", snapshot.bytes_sent)
 
 
-def _add(lines: list[str], name: str, kind: str, meaning: str, value: float | None = None) -> None:
+def _add(lines: list[str], name: str, kind: str, meaning: str, value: int | float | None = None) -> None:
     """Adds a metric family, with its value if it has a single one."""
     lines += (f"# HELP {name} {meaning}", f"# TYPE {name} {kind}")
     if value is not None:
