@@ -319,6 +319,19 @@ def test_slots_of_every_damaged_byte_and_length() -> None:
         same("read_slots", data, 0, entries[:size], 1)
 
 
+def test_a_scan_of_a_segment_with_every_damaged_byte_and_length() -> None:
+    data, _ = stored_segment()
+    ends, _, deleted, seqs, *_ = same("scan_segment", data, 0, len(data))
+    assert (ends[-1], list(seqs), list(deleted)) == (len(data), [1, 2, 3, 4, 6], [0, 1, 0, 0, 0])
+    same("scan_segment", data + data, 0, 2 * len(data))
+    for damaged in changed(data):
+        same("scan_segment", damaged, 0, len(data))
+    for size in range(len(data) + 2):
+        same("scan_segment", data, 0, size)
+        same("scan_segment", data[:size], 0, len(data))
+        same("scan_segment", data, min(size, len(data)), len(data))
+
+
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60))), st.integers(0, 500), st.integers(0, 500))
 def test_spans_of_entries(places: list[tuple[int, int]], data_bytes: int, bytes_max: int) -> None:
     entries = b"".join([ENTRY.pack(offset, length, 5, 0) for offset, length in places])
@@ -357,6 +370,7 @@ def test_segments_that_another_program_wrote(shared_fixtures: Path, first_seq: i
     assert not wrong
     for damaged in changed(data)[::7]:
         same("read_slots", damaged, 0, entries, first_seq)
+        same("scan_segment", damaged, 0, len(data))
 
 
 @given(st.lists(json_texts(), min_size=1, max_size=4))

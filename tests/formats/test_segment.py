@@ -242,3 +242,17 @@ def test_a_map_can_be_closed_while_the_error_is_handled() -> None:
     except BadFrame:
         mapped.close()
     assert mapped.closed
+
+
+def test_a_scan_finds_what_a_walk_finds_before_it_raises() -> None:
+    frames = [segment.encode(record(seq)) for seq in (3, 4, 7)]
+    data = b"".join(frames)
+    for bad in (b"", frames[0], frames[2][:-1], b"\xff" * 60):
+        walked = list(segment.walk(data, 0, len(data)))
+        found = segment.scan(data + bad, 0, len(data + bad))
+        assert list(found.seqs) == [frame.seq for frame in walked]
+        assert list(found.ends) == [frame.end for frame in walked]
+        assert [number.to_bytes(8, "little") for number in found.checksums] == [
+            frame.checksum_in(data) for frame in walked
+        ]
+        assert list(found.part(1, 2).seqs) == [4]

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.formats.buffers import Buffer
-from topics.formats.plain_kernel import WalColumns
+from topics.formats.plain_kernel import SegmentColumns, WalColumns
 from topics.formats.records import RecordBatch
 from topics.formats.wal_frame import FrameColumns
 
@@ -33,6 +33,7 @@ def add_tags(
     buffer: bytes, frames: FrameColumns, start: int, stop: int, seqs_by_tag: dict[bytes, array[int]]
 ) -> None: ...
 def segment_frames(raws: Iterable[bytes], flags_at: int, core_at: int) -> list[bytes]: ...
+def scan_segment(buffer: bytes, offset: int, end: int) -> SegmentColumns: ...
 def filed_frames(buffer: bytes, offsets: array[int], ends: array[int]) -> tuple[bytes, array[int], array[int]]: ...
 def index_entries(
     ends: array[int], times: array[int], flags: bytes, start: int, stop: int, data_offset: int

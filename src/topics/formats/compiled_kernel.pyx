@@ -548,6 +548,55 @@ def segment_frames(raws, Py_ssize_t flags_at, Py_ssize_t core_at):
     return frames
 
 
+def scan_segment(bytes buffer not None, Py_ssize_t offset, Py_ssize_t end):
+    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(buffer)
+    assert offset >= 0
+    end = min(end, PyBytes_GET_SIZE(buffer))
+    cdef Py_ssize_t at = offset, count = 0, place
+    cdef uint64_t seq, seq_before = 0
+    while end - at >= SEGMENT_OVERHEAD_BYTES and _is_valid_segment(data + at, end - at):
+        seq = _u64(data + at + FRAME_LEN_BYTES + 1)
+        if count and seq <= seq_before:
+            break
+        seq_before = seq
+        at += FRAME_LEN_BYTES + <Py_ssize_t>_u32(data + at)
+        count += 1
+    cdef array.array ends = _new(_I64, count), seqs = _new(_U64, count), times = _new(_U64, count)
+    cdef array.array data_lens = _new(_U32, count), stored = _new(_U64, count)
+    cdef bytes flags = PyBytes_FromStringAndSize(NULL, count), deleted = PyBytes_FromStringAndSize(NULL, count)
+    cdef uint8_t* flags_at = <uint8_t*>PyBytes_AS_STRING(flags)
+    cdef uint8_t* deleted_at = <uint8_t*>PyBytes_AS_STRING(deleted)
+    cdef const uint8_t* frame
+    for place in range(count):
+        frame = data + offset
+        offset += FRAME_LEN_BYTES + <Py_ssize_t>_u32(frame)
+        ends.data.as_longlongs[place] = offset
+        flags_at[place] = frame[4]
+        seqs.data.as_ulonglongs[place] = _u64(frame + 5)
+        times.data.as_ulonglongs[place] = _u64(frame + 13)
+        data_lens.data.as_uints[place] = _u32(frame + 25)
+        stored.data.as_ulonglongs[place] = _u64(data + offset - SEGMENT_TRAILER_BYTES)
+        deleted_at[place] = data[offset - 1] == DELETED
+    return ends, flags, deleted, seqs, times, data_lens, stored
+
+
+cdef bint _is_valid_segment(const uint8_t* at, Py_ssize_t left) except -1:
+    cdef Py_ssize_t frame_len = _u32(at)
+    cdef Py_ssize_t node_len = _u16(at + 21), tag_len = _u16(at + 23)
+    cdef uint8_t flags = at[4]
+    if (
+        frame_len != node_len + tag_len + <Py_ssize_t>_u32(at + 25) + SEGMENT_OVERHEAD_BYTES - FRAME_LEN_BYTES
+        or FRAME_LEN_BYTES + frame_len > left
+        or flags > (FLAG_TAG | FLAG_NODE)
+        or (tag_len and not flags & FLAG_TAG)
+        or (node_len and not flags & FLAG_NODE)
+    ):
+        return False
+    at += FRAME_LEN_BYTES
+    frame_len -= SEGMENT_TRAILER_BYTES
+    return _digest(at, frame_len) == _u64(at + frame_len)
+
+
 def filed_frames(bytes buffer not None, array.array offsets not None, array.array ends not None):
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(buffer)
     cdef Py_ssize_t place, size, total = 0, count = len(offsets), data_bytes = PyBytes_GET_SIZE(buffer)

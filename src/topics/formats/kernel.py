@@ -20,6 +20,7 @@ try:
         index_entries,
         read_slots,
         scan_frames,
+        scan_segment,
         seal_bodies,
         segment_frames,
     )
@@ -39,6 +40,7 @@ except ModuleNotFoundError:
         index_entries,
         read_slots,
         scan_frames,
+        scan_segment,
         seal_bodies,
         segment_frames,
     )
@@ -58,6 +60,7 @@ __all__ = [
     "index_entries",
     "read_slots",
     "scan_frames",
+    "scan_segment",
     "seal_bodies",
     "segment_frames",
 ]

@@ -60,6 +60,9 @@ WalColumns = tuple[
 ]
 """The columns of `wal_frame.FrameColumns`, in their order."""
 
+SegmentColumns = tuple["array[int]", bytes, bytes, "array[int]", "array[int]", "array[int]", "array[int]"]
+"""The columns of `segment.SegmentColumns`, in their order."""
+
 # Flags and types of WAL frames, as in `wal_frame`.
 _FLAG_MORE: Final = 8
 _FLAG_FIRST: Final = 16
@@ -328,6 +331,37 @@ def segment_frames(raws: Iterable[bytes], flags_at: int, core_at: int) -> list[b
         trailer = _pack_trailer(xxh3_64_intdigest(body), LIVE)
         frames.append(b"".join((_pack_length(len(body) + SEGMENT_TRAILER_BYTES), body, trailer)))
     return frames
+
+
+def scan_segment(buffer: bytes, offset: int, end: int) -> SegmentColumns:
+    """Valid segment frames of `buffer[offset:end]`, as long as their seqs ascend."""
+    ends: list[int] = []
+    flag_column, deleted = bytearray(), bytearray()
+    seqs, times, data_lens, stored = array("Q"), array("Q"), array("I"), array("Q")
+    end = min(end, len(buffer))
+    while end - offset >= _SEGMENT_OVERHEAD_BYTES:
+        frame_len, flags, seq, ts, node_len, tag_len, data_len = SEGMENT_FRAME_HEADER.unpack_from(buffer, offset)
+        frame_end = offset + FRAME_LEN_BYTES + frame_len
+        if frame_len != node_len + tag_len + data_len + _SEGMENT_OVERHEAD_BYTES - FRAME_LEN_BYTES or frame_end > end:
+            break
+        found, delete_byte = SEGMENT_TRAILER.unpack_from(buffer, frame_end - SEGMENT_TRAILER_BYTES)
+        if (
+            xxh3_64_intdigest(buffer[offset + FRAME_LEN_BYTES : frame_end - SEGMENT_TRAILER_BYTES]) != found
+            or flags > LABEL_FLAGS
+            or (tag_len and not flags & FLAG_TAG)
+            or (node_len and not flags & FLAG_NODE)
+            or (seqs and seq <= seqs[-1])
+        ):
+            break
+        ends.append(frame_end)
+        flag_column.append(flags)
+        deleted.append(delete_byte == DELETED)
+        seqs.append(seq)
+        times.append(ts)
+        data_lens.append(data_len)
+        stored.append(found)
+        offset = frame_end
+    return array("q", ends), bytes(flag_column), bytes(deleted), seqs, times, data_lens, stored
 
 
 def filed_frames(buffer: bytes, offsets: "array[int]", ends: "array[int]") -> tuple[bytes, "array[int]", "array[int]"]:

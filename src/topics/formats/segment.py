@@ -19,6 +19,7 @@ A frame is made from a WAL body by leaving out type and topic id, so its checksu
 the WAL's was verified.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -172,6 +173,50 @@ def walk(buffer: Buffer, offset: int, end: int) -> Iterator[SegmentFrame]:
             yield frame
             seq_before = frame.seq
             offset = frame.end
+
+
+class SegmentColumns:
+    """Segment frames by the column: entry i of every column is about the same frame."""
+
+    __slots__ = ("checksums", "data_lens", "deleted", "ends", "flags", "seqs", "times")
+
+    def __init__(
+        self,
+        ends: "array[int]",
+        flags: bytes,
+        deleted: bytes,
+        seqs: "array[int]",
+        times: "array[int]",
+        data_lens: "array[int]",
+        checksums: "array[int]",
+    ) -> None:
+        self.ends = ends
+        self.flags = flags
+        # 1 for a deleted record.
+        self.deleted = deleted
+        self.seqs = seqs
+        self.times = times
+        self.data_lens = data_lens
+        self.checksums = checksums
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def part(self, start: int, end: int) -> "SegmentColumns":
+        return SegmentColumns(
+            self.ends[start:end],
+            self.flags[start:end],
+            self.deleted[start:end],
+            self.seqs[start:end],
+            self.times[start:end],
+            self.data_lens[start:end],
+            self.checksums[start:end],
+        )
+
+
+def scan(buffer: bytes, offset: int, end: int) -> SegmentColumns:
+    """What `walk` finds before it ends or raises, all at once."""
+    return SegmentColumns(*kernel.scan_segment(buffer, offset, end))
 
 
 def frame_checksum(frame: Buffer) -> bytes:

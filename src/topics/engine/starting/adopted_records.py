@@ -12,44 +12,42 @@ kind. In the dest of a router, a record that the log does not have is taken in. 
 from array import array
 from typing import Final
 
-from xxhash import xxh3_64_intdigest
-
 from topics.errors import Damaged
-from topics.formats import segment as codec
-from topics.formats.record_layout import FRAME_LEN_BYTES, SEGMENT_CORE_AT, SEGMENT_TRAILER_BYTES
-from topics.formats.snapshot import SegmentState
-from topics.storage.fs import Buffer
+from topics.formats.segment import SegmentColumns
 
-_CORE_AT: Final = FRAME_LEN_BYTES + SEGMENT_CORE_AT
 _NONE: Final = 0
 
 
 class AdoptedRecords:
     """The records of one topic that were taken in, until the log was compared with them."""
 
-    __slots__ = ("_digests", "_files", "_first_seq", "_is_compared_whole", "_met", "_unlogged_last_seq")
+    __slots__ = ("_checksums", "_files", "_first_seq", "_is_compared_whole", "_met", "_unlogged_last_seq")
 
     def __init__(self, first_seq: int) -> None:
         self._first_seq = first_seq
-        # By seq: the digest of the core of a record that the log did not confirm yet. `_NONE` for all others.
-        self._digests = array("Q")
+        # By seq: the checksum of a record that the log did not confirm yet. `_NONE` for all others.
+        self._checksums = array("Q")
         # First seq and path of each file.
         self._files: list[tuple[int, str]] = []
-        # Seq and digest of the frames of the write that is being read.
-        self._met: list[tuple[int, int]] = []
+        # First seq and checksums of the frames of the write that is being read.
+        self._met: list[tuple[int, array[int]]] = []
         self._is_compared_whole = True
         self._unlogged_last_seq = 0
 
-    def add(self, path: str, data: bytes, start: int, segment: SegmentState) -> None:
-        """The frames of a segment from offset `start` on, up to its noted end."""
-        self._files.append((self._first_seq + len(self._digests), path))
-        for frame in codec.walk(data, start, segment.data_bytes):
-            place = frame.seq - self._first_seq
-            self._digests.extend([_NONE] * (place + 1 - len(self._digests)))
-            self._digests[place] = xxh3_64_intdigest(data[frame.offset + _CORE_AT : frame.end - SEGMENT_TRAILER_BYTES])
+    def add(self, path: str, frames: SegmentColumns) -> None:
+        """The frames of a segment that were taken in."""
+        self._files.append((self._first_seq + len(self._checksums), path))
+        first_seq, count = frames.seqs[0], len(frames)
+        self._checksums.extend([_NONE] * (first_seq - self._first_seq - len(self._checksums)))
+        if frames.seqs[-1] - first_seq + 1 == count:
+            self._checksums.extend(frames.checksums)
+            return
+        for seq, checksum in zip(frames.seqs, frames.checksums, strict=True):
+            self._checksums.extend([_NONE] * (seq - self._first_seq - len(self._checksums)))
+            self._checksums.append(checksum)
 
     def __len__(self) -> int:
-        return len(self._digests)
+        return len(self._checksums)
 
     def expect_unlogged(self) -> None:
         """Any record of the topic may have no frame."""
@@ -61,30 +59,37 @@ class AdoptedRecords:
 
     # The log.
 
-    def meet(self, seq: int, core: Buffer) -> None:
-        """A frame of the log. It counts when its write is whole."""
-        place = seq - self._first_seq
-        if 0 <= place < len(self._digests) and self._digests[place] != _NONE:
-            self._met.append((seq, xxh3_64_intdigest(core)))
+    def meet(self, first_seq: int, checksums: "array[int]") -> None:
+        """Frames of the log with seqs that follow each other, as segment frames (`kernel.filed_frames`). They count
+        when their write is whole."""
+        self._met.append((first_seq, checksums))
 
     def drop_write(self) -> None:
         self._met.clear()
 
     def finish_write(self) -> None:
         """Raises `Damaged` when the log has another record with the same seq."""
-        for seq, digest in self._met:
-            place = seq - self._first_seq
-            # A frame that a start wrote again has been met already.
-            if self._digests[place] not in (_NONE, digest):
-                raise self._damage(seq, "another record")
-            self._digests[place] = _NONE
+        for first_seq, checksums in self._met:
+            start = max(first_seq - self._first_seq, 0)
+            stop = min(first_seq + len(checksums) - self._first_seq, len(self._checksums))
+            if start < stop:
+                self._confirm(start, checksums[start + self._first_seq - first_seq :][: stop - start])
         self._met.clear()
+
+    def _confirm(self, start: int, checksums: "array[int]") -> None:
+        stop = start + len(checksums)
+        if self._checksums[start:stop] != checksums:
+            for place, checksum in enumerate(checksums, start):
+                # A frame that a start wrote again has been met already.
+                if self._checksums[place] not in (_NONE, checksum):
+                    raise self._damage(self._first_seq + place, "another record")
+        self._checksums[start:stop] = array("Q", bytes(8 * len(checksums)))
 
     def check_end(self) -> None:
         """The log was read. Raises `Damaged` for a record that it should have and does not have."""
         if self._is_compared_whole:
-            for seq, digest in enumerate(self._digests, self._first_seq):
-                if digest != _NONE and seq > self._unlogged_last_seq:
+            for seq, checksum in enumerate(self._checksums, self._first_seq):
+                if checksum != _NONE and seq > self._unlogged_last_seq:
                     raise self._damage(seq, "a record that the log does not have")
 
     def _damage(self, seq: int, found: str) -> Damaged:

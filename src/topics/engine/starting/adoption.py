@@ -6,13 +6,16 @@ taken in, and the replay skips their seqs, but compares them (`adopted_records`)
 left alone and reported.
 """
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 
 from topics.engine.starting.adopted_records import AdoptedRecords
 from topics.errors import Damaged, FormatError
-from topics.formats import envelope, segment_index
+from topics.formats import envelope, filing, kernel, segment_index
 from topics.formats import segment as codec
 from topics.formats.record_layout import FLAG_TAG
+from topics.formats.segment import SegmentColumns
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file, write_atomic
@@ -121,12 +124,12 @@ def _adopt_active(fs: Fs, directory: str, state: TopicState, adopted: AdoptedRec
         segment.sealed = True
         return
     data = read_file(fs, path)
-    before, noted_bytes = segment.entry_count, segment.data_bytes
-    extend(segment, data)
+    before = segment.entry_count
+    added = extend(segment, data)
     if segment.data_bytes < len(data):
         _cut(fs, path, segment.data_bytes)
     if segment.entry_count > before:
-        adopted.add(path, data, noted_bytes, segment)
+        adopted.add(path, added)
         note(f"{path}: took in {segment.entry_count - before} records of an unfinished checkpoint")
         write_atomic(
             fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], segment.first_seq, None))
@@ -154,7 +157,7 @@ def _adopt_unlisted(
         return None
     data = read_file(fs, f"{stem}.data")
     segment = SegmentState(first_seq, 0, 0, 0, 0, 0, 0)
-    extend(segment, data)
+    frames = extend(segment, data)
     last_seq = segment.last_seq
     # A segment after a gap is not taken in: the WAL has all its records, and perhaps the records of the gap.
     if segment.entry_count == 0 or first_seq != state.checkpointed_seq + 1:
@@ -163,12 +166,12 @@ def _adopt_unlisted(
         if segment.entry_count:
             warn(f"{stem}.data: seqs {first_seq} to {last_seq} are in no snapshot and follow no segment; left alone")
         return None
-    adopted.add(f"{stem}.data", data, 0, segment)
+    adopted.add(f"{stem}.data", frames)
     if state.segments and not state.segments[-1].sealed:
         state.segments[-1].sealed = True
     if segment.data_bytes < len(data):
         _cut(fs, f"{stem}.data", segment.data_bytes)
-    write_atomic(fs, f"{stem}.idx", segment_index.encode(walk_entries(data[: segment.data_bytes], first_seq, None)))
+    _write_index(fs, stem, segment, data, frames)
     fs.sync_dir(directory)
     sync_file(fs, f"{stem}.data")
     note(f"{stem}.data: took in {segment.entry_count} records of an unfinished checkpoint")
@@ -194,21 +197,46 @@ def sync_file(fs: Fs, path: str) -> None:
         file.close()
 
 
-def extend(segment: SegmentState, data: bytes, end_seq: int | None = None) -> None:
-    """Adds the whole valid frames after the noted length, and below `end_seq`, to the numbers of the segment."""
-    try:
-        for frame in codec.walk(data, segment.data_bytes, len(data)):
-            if frame.seq <= segment.last_seq or (end_seq is not None and frame.seq >= end_seq):
-                return
-            if segment.entry_count == 0 and segment.first_ts == 0:
-                segment.first_ts = segment.created_ts = frame.ts
-            segment.entry_count = frame.seq - segment.first_seq + 1
-            segment.data_bytes = frame.end
-            segment.last_ts = max(segment.last_ts, frame.ts)
-            if frame.flags & FLAG_TAG:
-                segment.tagged_count += 1
-            if not frame.deleted:
-                segment.live_count += 1
-                segment.live_bytes += envelope.accounted_bytes(frame.data_in(data))
-    except FormatError:
-        return
+def extend(segment: SegmentState, data: bytes, end_seq: int | None = None) -> SegmentColumns:
+    """Adds the whole valid frames after the noted length, and below `end_seq`, to the numbers of the segment. Returns
+    the frames that were added."""
+    frames = codec.scan(data, segment.data_bytes, len(data))
+    count = len(frames) if end_seq is None else bisect_left(frames.seqs, end_seq)
+    if count and frames.seqs[0] <= segment.last_seq:
+        count = 0
+    frames = frames.part(0, count)
+    if not count:
+        return frames
+    if segment.entry_count == 0 and segment.first_ts == 0:
+        segment.first_ts = segment.created_ts = frames.times[0]
+    first_at = segment.data_bytes
+    segment.entry_count = frames.seqs[-1] - segment.first_seq + 1
+    segment.data_bytes = frames.ends[-1]
+    segment.last_ts = max(segment.last_ts, *frames.times)
+    segment.tagged_count += sum(flags & FLAG_TAG for flags in frames.flags)
+    if kernel.has_text(data, first_at, segment.data_bytes, envelope.META) or any(frames.deleted):
+        sizes = [
+            filing.accounted_bytes(data[end - codec.TRAILER_BYTES - data_len : end - codec.TRAILER_BYTES])
+            for end, data_len, is_deleted in zip(frames.ends, frames.data_lens, frames.deleted, strict=True)
+            if not is_deleted
+        ]
+        segment.live_count += len(sizes)
+        segment.live_bytes += sum(sizes)
+    else:
+        segment.live_count += count
+        segment.live_bytes += sum(frames.data_lens) - count * envelope.PLAIN_OVERHEAD_BYTES
+    return frames
+
+
+def _write_index(fs: Fs, stem: str, segment: SegmentState, data: bytes, frames: SegmentColumns) -> None:
+    """The index of a segment whose frames are all in `frames`. A file that has the right content already is only
+    synced: the job that wrote it may not have come so far."""
+    path = f"{stem}.idx"
+    if len(frames) == segment.entry_count:
+        content = kernel.index_entries(array("I", frames.ends), frames.times, frames.flags, 0, len(frames), 0)
+    else:
+        content = segment_index.encode(walk_entries(data[: segment.data_bytes], segment.first_seq, None))
+    if fs.exists(path) and fs.size(path) == len(content) and read_file(fs, path) == content:
+        sync_file(fs, path)
+    else:
+        write_atomic(fs, path, content)

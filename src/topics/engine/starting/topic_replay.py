@@ -19,13 +19,11 @@ from topics.engine.topic.replayed import WalFiles
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, StartRefused
 from topics.formats import control, envelope, kernel
-from topics.formats.record_layout import CHECKSUM_BYTES, FLAG_TAG, FRAME_LEN_BYTES, WAL_CORE_AT
+from topics.formats.record_layout import FLAG_TAG
 from topics.formats.snapshot import WriterState
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, HEADER_BYTES, Frame, FrameColumns
 
 HEAD_SEQ_MAX: Final = 2**64 - 1
-# Where the core of a record begins in a frame.
-_CORE_AT: Final = FRAME_LEN_BYTES + WAL_CORE_AT
 
 # Fewer frames than this are not worth taking by the column.
 RUN_FRAMES_MIN: Final = 16
@@ -357,7 +355,8 @@ class TopicReplay:
         is_open = self.open_seq is not None
         if not (_REST_AND_WRITES if is_open else _WRITES).fullmatch(shape):
             return False
-        if frames.seqs[start] != self.next_seq:
+        is_held = self.adopted is not None and frames.seqs[end - 1] < self.next_seq and self.late_head is None
+        if frames.seqs[start] != self.next_seq and not is_held:
             return False
         # Frames up to `rest` end the open write, frames up to `whole` are whole writes, the others begin one.
         rest = start + (shape.find(b"L") + 1 if is_open else 0)
@@ -373,8 +372,14 @@ class TopicReplay:
         return True
 
     def _add_frames(self, path: str, buffer: bytes, base: int, frames: FrameColumns, start: int, end: int) -> None:
-        """Adds the records of one write or of several whole ones."""
+        """Adds the records of one write or of several whole ones. Segments may already hold all of them."""
         offsets, seqs = frames.offsets, frames.seqs
+        if seqs[start] < self.next_seq:
+            if self.key is not None:
+                self.first_seq = self.first_seq or seqs[start]
+            self.last_seq = seqs[end - 1]
+            self._meet(buffer, offsets[start:end], frames.ends[start:end], seqs[start])
+            return
         places, lengths, sizes = kernel.frame_places(
             offsets, frames.ends, frames.data_lens, start, end, base, envelope.PLAIN_OVERHEAD_BYTES
         )
@@ -386,6 +391,12 @@ class TopicReplay:
         self.last_seq = seqs[end - 1]
         self.next_seq = self.last_seq + 1
         kernel.add_tags(buffer, frames, start, end, self.open_tags)
+
+    def _meet(self, buffer: bytes, offsets: "array[int]", ends: "array[int]", first_seq: int) -> None:
+        """Frames of records that segments already hold."""
+        if self.adopted is not None:
+            _, _, checksums = kernel.filed_frames(buffer, offsets, ends)
+            self.adopted.meet(first_seq, checksums)
 
     def _append_one(self, path: str, buffer: bytes, base: int, frame: Frame) -> None:
         offset, end, _, flags, _, seq, ts, node_len, tag_len, _ = frame
@@ -406,8 +417,8 @@ class TopicReplay:
             if flags & FLAG_TAG:
                 tag_at = offset + HEADER_BYTES + node_len
                 self.open_tags.setdefault(buffer[tag_at : tag_at + tag_len], array("Q")).append(seq)
-        elif self.adopted is not None:
-            self.adopted.meet(seq, buffer[offset + _CORE_AT : end - CHECKSUM_BYTES])
+        else:
+            self._meet(buffer, array("q", [offset]), array("q", [end]), seq)
         if not flags & FLAG_MORE:
             self.finish(ts)
 
