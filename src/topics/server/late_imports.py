@@ -14,9 +14,12 @@ _MODULES: Final = ("topics.server.api.ws_commands", "topics.server.http.http2", 
 
 
 def import_late_modules() -> None:
-    """Without file descriptors it stops. Then a module is imported when a client needs it."""
+    """Without file descriptors it stops. Then a module is imported when a client needs it.
+
+    A module of Python is then not found with an `OSError`, a shared library with an `ImportError`.
+    """
     try:
         for name in _MODULES:
             import_module(name)
-    except OSError as error:
-        logger.info("not all modules could be imported ahead of need", extra={"fields": {"reason": error.strerror}})
+    except (OSError, ImportError) as error:
+        logger.warning("not all modules could be imported ahead of need", extra={"fields": {"reason": str(error)}})
