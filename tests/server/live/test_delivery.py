@@ -121,6 +121,21 @@ def test_a_feed_is_not_caught_up_before_copies_of_what_was_written_before(delive
     assert delivery.settled(feed) == [("records", "b", [1, 2]), ("caught up", "b", 2)]
 
 
+@pytest.mark.parametrize("ttl_ms", [0, 60_000], ids=["copies without frames", "copies with frames"])
+def test_copies_that_a_read_of_their_dest_publishes_are_sent_once(delivery: Delivery, ttl_ms: int) -> None:
+    engine = delivery.log.engine
+    delivery.log.create("b", ttl_ms=ttl_ms)
+    engine.put_router("r", RouterSpec(source="a", dest="b"), lambda _: None)
+    for _ in range(3):
+        engine.flush()
+    feed = delivery.feed("b")
+    assert delivery.settled(feed) == [("caught up", "b", 0)]
+    # The turn of the hub is already due when the source grows, and comes before the turn of the routers.
+    delivery.hub.subscribe(feed, feed.subscriptions["b"])
+    delivery.log.append("a", 2)
+    assert delivery.settled(feed) == [("records", "b", [1, 2]), ("caught up", "b", 2)]
+
+
 def test_a_burst_is_one_entry(delivery: Delivery) -> None:
     delivery.log.append("a")
     feed = delivery.feed("a")

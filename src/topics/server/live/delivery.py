@@ -312,15 +312,23 @@ class Hub:
         """Serves some feeds. The other feeds are served in the next turn, after new requests."""
         self._turn_is_due = False
         self._is_in_turn = True
+        try:
+            self._serve_feeds()
+        finally:
+            self._is_in_turn = False
+            self._readings.clear()
+            self._pushed = None
+            if self._serving or self._ready.turn_count():
+                self._take_turn()
+
+    def _serve_feeds(self) -> None:
         until_s = perf_counter() + TURN_S_MAX
         # Topics with new records go first. Feeds that still catch up wait for the next turn.
         for _ in range(FEEDS_PER_TURN):
             if len(self._serving) >= FEEDS_PER_TURN or not self._next_topic():
                 break
         for _ in range(min(FEEDS_PER_TURN, len(self._serving))):
-            if not self._serving:
-                break
-            if perf_counter() >= until_s:
+            if not self._serving or perf_counter() >= until_s:
                 break
             feed = self._serving.popleft()
             feed.is_waiting = False
@@ -331,11 +339,6 @@ class Hub:
                 logger.exception("a stream failed")
                 self.remove(feed)
                 feed.on_failed()
-        self._is_in_turn = False
-        self._readings.clear()
-        self._pushed = None
-        if self._serving or self._ready.turn_count():
-            self._take_turn()
 
     def _next_topic(self) -> bool:
         now_ms = self._now_ms()
