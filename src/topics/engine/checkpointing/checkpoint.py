@@ -25,6 +25,7 @@ from topics.engine.checkpointing.old_files import FileRemoval, OldFiles
 from topics.engine.checkpointing.progress import CheckpointProgress
 from topics.engine.checkpointing.requests import CheckpointRequests
 from topics.engine.checkpointing.rewriting import Rewriting
+from topics.engine.checkpointing.tail_trim import trim_in_steps
 from topics.engine.checkpointing.take_over import take_over
 from topics.engine.checkpointing.topic_capture import CapturedTopic
 from topics.engine.engine import Engine
@@ -141,7 +142,8 @@ class Checkpoint:
         # The snapshot that is written next was captured before, so it may list the segments that the topic dropped.
         self._take_dropped(topic, last_snapshot=self._snapshot.number)
         share_bytes = TAIL_CACHE_TOTAL_BYTES // max(1, len(engine.topics))
-        topic.live.trim_tail(min(engine.settings.tail_cache_bytes, share_bytes))
+        kept_seq = topic.live.cached_from(min(engine.settings.tail_cache_bytes, share_bytes))
+        trim_in_steps(engine.core.runtime, topic.live.tail, kept_seq)
 
     def _close_replayed_files(self) -> None:
         """Records of the last start are read from WAL files until all of them are in segments."""

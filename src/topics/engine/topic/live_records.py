@@ -570,11 +570,11 @@ class LiveRecords:
         more_count, more_size = self.tail.live_numbers(first, last)
         return count + more_count, size + more_size
 
-    def trim_tail(self, cache_bytes: int) -> None:
-        """Keeps records in memory that are in segments too, but only as many as the cache allows."""
+    def cached_from(self, cache_bytes: int) -> int:
+        """The first seq that the tail keeps: of records that are in segments too, it keeps as many as the cache
+        allows."""
         last_seq = min(self.checkpointed_seq, self.tail.end_seq - 1)
-        if last_seq >= self.tail.first_seq:
-            self.tail.forget_below(self.tail.cache_from(last_seq, cache_bytes))
+        return self.tail.cache_from(last_seq, cache_bytes) if last_seq >= self.tail.first_seq else 0
 
     # Starting.
 

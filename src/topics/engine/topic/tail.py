@@ -143,12 +143,11 @@ class Tail:
         """The last seq whose time is before `cutoff_ts`; `first_seq - 1` when there is none."""
         return bisect_left(self._ts, cutoff_ts, self._skipped) - self._skipped + self.first_seq - 1
 
-    def forget_below(self, seq: int) -> tuple[int, int]:
-        """Drops every slot below `seq`. Returns (count, bytes) of the live records among them."""
+    def forget_below(self, seq: int) -> None:
+        """Drops every slot below `seq`."""
         seq = min(seq, self.end_seq)
         if seq <= self.first_seq:
-            return 0, 0
-        numbers = self.live_numbers(self.first_seq, seq - 1)
+            return
         start, end = self._skipped, self._place(seq)
         if self.dead_count:
             self.dead_count -= self._dead[start:end].count(1)
@@ -161,7 +160,6 @@ class Tail:
             del self._ts[: self._skipped]
             del self._dead[: self._skipped]
             self._skipped = 0
-        return numbers
 
     def dead_marks(self, first_seq: int, last_seq: int) -> bytes:
         """One byte per slot of the inclusive range: 1 for a dead one."""
