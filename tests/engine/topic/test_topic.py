@@ -331,6 +331,19 @@ def test_a_lost_range_keeps_its_reason_in_a_topic_with_a_ttl() -> None:
     assert driver.topic().live.ttl_floor == 0
 
 
+def test_a_cap_takes_nothing_from_a_lost_range_that_the_ttl_has_passed() -> None:
+    driver = Driver()
+    driver.put(ttl_ms=1000, cap_records=3)
+    driver.append(1, 2)
+    driver.checkpoint()
+    driver.clock.advance(1001)
+    driver.lose_power(Damage.DROP)
+    head = driver.topic().head_seq
+    assert head > 5
+    assert driver.topic().live.cap_floor == 0
+    assert driver.read(0).tombstone == Tombstone(1, head, "ttl", head, head + 1, head)
+
+
 # Reconfiguration.
 
 

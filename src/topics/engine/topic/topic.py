@@ -351,7 +351,9 @@ class Topic:
         self.writes.resume(self.live.head_seq + 1, self.live.cap_floor)
         # Before the caps: what has expired takes no room.
         self.refresh(now_ms)
-        self.live.raise_floors(cap_floor=self.floor_under(self.config))
+        cap_floor = self.floor_under(self.config)
+        # A lower floor evicts nothing. Only lost seqs that the other floor has passed could make it higher than before.
+        self.live.raise_floors(cap_floor=cap_floor if cap_floor >= self.live.evict_floor else 0)
         # Drops lost ranges that a floor has passed.
         self.live.raise_floors()
         self.writes.settle_cap_floor(self.live.cap_floor)
