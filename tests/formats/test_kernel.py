@@ -156,6 +156,21 @@ def test_writes_are_encoded_to_the_same_bytes(
     scanned(frames)
 
 
+@given(u64, st.lists(batches(), max_size=2), st.sampled_from(((1, 10), (0, 5))), st.booleans())
+def test_copies_are_framed_to_the_same_bytes(
+    topic_id: int, writes: list[RecordBatch], places: tuple[int, int], closes: bool
+) -> None:
+    raws = [raw for batch in writes for raw in plain_kernel.append_bodies(1, 1, 1, batch, 8, True, False)]
+    scanned(same("seal_copies", raws, *places, topic_id, closes))
+
+
+@pytest.mark.parametrize("form", [plain_kernel, compiled])
+def test_a_copy_of_a_record_that_is_cut_is_refused(form: Any) -> None:
+    assert form.seal_copies([b"\0" * 10], 1, 10, 1, True)
+    with pytest.raises(ValueError, match="cut"):
+        form.seal_copies([b"\0" * 9], 1, 10, 1, True)
+
+
 def test_long_payloads_are_encoded_to_the_same_bytes() -> None:
     for size in (*range(0, 600, 7), 4095, 5000, 100_000):
         frames, _ = same("encode_writes", 1, 1, 1, [batch_of(b"x" * size)], 8)

@@ -17,7 +17,7 @@ from topics.formats.record_layout import (
     split_raw,
 )
 from topics.formats.records import Record, RecordBatch
-from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE
+from topics.formats.wal_frame import FLAG_MORE
 
 FORMS = [WAL_BODY, SEGMENT_BODY]
 
@@ -65,24 +65,23 @@ def test_both_forms_give_the_same_segment_frames(batch: RecordBatch) -> None:
     assert list(segment.from_raws(raws_of(batch, SEGMENT_BODY), SEGMENT_BODY)) == frames
 
 
+@pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("form", FORMS, ids=repr)
 @given(batch=batches())
-def test_a_raw_record_becomes_the_wal_body_of_another_topic(form: RecordForm, batch: RecordBatch) -> None:
-    for raw in raws_of(batch, form):
-        body = wal_frame.append_body(raw, form, 9)
+def test_raw_records_become_frames_of_another_topic(form: RecordForm, closes: bool, batch: RecordBatch) -> None:
+    raws = raws_of(batch, form)
+    frames = wal_frame.seal_copies(raws, form, 9, closes=closes)
+    for left, raw in enumerate(raws, 1 - len(raws)):
+        size = wal_frame.FRAME_LEN_BYTES + int.from_bytes(frames[: wal_frame.FRAME_LEN_BYTES], "little")
+        body = wal_frame.body_of(frames[:size])
+        assert body is not None
         header = wal_frame.body_header(body)
         assert (header.type, header.topic_id) == (wal_frame.FrameType.APPEND, 9)
-        assert header.flags == raw[form.flags_at] & record_layout.LABEL_FLAGS
+        follows = 0 if closes and left == 0 else FLAG_MORE
+        assert header.flags == raw[form.flags_at] & record_layout.LABEL_FLAGS | follows
         assert split_raw(body, WAL_BODY) == split_raw(raw, form)
-
-
-def test_flags_are_added_to_a_wal_body_and_nothing_else_changes() -> None:
-    (body,) = raws_of(RecordBatch([b'{"d":1}'], [1], tags=[b"t"]), WAL_BODY)
-    flagged = wal_frame.with_flags(body, FLAG_MORE)
-    before, after = wal_frame.body_header(body), wal_frame.body_header(flagged)
-    assert before.flags & (FLAG_FIRST | FLAG_MORE) == FLAG_FIRST
-    assert after == before._replace(flags=before.flags | FLAG_MORE)
-    assert flagged[wal_frame.BODY_HEADER_BYTES :] == body[wal_frame.BODY_HEADER_BYTES :]
+        frames = frames[size:]
+    assert frames == b""
 
 
 def test_the_body_of_a_frame_is_given_only_with_a_right_checksum() -> None:

@@ -364,6 +364,38 @@ def seal_bodies(list bodies not None):
     return frames
 
 
+def seal_copies(list raws not None, Py_ssize_t flags_at, Py_ssize_t core_at, uint64_t topic_id, bint closes):
+    if not 0 <= flags_at < core_at:
+        raise ValueError("the flags are before the core")
+    cdef bytes raw
+    cdef Py_ssize_t size, total = 0, left = len(raws)
+    for raw in raws:
+        if raw is None:
+            raise TypeError("a raw record is bytes")
+        if PyBytes_GET_SIZE(raw) < core_at:
+            raise ValueError("a raw record is cut")
+        total += PyBytes_GET_SIZE(raw) - core_at + WAL_CORE_AT + FRAME_LEN_BYTES + CHECKSUM_BYTES
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(frames)
+    cdef uint8_t flags
+    for raw in raws:
+        left -= 1
+        size = PyBytes_GET_SIZE(raw) - core_at
+        flags = PyBytes_AS_STRING(raw)[flags_at] & (FLAG_TAG | FLAG_NODE)
+        if left or not closes:
+            flags |= FLAG_MORE
+        _write_u32(at, WAL_CORE_AT + size + CHECKSUM_BYTES)
+        at += FRAME_LEN_BYTES
+        at[0] = WAL_TYPE_APPEND
+        at[1] = flags
+        _write_u64(at + 2, topic_id)
+        memcpy(at + WAL_CORE_AT, PyBytes_AS_STRING(raw) + core_at, size)
+        size += WAL_CORE_AT
+        _write_u64(at + size, _digest(at, size))
+        at += size + CHECKSUM_BYTES
+    return frames
+
+
 cdef array.array _new(array.array like, Py_ssize_t count):
     return array.clone(like, count, False)
 

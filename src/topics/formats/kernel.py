@@ -22,6 +22,7 @@ try:
         scan_frames,
         scan_segment,
         seal_bodies,
+        seal_copies,
         segment_frames,
     )
 except ModuleNotFoundError:
@@ -42,6 +43,7 @@ except ModuleNotFoundError:
         scan_frames,
         scan_segment,
         seal_bodies,
+        seal_copies,
         segment_frames,
     )
 
@@ -62,5 +64,6 @@ __all__ = [
     "scan_frames",
     "scan_segment",
     "seal_bodies",
+    "seal_copies",
     "segment_frames",
 ]

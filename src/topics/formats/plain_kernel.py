@@ -207,6 +207,18 @@ def seal_bodies(bodies: list[bytes]) -> bytes:
     return _pack_length(lengths[0]) + b"".join(parts)
 
 
+def seal_copies(raws: list[bytes], flags_at: int, core_at: int, topic_id: int, closes: bool) -> bytes:  # noqa: FBT001 - as in C.
+    """The frames of raw records as records of this topic, in one buffer. Each frame says that more frames of its write
+    follow; with `closes` the last one does not."""
+    if any(len(raw) < core_at for raw in raws):
+        raise ValueError("a raw record is cut")
+    pack, labels = WAL_HEAD.pack, LABEL_FLAGS
+    bodies = [pack(_APPEND, raw[flags_at] & labels | _FLAG_MORE, topic_id) + raw[core_at:] for raw in raws]
+    if closes and raws:
+        bodies[-1] = pack(_APPEND, raws[-1][flags_at] & labels, topic_id) + raws[-1][core_at:]
+    return seal_bodies(bodies)
+
+
 def scan_frames(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> tuple[WalColumns, list[int], int]:
     """Valid frames of `buffer[offset:end]`: their columns, the places of sync marks among them, and where they stop."""
     frames: list[tuple[int, ...]] = []

@@ -44,11 +44,8 @@ from topics.formats.record_layout import (
     FLAG_NODE,
     FLAG_TAG,
     FRAME_LEN_BYTES,
-    LABEL_FLAGS,
     WAL_BODY_HEADER,
-    WAL_FLAGS_AT,
     WAL_FRAME_HEADER,
-    WAL_HEAD,
     RecordForm,
 )
 from topics.formats.records import RecordBatch
@@ -390,14 +387,10 @@ def body_of(frame: bytes) -> bytes | None:
     return body
 
 
-def append_body(raw: bytes, form: RecordForm, topic_id: int) -> bytes:
-    """The WAL body of a raw record as a record of this topic. Its flags are the ones of the tag and the node only."""
-    return WAL_HEAD.pack(FrameType.APPEND, raw[form.flags_at] & LABEL_FLAGS, topic_id) + raw[form.core_at :]
-
-
-def with_flags(body: bytes, flags: int) -> bytes:
-    """The same WAL body with these flags set, too."""
-    return b"%b%c%b" % (body[:WAL_FLAGS_AT], body[WAL_FLAGS_AT] | flags, body[WAL_FLAGS_AT + 1 :])
+def seal_copies(raws: list[bytes], form: RecordForm, topic_id: int, *, closes: bool) -> bytes:
+    """The frames of raw records as records of this topic. Each frame has the flags of its tag and node, and says that
+    more frames of the same write follow. With `closes` the last one does not say so."""
+    return kernel.seal_copies(raws, form.flags_at, form.core_at, topic_id, closes)
 
 
 def topic_of(frame: bytes) -> int:

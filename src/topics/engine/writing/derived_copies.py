@@ -17,6 +17,7 @@ from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.errors import ColdUnavailable, CorruptRecord, TopicsError
 from topics.formats import control, wal_frame
+from topics.formats.record_layout import RecordForm
 from topics.formats.wal_frame import FLAG_FIRST, FLAG_MORE, FrameType
 from topics.limits import READ_BYTES_MAX
 
@@ -114,18 +115,18 @@ class DerivedCopies:
         assert router is not None
         first_seq, last_seq = links.copied_first_seq, live.head_seq
         # Copies that both kept snapshots list need no frame, and copies that a cap took are holes.
-        bodies = _bodies(dest, max(first_seq, dest.checkpoint.snapshot_seqs[0] + 1, live.first_live), last_seq)
+        records = _records(dest, max(first_seq, dest.checkpoint.snapshot_seqs[0] + 1, live.first_live), last_seq)
         hops = links.hops.within(first_seq, last_seq) if links.hops is not None else []
         cursor, forwarded_total = router.settled
         note = control.Note(copies=control.Copies(router.id, cursor, last_seq, forwarded_total, hops))
         evict = control.Evict(live.cap_floor, live.ttl_floor) if live.cap_floor else None
-        frames = _framed(dest, note, bodies, evict, self._core.now_ms())
+        frames = _framed(dest, note, records, evict, self._core.now_ms())
         self._core.log(
             dest,
             frames,
             partial(self._frames_logged, dest, first_seq, last_seq, router),
             durable=durable or dest.config.durability == "fsync",
-            frame_count=1 + len(bodies) + (evict is not None),
+            frame_count=1 + sum(len(raws) for _, raws in records) + (evict is not None),
         )
         links.take_derived()
         self._under_way.setdefault(dest, _FramesUnderWay()).count += 1
@@ -146,36 +147,41 @@ class DerivedCopies:
                 applied(under_way.failure)
 
 
-def _bodies(dest: Topic, first_seq: int, last_seq: int) -> list[bytes]:
-    """Live records of a range as WAL bodies, also of records that a checkpoint has already put into segments."""
-    bodies: list[bytes] = []
+def _records(dest: Topic, first_seq: int, last_seq: int) -> list[tuple[RecordForm, list[bytes]]]:
+    """Live records of a range, in pieces of one form: also records that a checkpoint has already put into segments."""
+    pieces: list[tuple[RecordForm, list[bytes]]] = []
     while first_seq <= last_seq:
         found = dest.job_slots(first_seq, last_seq, READ_BYTES_MAX, may_wait=True)
         if isinstance(found, Fetch):
             # They went to the cold tier before a snapshot listed them, because a snapshot could not be written.
             raise ColdUnavailable(f'copies in topic "{dest.name}" cannot be logged before the next checkpoint')
         form, slots = found
+        raws: list[bytes] = []
         for slot in slots:
             if isinstance(slot, bytes):
-                bodies.append(wal_frame.append_body(slot, form, dest.id))
+                raws.append(slot)
             elif slot is not None:
                 raise CorruptRecord(dest.name, first_seq, slot.message)
             first_seq += 1
-    return bodies
+        if raws:
+            pieces.append((form, raws))
+    return pieces
 
 
-def _framed(dest: Topic, note: control.Note, bodies: list[bytes], evict: control.Evict | None, ts: int) -> bytes:
+def _framed(
+    dest: Topic,
+    note: control.Note,
+    records: list[tuple[RecordForm, list[bytes]]],
+    evict: control.Evict | None,
+    ts: int,
+) -> bytes:
     """One write: the note, the copies, the floor. The flags of each frame say whether it is first and whether more
     follow."""
-    is_last_note = not bodies and evict is None
+    is_last_note = not records and evict is None
     flags = FLAG_FIRST if is_last_note else FLAG_FIRST | FLAG_MORE
     parts = [wal_frame.encode_control(FrameType.NOTE, dest.id, ts, control.encode(note), flags=flags)]
-    if bodies:
-        last = bodies[-1]
-        flagged = [wal_frame.with_flags(body, FLAG_MORE) for body in bodies]
-        if evict is None:
-            flagged[-1] = last
-        parts.append(wal_frame.seal_bodies(flagged))
+    for left, (form, raws) in enumerate(records, 1 - len(records)):
+        parts.append(wal_frame.seal_copies(raws, form, dest.id, closes=left == 0 and evict is None))
     if evict is not None:
         parts.append(wal_frame.encode_control(FrameType.EVICT, dest.id, ts, control.encode(evict), flags=0))
     return b"".join(parts)
