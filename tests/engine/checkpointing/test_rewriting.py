@@ -249,3 +249,19 @@ def test_the_order_of_calls_breaks_no_rule_of_the_file_system(disk: FakeDisk) ->
     log.checkpoint()
     log.close()
     assert data_bytes(disk) < 600
+
+
+def test_after_a_failed_snapshot_nothing_is_written_again_before_the_next_one_is_on_disk(disk: FakeDisk) -> None:
+    faults = FaultFs(disk)
+    log = filled(MonitorFs(faults))
+    before = data_bytes(disk)
+    log.append()
+    faults.fail("sync_dir", error=errno.EIO, path=lambda path: path.endswith("/meta"))
+    with pytest.raises(OSError, match="meta"):
+        log.checkpoint()
+    log.delete(tag="old")
+    log.checkpoint()
+    assert data_bytes(disk) == before
+    log.checkpoint()
+    assert data_bytes(disk) < before * 0.5
+    check(log, disk, [*LIVE, 24])

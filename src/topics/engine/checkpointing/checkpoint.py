@@ -86,7 +86,8 @@ class Checkpoint:
     def run(self) -> None:
         """Starts the steps that follow the capture. Called in its turn."""
         if not self._requests.closing:
-            self._rewriting.choose()
+            # Files are exchanged only when the last snapshot is known to be on disk.
+            self._rewriting.choose(none=self._progress.snapshot_failed)
         job = self._job()
         self._background.run(lambda: self._run_job(job), self._job_done)
 
@@ -157,6 +158,7 @@ class Checkpoint:
 
     def _snapshot_written(self, written: object) -> None:
         if isinstance(written, BaseException):
+            self._progress.note_failed_snapshot()
             for item in self._captured:
                 item.snapshot_failed()
             self._done(_reportable(written))

@@ -30,6 +30,8 @@ class CheckpointProgress:
         self.count_total = 0
         # Why the last checkpoint failed, if it did.
         self.last_error: Exception | None = None
+        # Whether the last snapshot could not be written. It may be on disk all the same.
+        self.snapshot_failed = False
         # WAL bytes since the start of the process whose records are in segments.
         self._filed_bytes = self._wal_bytes()
         # WAL bytes since the start of the process that were written before the last capture. Replayed bytes count as
@@ -72,8 +74,12 @@ class CheckpointProgress:
         self._filed_bytes = self._captured_bytes
         self.throttle_writes()
 
+    def note_failed_snapshot(self) -> None:
+        self.snapshot_failed = True
+
     def snapshot_written(self, number: int) -> None:
         self.number = number
+        self.snapshot_failed = False
         self.count_total += 1
         self._meanwhile_bytes = self._wal_bytes() - self._captured_bytes
 

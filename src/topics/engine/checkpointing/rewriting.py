@@ -48,8 +48,9 @@ class Rewriting:
         # Topics with segments that the next checkpoint must look at again.
         self._postponed: list[CapturedTopic] = []
 
-    def choose(self) -> None:
-        """In the turn of the capture. The chosen segments are busy until the job has ended."""
+    def choose(self, *, none: bool) -> None:
+        """In the turn of the capture. The chosen segments are busy until the job has ended. `none`: all segments wait
+        for the next checkpoint."""
         left_bytes = REWRITE_BYTES_MAX
         for item in self._captured.values():
             segments = item.topic.live.segments
@@ -58,7 +59,7 @@ class Rewriting:
                 if _is_held(self._engine, self._requests, key):
                     self._requests.held_rewrites[key] = item.topic
                     continue
-                if self.works and state.data_bytes > left_bytes:
+                if none or (self.works and state.data_bytes > left_bytes):
                     self._postponed.append(item)
                     continue
                 left_bytes -= state.data_bytes
