@@ -458,6 +458,9 @@ class EngineAgainstModel(RuleBasedStateMachine):
                 # A floor by count has no frame that could say what had expired below it: only the reason of a
                 # tombstone shows it, and the reason is only informative.
                 model.ttl_floor = model.ttl_floor_max = topic.live.ttl_floor
+            if topic.live.cap_floor < model.cap_floor <= model.ttl_floor:
+                # The same is true of a floor by count below what has expired.
+                model.cap_floor = topic.live.cap_floor
             if model.ttl_floor <= topic.live.ttl_floor <= max(model.ttl_floor, model.ttl_floor_max):
                 model.settle_ttl_floor(topic.live.ttl_floor)
                 if self.difference(name, topic, model) is None:

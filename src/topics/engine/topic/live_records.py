@@ -660,8 +660,9 @@ class LiveRecords:
         self.cap_floor = min(self.cap_floor, self.head_seq)
         self.ttl_floor = min(self.ttl_floor, self.head_seq)
         self.delete_below = min(self.delete_below, self.head_seq + 1)
-        if cap_records:
-            self.cap_floor = max(self.cap_floor, self.floor_by_count(cap_records))
+        if cap_records and (floor := self.floor_by_count(cap_records)) >= self.evict_floor:
+            # A lower floor evicts nothing. It may count lost seqs, because the TTL has passed them.
+            self.cap_floor = floor
         self._count_again(recount=recount)
 
     def _count_again(self, *, recount: bool) -> None:

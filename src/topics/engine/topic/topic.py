@@ -352,7 +352,7 @@ class Topic:
         # Before the caps: what has expired takes no room.
         self.refresh(now_ms)
         cap_floor = self.floor_under(self.config)
-        # A lower floor evicts nothing. Only lost seqs that the other floor has passed could make it higher than before.
+        # A lower floor evicts nothing. It may count lost seqs, because the TTL has passed them.
         self.live.raise_floors(cap_floor=cap_floor if cap_floor >= self.live.evict_floor else 0)
         # Drops lost ranges that a floor has passed.
         self.live.raise_floors()
