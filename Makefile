@@ -13,19 +13,22 @@ COMPILES := $(BIN)/python hatch_build.py
 # What runs on the plain form in CI: codecs, the engine, one part of the HTTP contract, one crash sweep.
 PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract/test_append.py \
     tests/crash/test_writers_sweep.py
+# Each program and its package of Debian.
+TEST_PROGRAMS := promtool:prometheus systemd-analyze:systemd mandoc:mandoc redis-server:redis-server nats-server:nats-server
 SPARK_STARTS := $(BIN)/python -c 'from topics.spark.session import require_java; require_java()'
 
 # Installs packages of Debian; who may not do that is told to: $(call apt_install,PACKAGES,WHAT IS WRONG WITHOUT THEM). It
-# fails when they are not there in the end.
+# fails when they are not there in the end. Services that come with them are not started.
 define apt_install
 { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing $(1)" && apt-get -qq update && \
-    DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $(1) >/dev/null || \
+    SYSTEMD_OFFLINE=1 RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $(1) >/dev/null || \
     { echo "make: $(2); on Debian: sudo apt-get install $(1)" >&2; false; }; }
 endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo demo-embedded test test-plain test-full compiled browser java bench bench-peers bench-spark lint format clean
+.PHONY: help run demo demo-embedded test test-plain test-full compiled docs reference pictures browser java programs bench \
+    bench-peers bench-spark lint format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,17 +42,28 @@ demo: $(VENV)/.spark java ## Events in, counted by Spark, watched live, archived
 demo-embedded: $(VENV)/.package ## Run the demo of the embedded engine
 	@$(BIN)/python -m topics.demos.embedded
 
-test: lint browser java ## Lint, check types, run the tests
+test: lint browser java programs ## Lint, check types, run the tests
 	@$(PYTEST)
 
 test-plain: $(VENV)/.tools ## A sample of the tests on plain Python, without the compiled modules
 	@PYTHONPATH=src $(PYTEST) $(PLAIN_SAMPLE)
 
-test-full: lint browser java ## The same with the slow sweeps, all of them in full
+test-full: lint browser java programs ## The same with the slow sweeps, all of them in full
 	@TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
 
 compiled: $(VENV)/.build ## Compile into build/compiled, for PYTHONPATH=build/compiled; installs nothing
 	@$(COMPILES) build/compiled
+
+docs: $(VENV)/.tools ## Build the docs site, with its search, into build/site
+	@$(BIN)/python -m docs_build.site
+
+reference: $(VENV)/.tools ## Write docs/reference and docs/llms.txt anew, from the code
+	@$(BIN)/python -m docs_build.reference
+	@$(BIN)/python -m docs_build.llms
+
+pictures: $(VENV)/.tools ## Draw the pictures of the docs anew, and record the one of README.md
+	@$(BIN)/python -m docs_build.pictures
+	@$(BIN)/python -m docs_build.recording
 
 # Without it the tests in tests/browser are skipped.
 browser:
@@ -60,6 +74,12 @@ browser:
 java: $(VENV)/.spark
 	@$(SPARK_STARTS) 2>/dev/null || $(call apt_install,openjdk-17-jre-headless,) 2>/dev/null || \
 	    $(call apt_install,default-jre-headless,nothing runs on Spark without a JRE 17 or newer) || true
+
+# Programs that judge what `topics generate` makes, and the peers of `topics import`. Without one its tests are skipped.
+programs:
+	@missing=; for pair in $(TEST_PROGRAMS); do \
+	    PATH="$$PATH:/usr/sbin" command -v $${pair%:*} >/dev/null || missing="$$missing $${pair#*:}"; done; \
+	    [ -z "$$missing" ] || $(call apt_install,$$missing,some tests are skipped without these programs) || true
 
 bench: $(VENV)/.bench bench-peers ## Measure speed and size on this machine, with Redis beside it
 	@$(BIN)/topics bench
@@ -112,8 +132,8 @@ $(VENV)/.form: FORCE | $(VENV)/.build
 FORCE:
 
 $(VENV)/.tools: pyproject.toml | $(VENV)/.package
-	@echo "installing the test and lint tools into $(VENV)"
-	@$(PIP_INSTALL) --group test --group lint
+	@echo "installing the test, lint and docs tools into $(VENV)"
+	@$(PIP_INSTALL) --group test --group lint --group docs
 	@touch $@
 
 # By itself: Spark is a download of 450 MB, which a server does without.

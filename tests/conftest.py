@@ -1,8 +1,11 @@
 """Shared by all tests: hypothesis profiles, `FULL`, the golden files, the check that the tested package is current."""
 
 import importlib.util
+import logging
 import os
+import signal
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +40,38 @@ def load_hypothesis_profile() -> None:
 
 
 load_hypothesis_profile()
+
+# Tests start processes in other folders, where `PYTHONPATH=src` would lead nowhere.
+if python_path := os.environ.get("PYTHONPATH"):
+    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in python_path.split(os.pathsep))
+
+# A shell that starts pytest in the background makes it ignore Ctrl+C, and each process of a test would do the same.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def keep_captured_logs_plain() -> None:
+    """pytest adds its own handler to loggers that do not propagate, as PySpark's are after an error of SQL. PySpark's
+    loggers give each of their handlers a JSON format, and `caplog.text` would be JSON in all later tests."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        if isinstance(logger := logging.root.manager.loggerDict.get(name), logging.Logger):
+            logger.propagate = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        keep_captured_logs_plain()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        keep_captured_logs_plain()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -55,6 +55,13 @@ def test_the_package_that_runs_has_all_listed_modules_compiled_or_none() -> None
         assert running_form() == f"compiled, {len(compiled)} modules"
 
 
+def test_processes_of_the_tests_run_the_tested_package_wherever_they_start(tmp_path: Path) -> None:
+    """`PYTHONPATH=src` is relative. In another folder an installed package would be found instead."""
+    show = [sys.executable, "-c", "import topics; print(topics.__file__)"]
+    found = subprocess.run(show, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert Path(found.strip()) == Path(topics.__file__)
+
+
 def hatch_build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "hatch_build.py"), *arguments],
@@ -89,7 +96,7 @@ def test_a_plain_wheel_has_every_source_and_runs_everywhere(tmp_path: Path) -> N
         check=True,
     )
     (wheel,) = tmp_path.iterdir()
-    assert wheel.name == f"topics-{topics.__version__}-py3-none-any.whl"
+    assert wheel.name == f"topics_log-{topics.__version__}-py3-none-any.whl"
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
     assert files == {name for name in sources if "__pycache__" not in name}

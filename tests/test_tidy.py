@@ -21,23 +21,26 @@ TESTS: Final = REPOSITORY / "tests"
 # From top to bottom. A layer may import itself and the rows below its own, never a neighbour on its row.
 # A row that has no code yet is fine; a module without a row is not.
 ROWS: Final[tuple[tuple[str, ...], ...]] = (
-    ("cli", "console"),
+    ("cli",),
     ("programs",),
     ("topics",),
     ("spark",),
     ("server",),
+    ("console",),
+    ("backup",),
     ("client",),
     ("embedded", "offline_view"),
     ("engine", "streams"),
     ("storage",),
     ("protocol",),
     ("formats",),
-    ("clock", "limits", "errors", "version"),
+    ("clock", "limits", "errors", "results", "version"),
 )
 
 # The layer of everything directly below `topics` whose layer is not simply its own name.
 LAYER_BY_NAME: Final[dict[str, str]] = {
     "": "topics",  # topics/__init__.py: re-exports the public names.
+    "__main__": "cli",  # `python -m topics`.
     "bench": "programs",
     "demos": "programs",
     "stream_errors": "errors",
@@ -49,9 +52,11 @@ STARTS_THE_COMMAND_LINE: Final = frozenset({"topics.bench.processes", "topics.de
 # What a layer may not import although it lies below.
 KNOWS_NOTHING_OF: Final[dict[str, frozenset[str]]] = {
     "cli": frozenset({"formats"}),  # `topics dump` asks storage.
-    "console": frozenset({"formats"}),
+    # The files of the web page, as bytes.
+    "console": frozenset({"backup", "client", "embedded", "engine", "streams", "storage", "protocol", "formats"}),
     "spark": frozenset({"server", "embedded", "engine", "streams"}),
-    "server": frozenset({"storage", "formats"}),
+    "server": frozenset({"backup", "storage", "formats"}),
+    "backup": frozenset({"embedded", "engine", "streams"}),
     "client": frozenset({"embedded", "engine", "streams"}),
     "formats": frozenset({"clock"}),
 }
@@ -62,20 +67,35 @@ FAKES: Final = "testing"
 # The rooms of a package (its folders, and the modules directly below it) from top to bottom, by the same rule: a room
 # may import itself and the rows below its own. A package's own `__init__` may import all of them.
 ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "topics.backup": (
+        ("checking", "restoring", "taking"),
+        ("plan", "source"),
+        ("store",),
+        ("format",),
+        ("ranges", "times"),
+    ),
     "topics.cli": (
         ("entry",),
         ("main",),
-        ("config", "serve"),
-        ("pipeline", "setting_flags"),
-        ("loading",),
-        ("form", "output", "progress"),
+        ("bench", "config", "demo", "generate", "restore_command", "serve_command"),
+        ("backup", "serve"),
+        ("pipeline", "remote", "setting_flags"),
+        ("late", "loading"),
+        ("directory_parts", "form", "output", "progress"),
+    ),
+    "topics.client": (
+        ("aio", "sync"),
+        ("following", "job_events", "logs", "redriving"),
+        ("batching", "calls", "tls", "tracing", "typed", "working"),
+        ("answers", "arrow", "endpoint", "http1"),
+        ("retrying",),
     ),
     "topics.engine": (
         ("starting",),
         ("checkpointing", "manifest"),
         ("engine",),
         ("queues",),
-        ("routers",),
+        ("bridges", "routers"),
         ("cold_columns", "groups", "writing"),
         ("core",),
         ("priority", "topic"),
@@ -87,29 +107,31 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("late_imports",),
         ("api",),
         ("app",),
-        ("live", "openapi"),
+        ("bridges", "live", "openapi", "streams"),
         ("http",),
         ("hidden_names", "hidden_paths", "logs", "pressure", "settings", "waiting_lines"),
-        ("auth", "limits", "metrics", "origins", "settings_schema", "steps", "work_pool"),
+        ("process_figures",),
+        ("metrics",),
+        ("auth", "disk_gauge", "limits", "origins", "settings_schema", "steps", "work_pool"),
     ),
     "topics.spark": (
-        ("data_sources", "jobs"),
+        ("attached", "data_sources", "jobs"),
         ("streams",),
         ("lake", "reading"),
-        ("schemas", "writing"),
-        ("access", "loss", "options"),
-        ("errors", "manifest", "option_values", "session"),
+        ("schemas", "sql_tables", "writing"),
+        ("access", "loss", "options", "shaping"),
+        ("errors", "manifest", "narrowing", "option_values", "session", "watching"),
     ),
     "topics.storage": (
         ("checkpoints", "inspect"),
         ("directory", "overlay", "removal", "segments"),
-        ("cold_pool", "snapshots", "staged_chunks", "tiers", "wal"),
+        ("cold_pool", "disk_space", "snapshots", "staged_chunks", "tiers", "wal"),
         ("background", "fs", "layout"),
     ),
     "topics.streams": (
         ("embedded",),
         ("system",),
-        ("running", "verify"),
+        ("inspect", "running"),
         ("directory", "metadata", "partitions", "retention"),
         ("consumers", "settings", "times"),
     ),
@@ -172,6 +194,8 @@ STOPWATCH_LAYERS: Final = frozenset({"storage", "engine", "streams"})
 TOUCHES_FILES: Final[dict[str, str]] = {
     "topics.storage.fs": "the seam itself",
     "topics.testing": "contract fakes that wrap real files",
+    "topics.server.process_figures": "numbers of the kernel about the process, no file of the log",
+    "topics.console.files": "the files of the web page, which are part of the package",
     "topics.cli": "files that a user names, pipes, the shell's completion",
     "topics.bench": "measures the disk without us in between",
     "topics.demos": "work in temporary folders",
@@ -207,11 +231,16 @@ NAMES_WITHOUT_A_SUBJECT: Final = frozenset({"common", "helper", "helpers", "misc
 
 # Folders of tests that follow no module of ours.
 TEST_FOLDERS_FREE: Final = frozenset(
-    {"browser", "cli", "crash", "golden", "process", "server/contract", "spark/cluster"}
+    {"browser", "cli", "crash", "docs", "golden", "process", "server/contract", "spark/cluster"}
 )
 
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
+    "client/test_faults.py": "both clients against a server and a network that fail",
+    "client/test_page.py": "docs/client.md: its programs, and its table against the OpenAPI document",
+    "client/test_parity.py": "both clients and both embedded logs, held to the same behaviour",
+    "client/test_typing.py": "the public types, as mypy and pyright see them",
+    "client/test_worker_kills.py": "workers and servers that are killed",
     "embedded/test_parity.py": "docs/embedded.md: its programs, and its table against routes and methods",
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
     "engine/routers/test_router_crashes.py": "routers as a whole, with crashes in between",
@@ -219,13 +248,17 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "formats/test_fixture_segments.py": "segments that another program wrote",
     "formats/test_golden.py": "bytes of every format, pinned",
     "server/api/test_rendered_answers.py": "answers that are rendered as text, held to their structs",
+    "server/openapi/test_generators.py": "code generators take the OpenAPI document",
     "server/test_tls.py": "TLS under the listener and both protocols",
     "server/test_against_h11.py": "our reading of HTTP/1.1 against that of another parser",
     "server/test_cold_tier.py": "a cold tier that is slow, hangs or fails, under all of the server",
     "server/test_history.py": "many clients at once, judged by the rules of the log",
     "server/test_hostile_input.py": "requests that mean harm, through all of the server",
     "server/test_secrets.py": "whatever the server says, looked through for keys",
+    "server/streams/test_hostile_frames.py": "frames that mean harm, through all of the server",
+    "server/streams/test_probes.py": "what large requests of one client cost the others",
     "test_build.py": "what is compiled, and what a build says where it cannot",
+    "test_installation.py": "the wheel in an environment of its own, and the hints that name extras",
     "test_invariants.py": "every invariant of the contract has a test",
     "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
     "spark/test_secrets.py": "whatever Spark writes about a read, looked through for keys",

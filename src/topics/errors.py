@@ -17,6 +17,7 @@ TopicsError
 ├── TopicNotEmpty             409 topic_not_empty
 ├── RouterCycle               409 router_cycle
 ├── NotAQueue                 409 not_a_queue
+├── NoDeadLetter              409 no_dead_letter
 ├── StageIncomplete           409 stage_incomplete
 ├── SegmentChanged            409 segment_changed
 ├── SegmentBusy               409 segment_busy            worth a retry
@@ -34,6 +35,7 @@ TopicsError
 ├── NotReady                  503 not_ready               worth a retry
 ├── Closed                    503 shutting_down           worth a retry after the restart
 ├── RecordsLost               a reader asked for records that are gone (embedded log, `loss="raise"`)
+├── BadPayload                a record's payload is not of the type that its reader asked for
 ├── StartRefused              the data directory cannot be served as it is
 │   ├── SettingsError         settings that cannot be used: which ones, and the allowed values
 │   ├── DirectoryLocked       another process holds it
@@ -209,6 +211,19 @@ class NotAQueue(TopicsError):
         super().__init__(f'topic "{topic}" is not a queue', {"topic": topic})
 
 
+class NoDeadLetter(TopicsError):
+    """The queue has no dead-letter topic: set `dead_letter`, or say in `to` where its jobs go."""
+
+    code = "no_dead_letter"
+    status = 409
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f'queue "{topic}" has no dead_letter: set one, or name the queue that its jobs go to in `to`',
+            {"topic": topic},
+        )
+
+
 class StageIncomplete(TopicsError):
     """A commit names staged records that are not all there: stage the part again, then commit again."""
 
@@ -369,6 +384,18 @@ class RecordsLost(TopicsError):
         self.gap_to = gap_to
         self.reason = reason
         self.next_from_seq = next_from_seq
+
+
+class BadPayload(TopicsError):
+    """A record's payload is not of the type that its reader asked for. Read on with `from_seq=error.seq`."""
+
+    def __init__(self, topic: str, seq: int, wanted: str, problem: str) -> None:
+        super().__init__(
+            f'record {seq} of topic "{topic}" is no {wanted}: {problem}; read on with from_seq={seq}',
+            {"topic": topic, "seq": seq},
+        )
+        self.topic = topic
+        self.seq = seq
 
 
 class StartRefused(TopicsError):

@@ -42,6 +42,18 @@ RESERVE_LEASE_IDS: Final = 2**32
 # Jobs that one pass of claims moves to the dead-letter topic: each job is a separate write.
 DEAD_LETTERS_PER_PASS_MAX: Final = 100
 
+# What the holder of a job may say when it gives the job back.
+NACK_REASON_BYTES_MAX: Final = 1024
+# What a redrive looks at and moves in one turn of the owner.
+REDRIVE_BATCH_JOBS: Final = 250
+REDRIVE_BATCH_BYTES: Final = MIB
+# How long one call of a redrive may take, by default and at most.
+REDRIVE_MS: Final = 10_000
+REDRIVE_MS_MAX: Final = 30_000
+REDRIVE_KEY_BYTES_MAX: Final = 200
+# Jobs that a dry run shows.
+REDRIVE_SAMPLE_JOBS: Final = 10
+
 # Consumer groups.
 GROUPS_PER_TOPIC_MAX: Final = 1000
 

@@ -8,11 +8,15 @@ from topics.errors import Detail, TopicsError
 class StreamStatus(IntEnum):
     """Numbers and names that clients of the wire protocol know. Only those that this engine raises."""
 
+    ERROR = 1
     INVALID_COMMAND = 3
     INVALID_FORMAT = 4
+    FEATURE_UNAVAILABLE = 5
     INVALID_IDENTIFIER = 6
     DISCONNECTED = 8
     RESOURCE_NOT_FOUND = 20
+    STALE_CLIENT = 30
+    UNAUTHENTICATED = 40
     UNAUTHORIZED = 41
     INVALID_CREDENTIALS = 42
     INVALID_USERNAME = 43
@@ -28,6 +32,8 @@ class StreamStatus(IntEnum):
     INVALID_ENCRYPTION_KEY = 70
     CANNOT_DECRYPT_DATA = 72
     INVALID_NUMBER_ENCODING = 82
+    CLIENT_NOT_FOUND = 100
+    INVALID_CLIENT_ID = 101
     STREAM_ID_NOT_FOUND = 1009
     STREAM_NAME_ALREADY_EXISTS = 1012
     INVALID_STREAM_NAME = 1013

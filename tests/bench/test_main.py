@@ -52,7 +52,7 @@ def test_a_file_that_is_no_report_is_refused_before_anything_is_measured(
     (tmp_path / "notes").write_text("1.5 times faster")
     assert run_benchmarks(["append"], Options(compare=str(tmp_path / "notes"))) == 1
     printed = capsys.readouterr()
-    assert printed.err == f"{tmp_path}/notes is not a report that `topics bench --json` has saved\n"
+    assert printed.err == f"{tmp_path}/notes is not a report that `topics bench --save` has saved\n"
     assert not printed.out
 
 

@@ -1,5 +1,6 @@
 """Rows and saved reports."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from topics.bench import report
 from topics.bench.processes import CpuEach
 from topics.bench.report import Row, UnreadableReport, failed
+from topics.version import VERSION
 
 
 def test_a_row_knows_whether_its_targets_are_met() -> None:
@@ -27,6 +29,15 @@ def test_a_saved_report_is_read_again(tmp_path: Path) -> None:
     assert report.load(str(tmp_path / "report")) == saved
 
 
+def test_a_report_of_an_older_version_has_no_form(tmp_path: Path) -> None:
+    report.make_report([Row("x", 1, "ms")], "compiled").save(str(tmp_path / "report"))
+    assert report.load(str(tmp_path / "report")).heading.startswith(f"topics {VERSION} (compiled), ")
+    saved = json.loads((tmp_path / "report").read_text())
+    del saved["form"], saved["server"]
+    (tmp_path / "report").write_text(json.dumps(saved))
+    assert report.load(str(tmp_path / "report")) == report.make_report([Row("x", 1, "ms")])
+
+
 def test_a_missing_report_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnreadableReport, match=r"cannot read .*/report: No such file or directory"):
         report.load(str(tmp_path / "report"))
@@ -35,7 +46,8 @@ def test_a_missing_report_is_named(tmp_path: Path) -> None:
 def test_two_reports_are_compared_by_the_names_of_their_rows() -> None:
     before = report.make_report([Row("x", 4, "ms", cpu=CpuEach(30, 10)), Row("only before", 1, "s")])
     after = report.make_report([Row("only after", 1, "s"), Row("x", 5, "ms", cpu=CpuEach(8, 2))])
-    (_, line) = report.comparison(before, after).splitlines()
+    (first, second, _, line) = report.comparison(before, after).splitlines()
+    assert (first, second) == (f"# before: {before.heading}", f"# after:  {after.heading}")
     assert line.split() == ["x", "ms", "4.00", "5.00", "1.25", "40.0", "10.0", "0.25"]
     assert report.comparison_markdown(before, after).splitlines()[2:] == [
         "| x | ms | 4.00 | 5.00 | 1.25 | 40.0 | 10.0 | 0.25 |"
@@ -45,7 +57,7 @@ def test_two_reports_are_compared_by_the_names_of_their_rows() -> None:
 def test_a_row_that_failed_in_one_of_two_runs_is_shown() -> None:
     before = report.make_report([Row("x", 4, "ms")])
     after = report.make_report([failed("x", "why")])
-    assert report.comparison(before, after).splitlines()[1].split() == ["x", "ms", "4.00", "failed"]
+    assert report.comparison(before, after).splitlines()[3].split() == ["x", "ms", "4.00", "failed"]
 
 
 def test_medians_of_rounds_and_a_failed_round() -> None:

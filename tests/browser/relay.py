@@ -1,4 +1,4 @@
-"""A relay between a browser and a server. It passes bytes on and keeps a copy. A test can make it drop bytes or
+"""A relay between a client and a server. It passes bytes on and keeps a copy. A test can make it drop bytes or
 connections.
 """
 
@@ -8,9 +8,7 @@ import socket
 import socketserver
 import threading
 from types import TracebackType
-from typing import Final, Self
-
-from topics.testing.server_process import ServerProcess
+from typing import Final, Protocol, Self
 
 PATIENCE_S: Final = 60
 RECEIVE_BYTES: Final = 65_536
@@ -18,17 +16,28 @@ RECEIVE_BYTES: Final = 65_536
 LOOK_S: Final = 0.01
 
 
+class Address(Protocol):
+    """A server that may be started again, on another port."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
 class Relay:
     """A port that leads to the server. Each connection has one thread per direction."""
 
-    def __init__(self, server: ServerProcess) -> None:
-        self._server_address = (server.host, server.port)
+    def __init__(self, server: Address) -> None:
+        self._server = server
         # Guards all fields below. Notified after every change.
         self._changed = threading.Condition()
         self._sockets: set[socket.socket] = set()
         self._sent = b""
         self._answered = b""
         self._is_losing = False
+        # Bytes of the server that still pass; None: all.
+        self._bytes_left: int | None = None
         relay = self
 
         class Handler(socketserver.BaseRequestHandler):
@@ -76,6 +85,11 @@ class Relay:
             assert self._changed.wait_for(lambda: not ended & self._sockets, PATIENCE_S)
             self._is_losing = False
 
+    def cut_after(self, count: int) -> None:
+        """Every connection ends after that many more bytes of the server, in the middle of whatever it says."""
+        with self._changed:
+            self._bytes_left = count
+
     def wait_answered(self, text: bytes, count: int = 1) -> None:
         """Waits until the server has sent these bytes `count` times since the start, dropped or not."""
         with self._changed:
@@ -84,7 +98,12 @@ class Relay:
     # On threads of a connection.
 
     def _pass_on(self, browser: socket.socket) -> None:
-        with socket.create_connection(self._server_address, PATIENCE_S) as server:
+        try:
+            server = socket.create_connection((self._server.host, self._server.port), PATIENCE_S)
+        except OSError:
+            # The server is not there. The browser gets no answer.
+            return
+        with server:
             server.settimeout(None)
             with self._changed:
                 self._sockets |= {browser, server}
@@ -109,9 +128,15 @@ class Relay:
             with self._changed:
                 is_lost = self._is_losing
                 self._answered += data
+                is_last = self._bytes_left is not None and len(data) >= self._bytes_left
+                if self._bytes_left is not None:
+                    data = data[: self._bytes_left]
+                    self._bytes_left = None if is_last else self._bytes_left - len(data)
                 self._changed.notify_all()
             if not is_lost:
                 _send(browser, data)
+            if is_last:
+                _end(server)
         _end(browser)
 
 

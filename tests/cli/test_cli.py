@@ -11,8 +11,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import topics
+import topics.streams
 from topics.cli.form import running_form
-from topics.cli.main import app
+from topics.cli.late import loaded
+from topics.cli.main import LATE, app
 from topics.cli.output import escaped
 from topics.storage.fs import RealFs
 from topics.storage.inspect.dump import dump
@@ -74,11 +76,26 @@ def hurt_log(directory: Path) -> int:
 # Help and usage.
 
 
-def test_without_arguments_it_shows_help_with_examples() -> None:
+def test_without_arguments_it_shows_five_examples() -> None:
     result = run()
     assert result.exit_code == 0
-    assert "topics verify ./topics-data" in result.stdout
-    assert result.stdout == run("--help").stdout
+    assert len(re.findall(r"^  .*\btopics [a-z]+", result.stdout, re.MULTILINE)) == 5
+    assert result.stdout.endswith("`topics --help` lists all commands, `topics COMMAND --help` explains one.\n")
+
+
+def test_the_help_lists_every_command_without_importing_it() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert set(re.findall(r"^  ([a-z]+)  ", result.stdout.partition("Commands:")[2], re.MULTILINE)) >= {*LATE, "verify"}
+
+
+def test_every_command_for_a_server_has_an_example_in_its_help() -> None:
+    for name, late in LATE.items():
+        if late.module.startswith("topics.cli.remote."):
+            verbs = getattr(loaded(late.module), "commands", {}) or [""]
+            for verb in verbs:
+                words = [name, verb] if verb else [name]
+                assert re.search(rf"Examples?:\n.*topics {' '.join(words)}", run(*words, "--help").stdout, re.DOTALL)
 
 
 @pytest.mark.parametrize("command", ["verify", "doctor", "dump", "bench", "version"])
@@ -95,7 +112,7 @@ def test_the_version_is_printed_either_way() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("verify",), "topics: missing argument 'DIR'; see `topics --help`\n"),
+        (("verify",), "topics: missing argument 'DIR'; see `topics verify --help`\n"),
         (("nonsense",), "topics: no such command 'nonsense'; see `topics --help`\n"),
         (("verify", "/no/such/place"), "topics: /no/such/place: there is no such directory\n"),
         (("dump", "/no/such/file.log"), "topics: /no/such/file.log: No such file or directory\n"),
@@ -112,14 +129,32 @@ def test_errors_are_one_sentence_on_stderr_and_exit_code_1(args: tuple[str, ...]
         assert result.stderr == text
 
 
-def test_help_starts_without_the_engine() -> None:
+@pytest.mark.parametrize(
+    ("args", "late"),
+    [
+        (["--help"], {"msgspec", "topics.server.settings_schema"}),
+        (["topic", "--help"], set()),
+        (["tail", "--help"], set()),
+        (["work", "--help"], set()),
+    ],
+)
+def test_help_starts_without_what_only_the_command_needs(args: list[str], late: set[str]) -> None:
+    late = late | {
+        "asyncio",
+        "obstore",
+        "rich",
+        "ssl",
+        "xxhash",
+        "topics.client.sync",
+        "topics.engine",
+        "topics.storage",
+    }
     script = (
         "import sys\n"
         "from topics.cli.main import app\n"
-        "try: app(['--help'])\n"
+        f"try: app({args})\n"
         "except SystemExit: pass\n"
-        "heavy = {'asyncio', 'msgspec', 'obstore', 'rich', 'xxhash', 'topics.engine', 'topics.storage'}\n"
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+        f"print(sorted({late} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == "[]\n"
@@ -149,7 +184,7 @@ def test_verify_names_file_offset_and_seq_of_a_flipped_byte_and_exits_2(director
     assert "1 damaged places" in done.stdout.splitlines()[-1]
     with topics.open(directory, settings=SETTINGS) as log:
         assert [record.seq for record in log.read("orders", 10, limit=3).records] == [11, 12, 13]
-        assert [record.seq for record in log.records("orders", 14)] == list(range(15, 26))
+        assert [record.seq for record in log.read_all("orders", 14)] == list(range(15, 26))
         with pytest.raises(topics.TopicsError, match="record 14 of topic"):
             log.read("orders", 13, limit=1)
 
@@ -233,7 +268,7 @@ def test_doctor_gives_missing_segments_up_only_with_accept_loss(directory: Path,
     accepted = run("doctor", directory, "--repair", "--accept-loss", "--yes")
     assert accepted.exit_code == 0
     with topics.open(directory, settings=SETTINGS) as log:
-        items = list(log.records("orders"))
+        items = list(log.read_all("orders"))
         assert [item.seq for item in items if isinstance(item, topics.Record)] == [*range(1, 11), *range(21, 26)]
         assert [(item.gap_from, item.gap_to) for item in items if isinstance(item, topics.Tombstone)] == [(11, 20)]
 
@@ -253,6 +288,56 @@ def test_doctor_does_not_repair_under_a_running_server(directory: Path, segment:
         result = run("doctor", directory, "--repair", "--yes")
     assert result.exit_code == 1
     assert result.stderr == f"topics: {directory} is in use; stop the server first\n"
+
+
+# Streams.
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Path:
+    """A directory of streams with five messages, and half a message after them."""
+    path = tmp_path / "local_data"
+    with topics.streams.open(path) as engine:
+        engine.create_stream("orders")
+        engine.create_topic("orders", "events")
+        engine.send("orders", "events", [b'{"n":1}'] * 5)
+    (log,) = path.rglob("*.log")
+    log.write_bytes(log.read_bytes() + b"half a message")
+    return path
+
+
+def test_streams_are_verified_and_repaired_alone_and_in_a_directory_of_topics(directory: Path, streams: Path) -> None:
+    inside = directory / "streams"
+    streams.rename(inside)
+    for where, prefix in ((inside, ""), (directory, "streams/")):
+        told = run("doctor", where)
+        assert f"{prefix}streams/0/topics/0/partitions/0/{0:020d}.log offset 355: 14 bytes are not in" in told.stdout
+        where_said = f"in {prefix}: " if prefix else ""
+        assert f"- {where_said}make the indexes of streams/0/topics/0/partitions/0 fit its logs" in told.stdout
+        assert f"{prefix}streams/0/topics/0/partitions/0/" in run("verify", where).stdout
+    done = run("doctor", directory, "--repair", "--yes")
+    assert done.exit_code == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "repair: done, no damage is left"
+    assert "1 warnings" not in run("verify", directory).stdout
+    assert [path.read_bytes() for path in inside.rglob("*.broken")] == [b"half a message"]
+
+
+def test_a_server_says_that_a_directory_holds_streams_instead_of_starting_beside_them(streams: Path) -> None:
+    before = sorted(streams.rglob("*"))
+    refused = start("serve", "--data-dir", streams, "--port", 0)
+    assert refused.returncode == 1
+    assert f"{streams} is a data directory of streams: it has state.messages" in refused.stderr
+    with pytest.raises(topics.TopicsError, match="is a data directory of streams"):
+        topics.open(streams)
+    assert sorted(streams.rglob("*")) == before
+
+
+def test_dump_shows_messages_and_state_entries(streams: Path) -> None:
+    (log,) = streams.rglob("*.log")
+    rows = [json.loads(line) for line in run("dump", log).stdout.splitlines()]
+    assert [row.get("payload") for row in rows] == [{"n": 1}] * 5 + [None]
+    commands = [json.loads(line)["command"] for line in run("dump", streams / "state.messages").stdout.splitlines()]
+    assert commands == ["create_user", "create_stream", "create_topic"]
 
 
 # dump.

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from topics.cli.entry import plain_flags
+from topics.cli.form import running_form
+from topics.version import VERSION
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,11 @@ def test_plain_flags_of_serve_are_read_without_typer(line: str, flags: dict[str,
 )
 def test_typer_reads_other_commands_and_explains_what_is_wrong(line: str) -> None:
     assert plain_flags(line.split()) is None
+
+
+def test_the_package_runs_as_the_command() -> None:
+    shown = subprocess.run([sys.executable, "-m", "topics", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"topics {VERSION} ({running_form()})\n"
 
 
 def test_a_start_imports_only_what_it_needs() -> None:

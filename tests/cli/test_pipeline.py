@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from topics.cli.main import app
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
 JOBS = (
-    *("archive", "compact", "doctor", "import", "optimize", "rebuild-index", "reencode", "replay", "restore", "run"),
-    *("sql", "stats", "vacuum", "verify"),
+    *("archive", "compact", "convert-lake", "doctor", "import", "optimize", "rebuild-index", "reencode", "replay"),
+    *("restore", "run", "sql", "stats", "vacuum", "verify"),
 )
 PACKAGES = Path(pytest.__file__).parents[1]
 
@@ -157,7 +157,7 @@ def test_a_java_without_the_module_that_spark_needs_is_named(tmp_path: Path) -> 
 def test_without_the_extra_a_job_says_how_to_install_it(tmp_path: Path) -> None:
     packages = packages_without(tmp_path / "packages", "pyspark", "pandas")
     assert one_line(start_with(packages, *IMPORT)) == (
-        "topics: pyspark and pandas missing: pip install 'topics[spark]'"
+        "topics: pyspark and pandas missing: pip install 'topics-log[spark]'"
     )
 
 
@@ -167,7 +167,7 @@ def test_a_wrong_pandas_is_named_with_the_versions_that_work(tmp_path: Path) -> 
     described.mkdir()
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: pandas\nVersion: 3.0.1\n")
     assert one_line(start_with(packages, *IMPORT)) == (
-        "topics: pandas 3.0.1 is installed, Spark needs >=2.2,<3: pip install 'topics[spark]'"
+        "topics: pandas 3.0.1 is installed, Spark needs >=2.2,<3: pip install 'topics-log[spark]'"
     )
 
 
@@ -217,7 +217,7 @@ def test_ctrl_c_in_a_terminal_ends_the_wave_and_the_same_command_goes_on(server:
     with Client(server.url) as client:
         assert process.returncode == 1, rest
         assert "run the same command again to go on" in rest.splitlines()[-1]
-        seen = client.topic("t").count
+        seen = client.state("t").count
         assert 100 <= seen < 400
         again = subprocess.run(
             [sys.executable, "-m", "topics.cli.entry", "pipeline", *arguments],
@@ -228,4 +228,4 @@ def test_ctrl_c_in_a_terminal_ends_the_wave_and_the_same_command_goes_on(server:
         )
         assert again.returncode == 0, again.stderr
         assert progress_lines(again.stderr)[-1]["records"] == 400 - seen
-        assert client.topic("t").count == 400
+        assert client.state("t").count == 400

@@ -19,13 +19,18 @@ import msgspec
 from tests.crash.engine_world import EngineWorld
 from tests.crash.harness import SETTINGS, Blow, read_all
 from topics.engine.config import TopicConfig
-from topics.engine.queues.jobs import Claimed, Settled
+from topics.engine.queues.jobs import Claimed
+from topics.engine.queues.redrive import RedriveSpec
+from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.writing.intake import batch_of_payloads
+from topics.results import Settled
 
 MAX_DELIVERIES: Final = 2
 WORKER: Final = "w"
 CAP_RECORDS: Final = 40
+# More than a redrive of a few jobs takes.
+REDRIVE_TURNS: Final = 12
 
 
 @dataclass
@@ -50,8 +55,16 @@ class QueueWorld(EngineWorld):
     # A claim reserves ids, logs its leases, and moves dead letters. Each of these takes one turn.
     turns = 6
 
-    def __init__(self, settings: EngineSettings = SETTINGS, durability: Any = "fsync", *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings = SETTINGS,
+        durability: Any = "fsync",
+        *,
+        durable: bool = True,
+        dead_durability: Any = None,
+    ) -> None:
         super().__init__(settings)
+        self.dead_durability = dead_durability or durability
         self.known = Known()
         self.durable = durable
         self.config = TopicConfig(
@@ -93,7 +106,7 @@ class QueueWorld(EngineWorld):
         self.engine.put_topic("q", self.config, answers.append)
         self._answer(answers)
         answers = []
-        self.engine.put_topic("dead", TopicConfig(durability=self.config.durability), answers.append)
+        self.engine.put_topic("dead", TopicConfig(durability=self.dead_durability), answers.append)
         self._answer(answers)
 
     def add(self, count: int) -> None:
@@ -135,6 +148,19 @@ class QueueWorld(EngineWorld):
         answers: list[Any] = []
         self.engine.queues.nack("q", WORKER, *self._leases(payloads), 0, answers.append)
         assert self._answer(answers).settled == len(payloads)
+
+    def redrive(self, limit: int) -> None:
+        """Dead letters go back into the queue: their deliveries are counted anew."""
+        for payload in self.found("dead"):
+            self.known.deliveries.pop(payload, None)
+        answers: list[Any] = []
+        self.engine.queues.redrive("q", RedriveSpec(limit=limit), answers.append)
+        runtime = self.engine.runtime
+        assert isinstance(runtime, InlineRuntime)
+        for _ in range(REDRIVE_TURNS):
+            self.engine.flush()
+            runtime.take_turn()
+        self._answer(answers)
 
     def checkpoint(self) -> None:
         outcome: list[Any] = []

@@ -38,10 +38,11 @@ from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.router import RouterSpec
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import Record, RecordBatch
 from topics.protocol.tag_match import TagMatch
+from topics.results import NewRecord
 from topics.testing.fake_disk import CrashAt, CrashNow
 
 HOPS_MAX = 8

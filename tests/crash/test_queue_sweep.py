@@ -1,4 +1,4 @@
-"""Queues under the crash sweep: acks, durable leases, moves of dead letters."""
+"""Queues under the crash sweep: acks, durable leases, moves of dead letters, redrives."""
 
 from dataclasses import replace
 
@@ -28,8 +28,10 @@ def work(world: QueueWorld) -> None:
     world.nack(second)
     # These jobs were delivered twice, so they become dead letters, and the claim gets other jobs.
     third = world.claim(2)
+    world.redrive(1)
     world.tick()
     world.checkpoint()
+    world.redrive(3)
     world.add(3)
     world.nack(third)
     world.ack(world.claim(3)[:2])
@@ -42,6 +44,7 @@ def work(world: QueueWorld) -> None:
     world.claim(5)
     world.checkpoint()
     world.claim(5)
+    world.redrive(2)
 
 
 def survive(world: QueueWorld, seed: int, blow: Blow, next_blow: Blow) -> None:
@@ -57,6 +60,8 @@ def survive(world: QueueWorld, seed: int, blow: Blow, next_blow: Blow) -> None:
     world.add(2)
     world.tick()
     world.claim(2)
+    world.check()
+    world.redrive(9)
     world.check()
     world.crash(next_blow, seed + 1)
     world.open()
@@ -143,3 +148,21 @@ def test_the_sweep_notices_a_move_that_is_not_finished(monkeypatch: pytest.Monke
 
     with pytest.raises(AssertionError, match="a job is in one place"):
         sweep()
+
+
+def test_a_power_loss_takes_no_job_of_an_fsync_queue_from_a_dead_letter_topic_of_a_lower_class() -> None:
+    """Jobs that are moved are synced before they are deleted, whatever the class of the topic that they go to."""
+    settings = replace(SETTINGS, wal_shards=3)
+
+    def world() -> QueueWorld:
+        return QueueWorld(settings, "fsync", dead_durability="memory")
+
+    operation_count = run_until(work, world(), 1 << 60)
+    for operation_index in sampled(operation_count, POINTS):
+        blow, next_blow = BLOWS[operation_index % len(BLOWS)], BLOWS[(operation_index + 1) % len(BLOWS)]
+        broken = world()
+        run_until(work, broken, operation_index)
+        try:
+            survive(broken, operation_index, blow, next_blow)
+        except Exception as error:
+            raise Broken(f"before operation {operation_index} of {operation_count}, {blow}: {error}") from error

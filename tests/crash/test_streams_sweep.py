@@ -23,9 +23,10 @@ from topics.formats.stream_command import Command
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.state_log import StateLog
 from topics.streams.partitions import recovery
-from topics.streams.partitions.segment import Segment
+from topics.streams.partitions.log_walk import Walked
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.streams.system import System
+from topics.testing import monitor_fs
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import Fault
@@ -337,7 +338,14 @@ def test_the_sweep_notices_entries_about_folders_that_are_not_durable(
 
 
 def test_the_sweep_notices_messages_that_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Segment, "_sync_log", lambda segment: None)
+    """As if `Segment` synced no log file. The files skip it: the compiled form of `Segment` cannot be patched."""
+    sync = monitor_fs._MonitorFile.fdatasync
+
+    def forgetful(file: monitor_fs._MonitorFile) -> None:
+        if not file.path.endswith(".log"):
+            sync(file)
+
+    monkeypatch.setattr(monitor_fs._MonitorFile, "fdatasync", forgetful)
     with pytest.raises(AssertionError, match="unsynced writes when they had to be durable"):
         sweep_by(Damage.DROP, "append, durable")
     monkeypatch.setattr(MonitorFs, "require_synced", lambda monitor, prefix: None)
@@ -349,7 +357,7 @@ def test_the_sweep_notices_a_torn_batch_that_is_taken_for_damage(monkeypatch: py
     """Rule 4 of `recovery.py`: a gap among messages that were not promised would block every reader."""
     walk = recovery.walk
 
-    def patient(*arguments: Any, **_: object) -> recovery.Walked:
+    def patient(*arguments: Any, **_: object) -> Walked:
         return walk(*arguments)
 
     monkeypatch.setattr(recovery, "walk", patient)

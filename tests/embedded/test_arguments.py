@@ -2,10 +2,10 @@
 
 import pytest
 
-from topics.embedded.arguments import ConfigMembers, checked_max_jobs, named_jobs, skipped_nodes, wait_s
+from topics.embedded.arguments import checked_max_jobs, named_jobs, skipped_nodes, wait_s
 from topics.engine.config import TopicConfig
-from topics.engine.queues.jobs import Job
 from topics.errors import InvalidRequest
+from topics.results import ConfigMembers, Job
 
 
 def test_the_members_of_a_config_are_those_of_the_contract() -> None:

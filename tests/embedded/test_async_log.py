@@ -23,7 +23,7 @@ def test_writes_of_one_turn_share_one_sync_and_keep_their_order(tmp_path: Path) 
             answers = await asyncio.gather(*(log.append("t", [number]) for number in range(50)))
             assert [answer.first_seq for answer in answers] == list(range(1, 51))
             assert log.syncs_total == before + 1
-            assert [record.data async for record in log.records("t", loss="raise")] == [
+            assert [record.data async for record in log.read_all("t", loss="raise")] == [
                 b"%d" % number for number in range(50)
             ]
 
@@ -41,7 +41,7 @@ def test_what_was_answered_is_there_when_the_log_is_opened_again(tmp_path: Path)
 
     asyncio.run(write())
     with topics.open(tmp_path / "log", settings=SETTINGS) as log:
-        assert [record.data for record in log.records("t", loss="raise")] == [b'{"a":1}']
+        assert [record.data for record in log.read_all("t", loss="raise")] == [b'{"a":1}']
 
 
 def test_errors_are_raised_where_the_call_is_awaited(tmp_path: Path) -> None:

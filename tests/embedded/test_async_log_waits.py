@@ -10,8 +10,8 @@ import pytest
 
 import topics
 from tests.embedded.gated_cold_tier import RECORDS, gated_log
-from topics.engine.topic.page import Tombstone
 from topics.errors import Closed, DirectoryLocked, GroupNotFound, InvalidRequest, RecordsLost, TopicNotFound
+from topics.results import Tombstone
 from topics.storage.fs import RealFs
 
 SETTINGS = topics.EngineSettings(wal_shards=1, wal_file_bytes=1 << 20)
@@ -301,10 +301,10 @@ def test_a_tail_yields_records_tombstones_and_what_is_written_later(path: Path) 
         assert (await waiting).seq == 4  # type: ignore[union-attr]
         assert len([item async for item in log.tail("t", wait_ms=1)]) == 3
         with pytest.raises(RecordsLost):
-            assert [record async for record in log.records("t", loss="raise")]
-        assert [type(item) async for item in log.records("t")] == [Tombstone, topics.Record, topics.Record]
+            assert [record async for record in log.read_all("t", loss="raise")]
+        assert [type(item) async for item in log.read_all("t")] == [Tombstone, topics.Record, topics.Record]
         with pytest.raises(InvalidRequest):
-            log.records("t", loss="hide")  # type: ignore[call-overload]
+            log.read_all("t", loss="hide")  # type: ignore[call-overload]
 
     run(path, body)
 
@@ -338,7 +338,7 @@ def test_other_tasks_run_while_a_page_comes_from_the_cold_tier(tmp_path: Path) -
             assert cancelled.cancelled()
             fs.gate.set()
             assert [record.seq for record in (await reading).records] == [1, 2, 3, 4, 5]
-            assert [item.seq async for item in log.records("t", loss="raise")] == list(range(1, RECORDS + 1))
+            assert [item.seq async for item in log.read_all("t", loss="raise")] == list(range(1, RECORDS + 1))
 
     asyncio.run(main())
 

@@ -43,7 +43,7 @@ job, = log.claim("q", "parent")
 log.ack("q", "parent", [job])
 log.close()
 with topics.open(sys.argv[1]) as log:
-    print("open again while the child lives:", [record.seq for record in log.records("q", loss="raise")])
+    print("open again while the child lives:", [record.seq for record in log.read_all("q", loss="raise")])
 os.close(go_on)
 print("child", os.waitstatus_to_exitcode(os.wait()[1]))
 """
@@ -110,5 +110,5 @@ asyncio.run(main())
 def test_a_process_that_ends_without_close_loses_nothing(tmp_path: Path, opened_by: str, durability: str) -> None:
     assert output_of(ENDS[opened_by].replace("{durability}", durability), tmp_path / "log") == ""
     with topics.open(tmp_path / "log") as log:
-        assert [record.seq for record in log.records("q", loss="raise")] == [2, 3]
+        assert [record.seq for record in log.read_all("q", loss="raise")] == [2, 3]
         assert [job.seq for job in log.claim("q", "w", max_jobs=9)] == [2, 3]

@@ -14,10 +14,9 @@ import pytest
 import topics
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
-from topics.engine.topic.page import Tombstone
 from topics.engine.topic.router import RouterSpec
-from topics.engine.writing.intake import NewRecord
 from topics.errors import Closed, DirectoryLocked, InvalidRequest, TopicNotFound, TopicsError, WalFailed
+from topics.results import NewRecord, Tombstone
 from topics.storage.fs import RealFs
 from topics.testing.fault_fs import FaultFs
 
@@ -67,7 +66,7 @@ def test_what_was_written_is_there_after_the_log_was_opened_again(tmp_path: Path
     with topics.open(tmp_path / "log") as log:
         assert log.read("t").records == before
         assert [record.data for record in before] == [b'{"a":1}', b" [2] ", b"null"]
-        assert list(log.records("t", 1)) == before[1:]
+        assert list(log.read_all("t", 1)) == before[1:]
         assert log.topics() == ["t"]
 
 
@@ -83,7 +82,7 @@ def test_writers_on_several_threads_never_share_a_seq_invariant_2(log: Log, dura
     spans = sorted(span for spans in in_threads(6, write) for span in spans)
     assert spans == [(first, first + 1) for first in range(1, 241, 2)]
     assert log.state("t").head_seq == log.state("t").count == 240
-    data = [record.data for record in log.records("t")]
+    data = [record.data for record in log.read_all("t")]
     assert all(data[place] == data[place + 1] for place in range(0, 240, 2))
 
 
@@ -117,12 +116,12 @@ def test_readers_see_order_while_writers_and_checkpoints_run(log: Log) -> None:
                 done.set()
             return True
         while not done.is_set():
-            seqs = [record.seq for record in log.records("t")]
+            seqs = [record.seq for record in log.read_all("t")]
             assert seqs == list(range(1, len(seqs) + 1))
         return True
 
     assert in_threads(3, work) == [True, True, True]
-    assert [record.seq for record in log.records("t")] == list(range(1, 201))
+    assert [record.seq for record in log.read_all("t")] == list(range(1, 201))
 
 
 def test_the_directory_of_a_log_without_records_is_small(tmp_path: Path) -> None:
@@ -141,7 +140,7 @@ def test_a_closed_log_says_so(tmp_path: Path) -> None:
         lambda: log.append("t", [1]),
         lambda: log.append("new", [1]),
         lambda: log.read("t"),
-        lambda: list(log.records("t")),
+        lambda: list(log.read_all("t")),
         lambda: log.state("t"),
         lambda: log.create("t"),
         lambda: log.drop("t"),
@@ -230,7 +229,7 @@ def test_what_retention_took_is_told_by_a_tombstone(log: Log) -> None:
     page = log.read("t")
     assert page.tombstone == Tombstone(1, 1, "cap", 1, 2, 3)
     assert [record.seq for record in page.records] == [2, 3]
-    assert list(log.records("t")) == [page.tombstone, *page.records]
+    assert list(log.read_all("t")) == [page.tombstone, *page.records]
     state = log.state("t")
     assert (state.head_seq, state.next_seq, state.earliest_seq, state.count, state.size_bytes) == (3, 4, 2, 2, 2)
     assert state.config.cap_records == 2

@@ -12,8 +12,8 @@ from tests.embedded.gated_cold_tier import RECORDS, gated_log
 from tests.embedded.other_threads import wait_until
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
-from topics.engine.topic.page import Tombstone
 from topics.errors import Closed, GroupNotFound, InvalidRequest, RecordsLost, RouterNotFound, TopicNotFound
+from topics.results import Tombstone
 
 SETTINGS = EngineSettings(wal_shards=2, wal_file_bytes=1 << 20)
 
@@ -170,15 +170,15 @@ def test_several_threads_follow_one_topic_while_others_write(log: Log) -> None:
 def test_records_never_hide_a_loss(log: Log) -> None:
     log.create("t", cap_records=2)
     log.append("t", [1, 2, 3, 4])
-    lost, *rest = log.records("t")
+    lost, *rest = log.read_all("t")
     assert lost == Tombstone(1, 2, "cap", 2, 3, 4)
     assert rest == log.read("t").records
     with pytest.raises(RecordsLost) as caught:
-        list(log.records("t", loss="raise"))
+        list(log.read_all("t", loss="raise"))
     error = caught.value
     assert (error.gap_from, error.gap_to, error.reason, error.next_from_seq) == (1, 2, "cap", 2)
     assert error.message == 'records 1 to 2 of topic "t" are lost (cap); read on with from_seq=2'
-    assert [record.seq for record in log.records("t", error.next_from_seq, loss="raise")] == [3, 4]
+    assert [record.seq for record in log.read_all("t", error.next_from_seq, loss="raise")] == [3, 4]
 
 
 def test_a_loss_in_a_topic_that_was_created_again_says_where_to_go_on(log: Log) -> None:
@@ -186,14 +186,14 @@ def test_a_loss_in_a_topic_that_was_created_again_says_where_to_go_on(log: Log) 
     log.drop("t")
     log.append("t", ["a"])
     with pytest.raises(RecordsLost) as caught:
-        list(log.records("t", 3, loss="raise"))
-    assert [record.data for record in log.records("t", caught.value.next_from_seq, loss="raise")] == [b'"a"']
+        list(log.read_all("t", 3, loss="raise"))
+    assert [record.data for record in log.read_all("t", caught.value.next_from_seq, loss="raise")] == [b'"a"']
 
 
 def test_deleted_records_are_no_loss(log: Log) -> None:
     log.append("t", [topics.NewRecord(1, tag="x"), 2])
     log.delete("t", tag="x")
-    assert [record.seq for record in log.records("t", loss="raise")] == [2]
+    assert [record.seq for record in log.read_all("t", loss="raise")] == [2]
 
 
 # Groups.
@@ -257,7 +257,7 @@ def test_a_follower_of_a_dest_gets_copies(log: Log) -> None:
 def test_wrong_arguments_are_refused(log: Log) -> None:
     log.append("t", [1])
     calls: list[Callable[[], Any]] = [
-        lambda: log.records("t", loss="hide"),  # type: ignore[call-overload]
+        lambda: log.read_all("t", loss="hide"),  # type: ignore[call-overload]
         lambda: log.tail("t", skip_nodes="me"),
         lambda: log.tail("t", wait_ms=-1),
         lambda: log.read("t", wait_ms=-1),
@@ -275,7 +275,7 @@ def test_sealed_records_stay_readable(log: Log) -> None:
     log.append("t", [1, 2])
     log.seal("t")
     assert [state.sealed for state in log._engine.topic("t").live.segments.segments] == [True]
-    assert [record.seq for record in log.records("t", loss="raise")] == [1, 2]
+    assert [record.seq for record in log.read_all("t", loss="raise")] == [1, 2]
     with pytest.raises(TopicNotFound):
         log.seal("absent")
 
@@ -294,7 +294,7 @@ def test_a_page_from_the_cold_tier_keeps_no_other_thread_waiting(tmp_path: Path)
         assert not reading.done()
         fs.gate.set()
         assert [record.seq for record in reading.result().records] == [1, 2, 3, 4, 5]
-        assert [record.seq for record in log.records("t", loss="raise")] == list(range(1, RECORDS + 1))
+        assert [record.seq for record in log.read_all("t", loss="raise")] == list(range(1, RECORDS + 1))
 
 
 def test_closing_the_log_waits_for_a_file_that_is_being_read(tmp_path: Path) -> None:

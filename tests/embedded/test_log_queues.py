@@ -1,5 +1,6 @@
 """Queue workers in one process: threads claim, ack and give back jobs through `topics.open`."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from tests.embedded.other_threads import wait_until
 from tests.embedded.python_process import run_code
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
-from topics.errors import Closed, InvalidRequest, NotAQueue, TopicNotFound
+from topics.errors import Closed, InvalidRequest, NoDeadLetter, NotAQueue, TopicNotFound
 
 SETTINGS = EngineSettings(wal_shards=2, wal_file_bytes=1 << 20)
 
@@ -125,7 +126,7 @@ def test_many_threads_work_a_queue_and_every_job_is_done_once(log: Log) -> None:
         for number in range(count):
             log.append("q", [number])
         assert sum(worker.result() for worker in workers) == count
-    assert sorted(int(record.data) for record in log.records("done", loss="raise")) == list(range(count))
+    assert sorted(int(record.data) for record in log.read_all("done", loss="raise")) == list(range(count))
     assert queue_state(log) == (0, 0, 0)
 
 
@@ -164,15 +165,18 @@ def test_no_timer_thread_is_left_when_the_log_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_claim_that_is_interrupted_takes_no_job(tmp_path: Path) -> None:
+    """The signal reaches another thread, so it does not wake the main thread. One that comes right before the wait
+    does not wake it either."""
     code = """
-import signal, sys, threading, time, topics
+import os, signal, sys, threading, time, topics
 def interrupt():
     while not any(any(line._is_idle.values()) for line in list(log._engine.queues._claiming._lines.values())):
         time.sleep(0.01)
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
 with topics.open(sys.argv[1]) as log:
     log.create("q", type="queue")
     threading.Thread(target=interrupt).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         log.claim("q", "gone", wait_ms=None)
     except KeyboardInterrupt:
@@ -257,3 +261,61 @@ def test_no_acked_job_comes_back_after_kill_nine_and_unacked_jobs_do(tmp_path: P
     gone = set(range(1, total + 1)) - left
     assert len(gone - acked) <= 3
     assert gone - acked <= claimed
+
+
+# Redrive.
+
+
+def test_dead_letters_come_back_and_the_reason_is_kept(log: Log) -> None:
+    log.create("p", type="queue", max_deliveries=1, dead_letter="dead")
+    log.append("p", [topics.NewRecord(number, tag="a" if number % 2 else "b") for number in range(1200)])
+    while log.state("p").count:
+        log.nack("p", "w", log.claim("p", "w", max_jobs=1000), reason="no such customer")
+    letters = log.read("dead", limit=1).records
+    assert b'"$dead_letter_reason":"no such customer"' in (letters[0].meta or b"")
+    assert log.depth("p").dead_lettered == 1200
+    assert log.redrive("p", tag="a", dry_run=True).matched == 600
+    # More than one batch, so the thread that runs delayed calls takes part.
+    moved = log.redrive("p", tag="a")
+    assert (moved.moved, moved.stopped, moved.remaining) == (600, "end", 0)
+    assert log.redrive("p", limit=100, key="k").moved == 100
+    assert log.redrive("p", limit=100, key="k").moved == 100
+    assert log.redrive("dead", to="q").moved == 500
+    depth = log.depth("p")
+    assert (depth.ready, log.state("dead").count, log.depth("q").ready) == (700, 0, 500)
+    assert depth.oldest_ready_ts is not None
+
+
+def test_a_redrive_of_nonsense_is_refused(log: Log) -> None:
+    with pytest.raises(InvalidRequest, match="not both"):
+        log.redrive("q", to="p", tag="a", tag_prefix="a")
+    with pytest.raises(InvalidRequest, match="not negative"):
+        log.redrive("q", to="p", limit=-1)
+    with pytest.raises(NoDeadLetter):
+        log.redrive("q")
+    log.create("log")
+    with pytest.raises(NotAQueue):
+        log.depth("log")
+
+
+def test_a_redrive_that_is_paced_ends_when_the_log_is_closed(log: Log) -> None:
+    log.create("p", type="queue")
+    log.append("q", list(range(100)))
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(log.redrive, "q", to="p", rate=10)
+        wait_until(lambda: log.state("p").count > 0)
+        log.close()
+        with pytest.raises(Closed):
+            moving.result(30)
+
+
+def test_a_redrive_under_asyncio(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with topics.open_async(tmp_path / "log") as log:
+            for name in ("q", "p"):
+                await log.create(name, type="queue")
+            await log.append("q", list(range(1100)))
+            assert (await log.redrive("q", to="p", rate=50_000)).moved == 1100
+            assert (await log.depth("p")).ready == 1100
+
+    asyncio.run(run())

@@ -12,9 +12,10 @@ from tests.engine.small_log import ROOT, SmallLog, small_settings
 from tests.storage.tiers.slow_store import SlowStore
 from topics.engine.runtime import InlineRuntime
 from topics.engine.starting.recovery import open_engine
-from topics.engine.topic.page import Tombstone
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.formats.records import Record
+from topics.formats.snapshot import SegmentState
+from topics.results import NewRecord, Tombstone
 from topics.storage.background import Background, InlineBackground
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.cold_pool import ColdPool
@@ -137,8 +138,10 @@ class ColdLog(SmallLog):
             self.write(number)
             self.clock.advance(100)
         self.settle()
-        cold = [state for state in self.topic().live.segments.segments if state.tier == "cold"]
-        assert len(cold) == count // 5 - 1
+        assert len(self.cold_states()) == count // 5 - 1
+
+    def cold_states(self) -> list[SegmentState]:
+        return [state for state in self.topic().live.segments.segments if state.tier == "cold"]
 
     def read(self, name: str = "a", from_seq: int = 0) -> tuple[list[Record], list[Tombstone]]:
         """The test itself waits for the tier here."""

@@ -15,9 +15,10 @@ from topics.engine.topic.appended import Appended
 from topics.engine.topic.page import Page
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.deletion import Deleted
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import RecordBatch
+from topics.results import NewRecord
 from topics.storage.background import Background
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import Fs
@@ -86,8 +87,11 @@ class SteppedRuntime(InlineRuntime):
 class Driver:
     """One data directory that is opened many times. Each call flushes, waits for its answer and raises errors."""
 
-    def __init__(self, settings: EngineSettings = SMALL, *, disk: FakeDisk | None = None, fs: Fs | None = None) -> None:
+    def __init__(
+        self, settings: EngineSettings = SMALL, *, disk: FakeDisk | None = None, fs: Fs | None = None, root: str = ROOT
+    ) -> None:
         self.settings = settings
+        self.root = root
         self.disk = disk or FakeDisk()
         self.fs: Fs = fs or self.disk
         self.clock = ManualClock()
@@ -97,7 +101,7 @@ class Driver:
         self.runtime = SteppedRuntime()
         return open_engine(
             self.fs,
-            ROOT,
+            self.root,
             settings=self.settings,
             clock=self.clock,
             runtime=self.runtime,

@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 
 from tests.engine.driver import SMALL, Driver
-from topics.engine.queues.jobs import Claimed, Counters, Extended, Job, Settled
+from topics.engine.queues.jobs import Claimed, Counters
 from topics.engine.queues.queues import Queues
 from topics.engine.settings import EngineSettings
 from topics.errors import TopicsError
+from topics.results import Extended, Job, Settled
 from topics.storage.fs import Fs
 from topics.testing.fake_disk import FakeDisk
 
@@ -61,9 +62,17 @@ class QueueDriver(Driver):
         settled: Settled = self.settle(answers)
         return settled
 
-    def nack(self, node: str, *seqs: int, lease_ids: Any = (), delay_ms: int = 0, topic: str = "q") -> Settled:
+    def nack(
+        self,
+        node: str,
+        *seqs: int,
+        lease_ids: Any = (),
+        delay_ms: int = 0,
+        reason: str = "",
+        topic: str = "q",
+    ) -> Settled:
         answers: list[Any] = []
-        self.queues.nack(topic, node, seqs, lease_ids, delay_ms, answers.append)
+        self.queues.nack(topic, node, seqs, lease_ids, delay_ms, answers.append, reason=reason)
         settled: Settled = self.settle(answers)
         return settled
 

@@ -10,12 +10,13 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Page, Tombstone
+from topics.engine.topic.page import Page
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.deletion import Deleted
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import TopicsError
 from topics.formats.records import Record
+from topics.results import NewRecord, Tombstone
 from topics.storage import layout
 from topics.storage.background import Background
 from topics.storage.checkpoints.runner import InlineRunner, JobRunner

@@ -7,8 +7,9 @@ from tests.engine.driver import SteppedBackground
 from tests.engine.small_log import SmallLog, raised
 from topics.engine.runtime import InlineRuntime, Turn
 from topics.engine.writing.commits import Committed
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.engine.writing.staging import StagedChunk, StagedPart
+from topics.results import NewRecord
 from topics.storage.background import Background
 from topics.storage.fs import Fs
 from topics.testing.fake_disk import FakeDisk

@@ -10,8 +10,6 @@ import pytest
 from tests.engine.driver import ROOT, SMALL, Driver, records, seqs_of, untimed, values
 from topics.engine.config import TopicConfig
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Tombstone
-from topics.engine.writing.intake import NewRecord
 from topics.errors import (
     Closed,
     InvalidRequest,
@@ -22,6 +20,7 @@ from topics.errors import (
     TopicNotFound,
     WalFailed,
 )
+from topics.results import NewRecord, Tombstone
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 

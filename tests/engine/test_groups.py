@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.small_log import HeldRuntime, SmallLog, raised
-from topics.engine.groups import Changed, Cursor
 from topics.errors import Closed, GroupNotFound, InvalidRequest, Throttled, TopicNotFound, WalFailed
 from topics.formats.control import GroupUpdate
 from topics.limits import GROUPS_PER_TOPIC_MAX
+from topics.results import GroupChanged as Changed
+from topics.results import GroupCursor as Cursor
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs

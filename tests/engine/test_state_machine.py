@@ -19,9 +19,10 @@ from tests.engine.model import KeyModel, NewModelRecord, PageModel, TopicModel
 from topics.engine.config import DURABILITIES, TopicConfig
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.topic import Topic
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import TopicNotEmpty, TopicsError
 from topics.formats.records import RecordBatch
+from topics.results import NewRecord
 from topics.testing.fake_disk import Damage
 
 NAMES = ("a", "b")

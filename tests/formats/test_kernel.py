@@ -16,7 +16,9 @@ from tests.formats.strategies import batches, json_texts, seqs, u64
 from topics.errors import FormatError, FutureVersion
 from topics.formats import envelope, plain_kernel, segment, wal_frame
 from topics.formats.buffers import Buffer
-from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY
+from topics.formats.message import decode_header, encode_message
+from topics.formats.message_index import ENTRY as MESSAGE_ENTRY
+from topics.formats.record_layout import FRAME_LEN_BYTES, SEGMENT_BODY, SEGMENT_TRAILER_BYTES, WAL_BODY
 from topics.formats.records import RecordBatch
 from topics.formats.segment_index import ENTRY
 
@@ -105,15 +107,16 @@ def test_checksums_of_segment_frames() -> None:
     data = b"".join(frames)
     ends = np.cumsum([len(frame) for frame in frames])
     starts = ends - [len(frame) for frame in frames]
+    bounds = FRAME_LEN_BYTES, SEGMENT_TRAILER_BYTES
     for chosen in (slice(None), slice(1, None, 3), slice(0, 0)):
         found = [np.zeros(len(starts[chosen]), np.uint64) for _ in FORMS]
         for form, numbers in zip(FORMS, found, strict=True):
-            form.checksums(data, starts[chosen], ends[chosen], numbers)
+            form.checksums(data, starts[chosen], ends[chosen], numbers, *bounds)
         assert found[0].tolist() == found[1].tolist()
     for wrong_starts, wrong_ends in ((starts - 1, ends), (starts, ends + 10), (ends, starts)):
         for form in FORMS:
             with pytest.raises(IndexError):
-                form.checksums(data, wrong_starts, wrong_ends, np.zeros(len(starts), np.uint64))
+                form.checksums(data, wrong_starts, wrong_ends, np.zeros(len(starts), np.uint64), *bounds)
 
 
 @given(st.binary(max_size=60), st.lists(st.tuples(st.integers(-1, 61), st.integers(-1, 61)), max_size=20))
@@ -392,3 +395,147 @@ def test_segments_that_another_program_wrote(shared_fixtures: Path, first_seq: i
 def test_json_payloads(payloads: list[bytes]) -> None:
     frames, _ = same("encode_writes", 1, 1, 1, [batch_of(*payloads)], 8)
     scanned(frames)
+
+
+# Messages of the partitioned engine.
+
+
+def messages_of(np: Any, sizes: list[tuple[int, int, int]], *, seed: int = 0) -> tuple[bytes, bytes, Any]:
+    """Index entries, messages and their ends. A message is an id, the bytes of its payload and of its user headers."""
+    raw = [
+        encode_message(
+            bytes((place * 7 + seed) & 0xFF for _ in range(payload)),
+            bytes(user_headers),
+            message_id=message_id,
+            origin_timestamp=place,
+            checksum=False,
+        )
+        for place, (message_id, payload, user_headers) in enumerate(sizes)
+    ]
+    ends = np.cumsum([len(one) for one in raw], dtype=np.int64)
+    entries = np.zeros(len(raw), dtype=MESSAGE_ENTRY)
+    entries["position"] = ends
+    return entries.tobytes(), b"".join(raw), ends
+
+
+MESSAGES: Final = [(0, 5, 0), (9, 0, 0), (0, 100, 20), (2**128 - 1, 5000, 0), (0, 60, 3)]
+SEED: Final = bytes(range(16))
+
+
+def checked(np: Any, indexes: bytes, messages: bytes) -> tuple[int, list[int] | None]:
+    """What both forms say about a send, and where the messages end if it is good."""
+    results = []
+    for form in FORMS:
+        ends = np.zeros(len(indexes) // 16, np.int64)
+        found = form.check_messages(indexes, messages, ends)
+        results.append((found, ends.tolist() if found else None))
+    assert results[0] == results[1]
+    return results[0]
+
+
+def stamped(np: Any, messages: bytes, ends: Any, first_offset: int, timestamp: int, seed: bytes) -> bytes:
+    buffers = [bytearray(messages) for _ in FORMS]
+    for form, buffer in zip(FORMS, buffers, strict=True):
+        form.stamp_messages(memoryview(buffer), ends, first_offset, timestamp, seed)
+    assert buffers[0] == buffers[1]
+    return bytes(buffers[0])
+
+
+def test_a_send_with_every_damaged_byte_is_judged_alike() -> None:
+    np = pytest.importorskip("numpy")
+    indexes, messages, ends = messages_of(np, [*MESSAGES[:3], (1, 0, 0)])
+    assert checked(np, indexes, messages) == (2, ends.tolist())
+    assert checked(np, *messages_of(np, [(0, 5, 0)])[:2])[0] == 1
+    for damaged in changed(indexes):
+        checked(np, damaged, messages)
+    for damaged in changed(messages):
+        checked(np, indexes, damaged)
+    for size in range(len(messages) + 2):
+        found, _ = checked(np, indexes, (messages + b"x")[:size])
+        assert (found == 2) == (size == len(messages))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(0, 40)), min_size=1, max_size=40),
+    u64,
+    u64,
+    st.binary(min_size=16, max_size=16),
+)
+def test_messages_are_stamped_to_the_same_bytes(
+    sizes: list[tuple[int, int, int]], first_offset: int, timestamp: int, seed: bytes
+) -> None:
+    np = pytest.importorskip("numpy")
+    indexes, messages, ends = messages_of(np, sizes)
+    assert checked(np, indexes, messages)[0] == (2 if any(size[2] for size in sizes) else 1)
+    made = stamped(np, messages, ends, first_offset, timestamp, seed)
+    starts = ends - np.diff(ends, prepend=0)
+    assert same("verify_messages", made, starts, ends, first_offset) == (2 if any(size[2] for size in sizes) else 1)
+    for place, (start, (message_id, _, _)) in enumerate(zip(starts.tolist(), sizes, strict=True)):
+        header = decode_header(made, start)
+        assert (header.offset, header.timestamp) == ((first_offset + place) % 2**64, timestamp)
+        assert header.id == message_id or (message_id == 0 and header.id != 0)
+
+
+def test_messages_with_every_damaged_byte_are_found() -> None:
+    np = pytest.importorskip("numpy")
+    _, messages, ends = messages_of(np, MESSAGES[:3])
+    made = stamped(np, messages, ends, 70, 5, SEED)
+    starts = ends - np.diff(ends, prepend=0)
+    assert same("verify_messages", made, starts, ends, 70) == 2
+    assert same("verify_messages", made, starts[:2], ends[:2], 70) == 1
+    assert same("verify_messages", made, starts, ends, 71) == 0
+    for damaged in changed(made):
+        assert same("verify_messages", damaged, starts, ends, 70) == 0
+    for size in range(len(made)):
+        assert same("verify_messages", made[:size], starts, ends, 70) == 0
+    for wrong_starts, wrong_ends in ((starts - 1, ends), (starts, ends + 1), (ends, starts), (starts + 1, ends)):
+        assert same("verify_messages", made, wrong_starts, wrong_ends, 70) == 0
+
+
+def test_messages_outside_of_their_bytes_are_not_stamped() -> None:
+    np = pytest.importorskip("numpy")
+    _, messages, ends = messages_of(np, MESSAGES)
+    for form in FORMS:
+        for wrong in (ends + 1, ends[::-1].copy(), np.array([63], np.int64), np.array([-1], np.int64)):
+            with pytest.raises(IndexError):
+                form.stamp_messages(memoryview(bytearray(messages)), wrong, 0, 0, SEED)
+
+
+def test_ids_that_are_made_differ() -> None:
+    np = pytest.importorskip("numpy")
+    _, messages, ends = messages_of(np, [(0, 0, 0)] * 3000)
+    seeds = [SEED, SEED[::-1], bytes(16)]
+    batches = [stamped(np, messages, ends, 0, 0, seed) for seed in seeds]
+    ids = {made[start + 8 : start + 24] for made in batches for start in range(0, len(made), 64)}
+    assert len(ids) == 3 * 3000
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_envelopes_of_payloads(datas: list[bytes]) -> None:
+    assert same("plain_envelopes", [memoryview(data) for data in datas]) == [envelope.encode(data) for data in datas]
+    assert same("plain_envelopes", datas) == [envelope.encode(data) for data in datas]
+
+
+# Numbers that may overflow.
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from((b"e", b"E", b"+", b"++", b"12", b"e+30", b"E9+9+9", b"-", b".", b"x", b'"', b"7" * 199)),
+            st.integers(0, 210).map(lambda count: b"5" * count),
+            st.binary(max_size=5),
+        ),
+        max_size=30,
+    )
+)
+def test_numbers_that_may_overflow_are_found(parts: list[bytes]) -> None:
+    same("may_overflow", b"".join(parts))
+
+
+def test_numbers_that_may_overflow_are_found_wherever_they_are() -> None:
+    found: list[bool] = []
+    for number in (b"1e308", b"1E+999", b"e+1+2+3", b"1e99", b"3" * 200, b"3" * 150 + b"+" + b"4" * 50, b"3" * 199):
+        for before in (*range(9), 190, 199, 200, 201, 399, 400, 401, 4090, 4094, 4095, 4096, 4097):
+            found += [same("may_overflow", b"-" * before + number + b"," * after) for after in (0, 1, 250)]
+    assert found.count(True) == len(found) * 5 // 7

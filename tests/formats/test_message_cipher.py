@@ -89,4 +89,4 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(StartRefused) as refused:
         Cipher(KEY_BASE64)
-    assert str(refused.value) == "encryption needs the package cryptography: pip install 'topics[streams]'"
+    assert str(refused.value) == "encryption needs the package cryptography: pip install 'topics-log[streams]'"

@@ -145,7 +145,7 @@ def test_a_missing_package_is_named_with_its_extra(codec: Codec, package: str, m
     with pytest.raises(StartRefused) as refused:
         codec.load()
     assert str(refused.value) == (
-        f"compression with {codec.value} needs the package {package}: pip install 'topics[streams]'"
+        f"compression with {codec.value} needs the package {package}: pip install 'topics-log[streams]'"
     )
 
 

@@ -57,6 +57,7 @@ def test_a_start_says_where_it_is_and_what_to_try(server: ServerProcess) -> None
     records = """'{"records":[{"data":"hello, world"}]}'"""
     assert lines == [
         f"topics {VERSION} ({running_form()}) listens on {url}",
+        f"console          {url}/",
         f"data directory   {server.data_dir}",
         "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss",
         "access           open: no API keys are set",

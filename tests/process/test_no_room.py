@@ -45,7 +45,7 @@ for number in range(30):
     except StorageFull as error:
         told["refused"].append([number, error.code])
 log.checkpoint()
-told["readable"] = len(list(log.records("a")))
+told["readable"] = len(list(log.read_all("a")))
 log.close()
 print(json.dumps(told))
 """
@@ -80,7 +80,7 @@ def test_a_file_size_limit_is_no_room_and_no_end_of_the_process(tmp_path: Path) 
     assert told["acked"] == [[seq, number] for seq, number in enumerate((n for n in range(30) if n % 3 != 2), 1)]
     assert told["readable"] == 20
     with topics.open(directory, settings=SETTINGS) as log:
-        records = list(log.records("a"))
+        records = list(log.read_all("a"))
         assert [[record.seq, json.loads(record.data)["n"]] for record in records] == told["acked"]
         assert log.append("a", ["x" * 400_000]).first_seq == 21
 
@@ -119,7 +119,7 @@ def test_a_full_disk_refuses_serves_restarts_and_goes_on(small_disk: Path) -> No
             pass
 
     def check(log: topics.Log) -> None:
-        assert [json.loads(record.data)["n"] for record in log.records("a")] == list(range(len(acked)))
+        assert [json.loads(record.data)["n"] for record in log.read_all("a")] == list(range(len(acked)))
         assert acked == list(range(1, len(acked) + 1))
 
     log = topics.open(directory, settings=SETTINGS)

@@ -26,7 +26,7 @@ from topics.limits import MIB
 from topics.testing.server_process import ServerProcess
 
 KIB = 1024
-GAP_MS_MAX = 250.0
+GAP_MS_MAX = 500.0
 IDLE_FACTOR = 5
 LARGE = 24 * MIB
 SMALL = MIB - KIB
@@ -93,12 +93,14 @@ BODIES: dict[str, Callable[[], Iterator[bytes]]] = {
     "claim": small(b'{"node":"n","max":1000}'),
     "ack": small(b'{"node":"n","seqs":[1]}', ACK),
     "nack": small(b'{"node":"n","seqs":[1]}', ACK),
+    "redrive": small(b'{"to":"d2"}', b'{"to":"d2","match":"%b*"}' % (b"x" * 500_000)),
     "extend": small(b'{"node":"n","seqs":[1],"lease_ms":100}', ACK),
     "watch": small(b'{"topics":{"t":{}}}', WATCH_MANY),
     "put_router": small(b'{"source":"t","dest":"d"}'),
     "put_group": small(b'{"seq":1}'),
     "commit_group": small(b'{"seq":1}'),
     "manifest": small(b'{"from_seq":0}'),
+    "capture": small(b'{"pin_ms":0}'),
     "commit_epoch": small(
         b'{"epoch":1,"topic":"t","parts":[]}',
         b'{"epoch":1,"topic":"t","parts":[%b]}'
@@ -121,7 +123,7 @@ def endpoints(tmp_path: Path) -> list[tuple[str, str, str, bool]]:
 
 
 def requests(name: str, method: str, path: str, *, reads_body: bool) -> Iterator[bytes]:
-    path = path.replace("{topic}", "q" if name in ("claim", "ack", "nack", "extend") else "t")
+    path = path.replace("{topic}", "q" if name in ("claim", "ack", "nack", "extend", "redrive") else "t")
     for parameter in ("{router}", "{group}", "{writer}", "{wid}"):
         path = path.replace(parameter, "r")
     if name == "frames":

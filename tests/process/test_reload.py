@@ -105,6 +105,23 @@ def test_limits_the_log_level_and_origins_are_read_again(reloading: Reloading) -
     assert len(reloading.lines(TAKEN)) == taken
 
 
+def test_the_config_shows_where_each_value_comes_from_before_and_after_a_reload(reloading: Reloading) -> None:
+    def setting(name: str) -> dict[str, Any]:
+        answer = reloading.ask("old-secret", "GET", "/v0/admin/config")
+        assert b"old-secret" not in answer.body
+        (found,) = [each for each in answer.json["settings"] if each["name"] == name]
+        return dict(found)
+
+    assert (setting("api_keys")["value"], setting("api_keys")["origin"]) == ("(2 keys)", str(reloading.toml))
+    assert (setting("max_topics")["origin"], setting("max_topics")["reloaded"]) == ("default", True)
+    assert (setting("data_dir")["origin"], setting("data_dir")["reloaded"]) == ("environment TOPICS_DATA_DIR", False)
+    reloading.write_toml("max_topics = 7", "wal_shards = 63")
+    reloading.hang_up(TAKEN)
+    assert (setting("max_topics")["value"], setting("max_topics")["origin"]) == ("7", str(reloading.toml))
+    assert setting("wal_shards")["origin"] == "default", "it changes only with a restart"
+    assert reloading.ask("kept-secret", "GET", "/v0/admin/config").refusal == (403, "forbidden")
+
+
 def test_what_needs_a_restart_is_named_and_stays(reloading: Reloading) -> None:
     reloading.write_toml("port = 1", 'host = "127.0.0.2"', "wal_shards = 63", "max_topics = 7")
     reloading.hang_up(TAKEN)

@@ -83,8 +83,9 @@ def write(log: Log, run: int, thread: int) -> None:
 
 def main() -> None:
     directory, run = sys.argv[1], int(sys.argv[2])
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # All threads inherit the mask, so the signal waits for `sigwait`. A handler that sets an event could find the main
+    # thread inside the event's own lock.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     say("opening")
     log = topics.open(directory, settings=SETTINGS)
     for topic, durability in CLASSES.items():
@@ -97,7 +98,7 @@ def main() -> None:
     writers = [threading.Thread(target=write, args=(log, run, thread)) for thread in range(THREADS)]
     for writer in writers:
         writer.start()
-    stop.wait()
+    signal.sigwait([signal.SIGTERM])
     log.close()
     for writer in writers:
         writer.join()

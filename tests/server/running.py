@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,12 +13,16 @@ from typing import Any, TypeVar
 import uvloop
 
 from topics.clock import Clock
+from topics.errors import TopicsError
 from topics.server.limits import Timeouts
 from topics.server.serve import OpenLog, Server
-from topics.server.settings_schema import KeyList, ServerSettings
+from topics.server.settings_schema import STREAMS_OFF, KeyList, ServerSettings, StreamsConfig
 
 T = TypeVar("T")
 PATIENCE_S = 30
+
+# Tests run side by side, and most of them need no streams.
+_OWN = {"port": 0, "streams_port": STREAMS_OFF}
 
 
 class Running:
@@ -50,19 +54,26 @@ def running(
     clock: Clock | None = None,
     open_log: OpenLog | None = None,
     recovers: bool = True,
+    streams_table: Mapping[str, Any] | None = None,
+    streams_environ: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """Serves until the block ends, then stops as SIGTERM would. `recovers=False` leaves the log closed."""
-    wanted = ServerSettings(**{"port": 0, "data_dir": str(data_dir), "api_keys": KeyList(keys)} | settings)
+    wanted = ServerSettings(**_OWN | {"data_dir": str(data_dir), "api_keys": KeyList(keys)} | settings)
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="server-loop")
     thread.start()
 
     async def start() -> tuple[Server, str, int]:
-        server = Server(wanted, timeouts=timeouts, clock=clock, open_log=open_log)
+        streams = StreamsConfig(table=streams_table or {}, environ=streams_environ or {})
+        server = Server(wanted, streams=streams, timeouts=timeouts, clock=clock, open_log=open_log)
         host, port = await server.listen()
         if recovers:
-            await server.recover()
+            try:
+                await server.recover()
+            except TopicsError:
+                await server.stop()
+                raise
         return server, host, port
 
     try:

@@ -30,8 +30,9 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting import cold_tier
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.limits import COLD_THREADS_PER_TOPIC_MAX, COLD_WAITING_PER_TOPIC_MAX
+from topics.results import NewRecord
 from topics.server.limits import Timeouts
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import Fs, RealFs

@@ -111,7 +111,10 @@ def test_names_that_are_paths_or_worse_touch_no_file(tmp_path: Path) -> None:
         b"/v0/topics/a/diff/",
         b"/v0/topics/a/diff/diff",
         b"/.git/config",
-        b"/",
+        b"//",
+        b"/index.html",
+        b"/console/../console/app.js",
+        b"/console/%61pp.js",
     ],
 )
 def test_a_path_is_compared_as_it_was_sent(server: Running, path: bytes) -> None:

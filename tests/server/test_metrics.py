@@ -11,11 +11,22 @@ from hypothesis import strategies as st
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.engine.cold_log import ColdLog
 from tests.engine.small_log import SmallLog
 from topics.engine.topic.router import RouterSpec
 from topics.errors import WalFailed
 from topics.server.auth import KeyRing
-from topics.server.metrics import Counters, Snapshot, TopicRow, collect, render_json, render_prometheus
+from topics.server.disk_gauge import DiskRoom
+from topics.server.metrics import (
+    FORM,
+    Counters,
+    Snapshot,
+    TopicRow,
+    cold_figures,
+    collect,
+    render_json,
+    render_prometheus,
+)
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
@@ -27,8 +38,12 @@ TYPE_BY_FAMILY = {
     **dict.fromkeys(("topics_topic_head_seq", "topics_topic_earliest_seq"), "gauge"),
     **dict.fromkeys(("topics_topic_records_live", "topics_topic_bytes_live"), "gauge"),
     **dict.fromkeys(("topics_topic_queue_ready", "topics_topic_queue_in_flight"), "gauge"),
+    **dict.fromkeys(("topics_topic_queue_delayed", "topics_queue_oldest_ready_seconds"), "gauge"),
+    **dict.fromkeys(("topics_topic_queue_dead_lettered_total", "topics_queue_redriven_total"), "counter"),
     "topics_topic_metrics_truncated": "gauge",
     "topics_group_lag": "gauge",
+    "topics_router_lag": "gauge",
+    "topics_router_forwarded_total": "counter",
     "topics_pressure": "gauge",
     **dict.fromkeys(("topics_queue_topics", "topics_queue_leases_in_flight"), "gauge"),
     **dict.fromkeys(("topics_sse_connections", "topics_watch_sessions"), "gauge"),
@@ -42,7 +57,8 @@ TYPE_BY_FAMILY = {
     "topics_wal_fsync_seconds": "histogram",
     "process_start_time_seconds": "gauge",
     "topics_build_info": "gauge",
-    **dict.fromkeys(("topics_wal_unsynced_bytes", "topics_wal_unsynced_seconds"), "gauge"),
+    **dict.fromkeys(("topics_wal_unsynced_bytes", "topics_wal_unsynced_seconds", "topics_wal_backlog_bytes"), "gauge"),
+    **dict.fromkeys(("topics_disk_free_bytes", "topics_disk_total_bytes"), "gauge"),
     **dict.fromkeys(("topics_appends_total", "topics_append_records_total", "topics_append_bytes_total"), "counter"),
     "topics_request_seconds": "summary",
     "topics_auth_failures_total": "counter",
@@ -61,7 +77,7 @@ class Scrape:
         self.counters = Counters(self.clock)
 
     def snapshot(self, **options: Any) -> Snapshot:
-        defaults: dict[str, Any] = {"version": "1.2.3", "may_name": lambda name: True}
+        defaults: dict[str, Any] = {"version": "1.2.3", "may_name": lambda name: True, "disk": DiskRoom(700, 1000)}
         return collect(self.log.engine, self.counters, **defaults | options)
 
     def families(self, **options: Any) -> dict[str, Metric]:
@@ -76,7 +92,7 @@ class Scrape:
         }
 
     def json(self) -> dict[str, Any]:
-        answer: dict[str, Any] = msgspec.json.decode(render_json(self.snapshot(rows_max=0)))
+        answer: dict[str, Any] = msgspec.json.decode(render_json(self.snapshot(rows_max=0, backlog_bytes=500)))
         return answer
 
 
@@ -118,7 +134,12 @@ def test_a_parser_reads_the_text_and_the_last_line_is_whole(scrape: Scrape) -> N
     assert {name for name, family in families.items() if not family.samples} == {
         "topics_topic_queue_ready",
         "topics_topic_queue_in_flight",
+        "topics_topic_queue_delayed",
+        "topics_topic_queue_dead_lettered",
+        "topics_queue_oldest_ready_seconds",
         "topics_group_lag",
+        "topics_router_lag",
+        "topics_router_forwarded",
         "topics_request_seconds",
     }
 
@@ -148,14 +169,28 @@ def test_totals_and_topics_say_what_the_engine_holds(scrape: Scrape) -> None:
     assert "topics_topic_queue_ready a" not in values, "queues only"
 
 
-def test_the_depth_of_queues_is_asked_of_whoever_keeps_leases(scrape: Scrape) -> None:
+def test_the_depth_and_the_age_of_queues_follow_their_leases(scrape: Scrape) -> None:
+    queues = scrape.log.engine.queues
     for name in ("jobs", "mails"):
         scrape.log.create(name, type="queue")
         scrape.log.append(name, 4)
-    values = scrape.values(queue_depth=lambda topic: (topic.count - 1, 1))
-    assert values["topics_topic_queue_ready mails"] == 3
+        queues.claim(name, "w", 2, None, [].append)
+        for _ in range(4):
+            scrape.log.engine.flush()
+    queues.nack("mails", "w", [1], [], 5000, [].append)
+    scrape.log.engine.flush()
+    scrape.clock.advance(2500)
+    values = scrape.values()
+    assert values["topics_topic_queue_ready mails"] == 2
     assert values["topics_topic_queue_in_flight mails"] == 1
-    assert values["topics_queue_leases_in_flight"] == 2
+    assert values["topics_topic_queue_delayed mails"] == 1
+    assert values["topics_topic_queue_dead_lettered_total mails"] == 0
+    assert values["topics_queue_oldest_ready_seconds mails"] == 2.5
+    assert values["topics_queue_leases_in_flight"] == 3
+    assert values["topics_queue_redriven_total"] == 0
+    queues.claim("mails", "w", 9, None, [].append)
+    scrape.log.engine.flush()
+    assert scrape.values()["topics_queue_oldest_ready_seconds mails"] == 0
 
 
 def test_series_of_topics_stop_at_a_thousand_and_say_so(scrape: Scrape) -> None:
@@ -192,6 +227,37 @@ def test_series_of_consumer_groups_stop_at_a_thousand_over_all_topics(scrape: Sc
     assert sum(name.startswith("topics_group_lag ") for name in scrape.values()) == 1000
 
 
+def test_routers_say_how_far_they_are(scrape: Scrape) -> None:
+    log = scrape.log
+    for name in ("a", "other"):
+        log.create(name)
+    log.engine.put_router("r", RouterSpec(source="a", dest="b"), list[object]().append)
+    log.engine.put_router("hidden", RouterSpec(source="other", dest="b"), list[object]().append)
+    log.engine.flush()
+    log.append("a", 3)
+    behind = scrape.values(may_name=lambda name: name != "other")
+    copied = behind["topics_router_forwarded_total r"]
+    assert copied + behind["topics_router_lag r"] == 3
+    assert not [name for name in behind if "hidden" in name]
+    log.engine.forwarder.tick()
+    log.engine.flush()
+    values = scrape.values()
+    assert (values["topics_router_forwarded_total r"], values["topics_router_lag r"]) == (3, 0)
+
+
+def test_the_cold_tier_says_what_it_holds_and_what_failed() -> None:
+    log = ColdLog(FakeDisk())
+    log.make(20)
+    assert cold_figures(log.opened) == (3, sum(state.data_bytes for state in log.cold_states()), 3, 0)
+    log.tier.fail_after(0)
+    for number in range(21, 26):
+        log.write(number)
+    log.checkpoint()
+    log.opened.relocator.tick()
+    assert cold_figures(log.opened) == (3, sum(state.data_bytes for state in log.cold_states()), 3, 1)
+    assert cold_figures(SmallLog(FakeDisk()).opened) is None
+
+
 def test_the_pressure_is_what_was_last_measured(scrape: Scrape) -> None:
     assert scrape.values()["topics_pressure"] == 0
     scrape.counters.pressure = 0.25
@@ -215,19 +281,19 @@ def test_a_key_with_prefixes_sees_no_other_name(scrape: Scrape) -> None:
 
 @given(name=st.text(alphabet=st.characters(codec="utf-8"), max_size=20))
 def test_labels_come_back_as_they_were(name: str) -> None:
-    snapshot = empty()._replace(rows=[TopicRow(name, 1, 1, 1, 1, None)], version=name)
+    snapshot = empty()._replace(rows=[TopicRow(name, 1, 1, 1, 1, None, 0)], version=name)
     families = parsed(render_prometheus(snapshot))
     assert families["topics_topic_head_seq"].samples[0].labels == {"topic": name}
-    assert families["topics_build_info"].samples[0].labels == {"version": name}
+    assert families["topics_build_info"].samples[0].labels == {"version": name, "form": FORM}
 
 
 def test_backslash_quote_and_newline_are_escaped() -> None:
-    text = render_prometheus(empty()._replace(rows=[TopicRow('a\\b"c\nd', 7, 1, 1, 1, None)]))
+    text = render_prometheus(empty()._replace(rows=[TopicRow('a\\b"c\nd', 7, 1, 1, 1, None, 0)]))
     assert rb'topics_topic_head_seq{topic="a\\b\"c\nd"} 7' in text.splitlines()
 
 
 def test_numbers_beyond_a_double_are_exact() -> None:
-    text = render_prometheus(empty()._replace(rows=[TopicRow("a", 2**64 - 1, 2**53 + 1, 1, 1, None)]))
+    text = render_prometheus(empty()._replace(rows=[TopicRow("a", 2**64 - 1, 2**53 + 1, 1, 1, None, 0)]))
     assert b'topics_topic_head_seq{topic="a"} 18446744073709551615' in text.splitlines()
     assert b'topics_topic_earliest_seq{topic="a"} 9007199254740993' in text.splitlines()
 
@@ -379,7 +445,7 @@ def test_time_since_the_start_does_not_follow_a_stepped_clock(scrape: Scrape) ->
     assert b"topics_uptime_ms 1500" in render_prometheus(scrape.snapshot()).splitlines()
     assert scrape.json()["uptime_ms"] == 1500
     assert values["process_start_time_seconds"] == started_ms / 1000
-    assert values["topics_build_info 1.2.3"] == 1
+    assert values[f"topics_build_info 1.2.3 {FORM}"] == 1
 
 
 def test_a_snapshot_does_not_change_after_it_was_taken(scrape: Scrape) -> None:
@@ -406,6 +472,12 @@ def test_the_json_form_has_the_members_of_the_contract(scrape: Scrape) -> None:
     log.engine.put_router("a->b", RouterSpec(source="a", dest="b"), list[object]().append)
     log.engine.flush()
     scrape.counters.sse_connections, scrape.counters.watch_sessions = 2, 3
+    scrape.counters.connections_open, scrape.counters.bytes_received, scrape.counters.bytes_sent = 4, 50, 60
+    scrape.counters.pressure = 0.25
+    for route, status in (("diff", 200), ("diff", 404), ("append", 201), ("append", 503)):
+        scrape.counters.note_request(route, status, 0.1)
+    scrape.counters.note_append("disk", 3, 30)
+    scrape.counters.note_append("fsync", 1, 10)
     stats = log.engine.wal.total_stats()
     assert scrape.json() == {
         "topics": 3,
@@ -435,6 +507,24 @@ def test_the_json_form_has_the_members_of_the_contract(scrape: Scrape) -> None:
             "read_only": False,
             "fsync_count": stats.fsyncs,
             "fsync_micros_total": stats.fsync_us_total,
+            "fsync_bounds_us": BOUNDS_US,
+            "fsync_buckets": list(stats.fsync_buckets),
+            "unsynced_bytes": sum(shard.unsynced_bytes for shard in log.engine.wal.shards),
+            "unsynced_ms": 0,
+            "backlog_bytes": 500,
         },
+        "pressure": 0.25,
+        "traffic": {
+            "appends": 2,
+            "append_records": 4,
+            "append_bytes": 40,
+            "received_bytes": 50,
+            "sent_bytes": 60,
+            "requests": {"diff": 2, "append": 2},
+            "errors": 1,
+            "refusals": 1,
+            "connections_open": 4,
+        },
+        "disk": {"free_bytes": 700, "total_bytes": 1000},
     }
     assert stats.fsyncs > 0

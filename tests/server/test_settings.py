@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from topics.engine.settings import EngineSettings
 from topics.errors import SettingsError, StartRefused
 from topics.server.settings import LoadedSettings, check_safe, engine_settings, is_loopback, load_settings
-from topics.server.settings_schema import SETTINGS, KeyList, ServerSettings
+from topics.server.settings_schema import SETTINGS, KeyList, ServerSettings, StreamsPort
 
 NUMBERS = [setting for setting in SETTINGS if setting.kind == "number"]
 
@@ -74,6 +74,7 @@ def test_every_setting_can_be_given_in_every_place(setting: Any) -> None:
         "choice": (next(iter(setting.choices), ""), f'"{next(iter(setting.choices), "")}"'),
         "keys": ("abc", '"abc"'),
         "text": ("abc", '"abc"'),
+        "port": ("8091", 8091),
     }[setting.kind]
     if setting.name == "cors_origins":
         text, toml_value = "https://app.example", '"https://app.example"'
@@ -115,6 +116,7 @@ UNUSABLE = {
     "choice": "loud",
     "text": "a\0b",
     "keys": "secret:nothing-that-is-a-scope",
+    "port": "on",
 }
 
 
@@ -262,6 +264,11 @@ def test_an_unknown_variable_is_a_warning_with_a_suggestion_and_without_its_valu
     )
 
 
+def test_variables_of_the_command_line_as_a_client_are_no_wrong_settings() -> None:
+    names = ("URL", "KEY", "CONTEXT", "CA_FILE", "NODE")
+    assert load(environ={f"TOPICS_{name}": "x" for name in names}).warnings == ()
+
+
 def test_variables_of_tests_are_passed_over() -> None:
     loaded = load(environ={"TOPICS_TEST_FULL": "1", "TOPICS_TEST_MIN_HEARTBEAT_MS": "20"})
     assert (loaded.settings.test_min_heartbeat_ms, loaded.warnings) == (20, ())
@@ -382,6 +389,30 @@ def test_a_secret_is_in_no_repr_warning_or_error() -> None:
         problems({"api_keys": hush}, toml=f"api_key = '{hush}'"),
     ):
         assert hush not in str(told)
+
+
+# Streams.
+
+
+def test_the_port_of_streams_is_a_number_or_off_and_knows_whether_it_was_set() -> None:
+    assert load().settings.streams_port == StreamsPort(8090, is_default=True)
+    assert load({"streams_port": "8090"}).settings.streams_port == StreamsPort(8090)
+    assert load(environ={"TOPICS_STREAMS_PORT": "off"}).settings.streams_port == StreamsPort(None)
+    assert load(toml="streams_port = 0").settings.streams_port == StreamsPort(0)
+    assert load(toml='streams_port = "off"').settings.streams_port == StreamsPort(None)
+    for value in ("65536", "-1", "Off", ""):
+        assert problems({"streams_port": value}) == (
+            f'--streams-port is "{value}": it must be a whole number from 0 to 65535, or off',
+        )
+
+
+def test_settings_of_the_engine_are_a_table_of_the_file_and_variables() -> None:
+    toml = '[streams.system.segment]\nsize = "1 MiB"'
+    loaded = load(environ={"IGGY_SYSTEM_PATH": "there", "OTHER": "x"}, toml=toml)
+    assert loaded.streams.table == {"system": {"segment": {"size": "1 MiB"}}}
+    assert loaded.streams.environ == {"IGGY_SYSTEM_PATH": "there"}
+    assert "there" not in repr(loaded)
+    assert problems(toml="streams = 1") == ("topics.toml: streams is a table, not a value",)
 
 
 # Safety.

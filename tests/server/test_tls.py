@@ -15,7 +15,11 @@ import pytest
 
 from tests.server.http2_peer import Peer
 from tests.server.running import PATIENCE_S, Running, running
+from tests.server.streams.peer import Peer as StreamsPeer
+from tests.server.streams.peer import streams_server
 from topics.errors import SettingsError
+from topics.protocol.iggy.codes import Code
+from topics.protocol.iggy.frames import encode_frame
 
 
 class Pair(NamedTuple):
@@ -152,3 +156,18 @@ def test_a_key_of_another_certificate_stops_the_start(tmp_path: Path, pair: Pair
     with pytest.raises(SettingsError) as caught, running(tmp_path, tls_cert=pair.cert, tls_key=other.key):
         pass
     assert str(caught.value).startswith(f"cannot use tls_cert {pair.cert} with tls_key {other.key}: ")
+
+
+def test_streams_are_over_tls_as_well(tmp_path: Path, pair: Pair) -> None:
+    with streams_server(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as served:
+        with StreamsPeer(served.address) as plain:
+            plain.write(encode_frame(Code.PING))
+            assert plain.is_closed()
+        with StreamsPeer(served.address) as secure:
+            context = ssl.create_default_context(cafile=pair.cert)
+            secure.socket = context.wrap_socket(secure.socket, server_hostname="localhost")
+            secure.login()
+            secure.create("s", "t")
+            payloads = [bytes([number]) * 300_000 for number in range(9)]
+            secure.send("s", "t", payloads, 0)
+            assert secure.poll("s", "t").payloads == payloads

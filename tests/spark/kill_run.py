@@ -31,7 +31,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.spark.two_hosts import TwoHosts
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
 RECORDS_PER_ROUND: Final = 3000
@@ -191,8 +191,8 @@ class KillRun:
 
     def run(self) -> Outcome:
         with self._cluster or nullcontext(), self._server, Client(self._server.url, retries=20) as client:
-            client.put_topic("in")
-            client.put_topic("out")
+            client.create("in")
+            client.create("out")
             self._append(client)
             while True:
                 status = self._run_driver(client)
@@ -206,7 +206,7 @@ class KillRun:
     def _append(self, client: Client) -> None:
         first = self.outcome.records_in
         records = [{"data": {"n": first + n}, "tag": f"t{n % 7}"} for n in range(RECORDS_PER_ROUND)]
-        client.append("in", msgspec.json.encode(records), idempotency_key=f"round {first}")
+        client.append_encoded("in", msgspec.json.encode(records), key=f"round {first}")
         self.outcome.records_in += RECORDS_PER_ROUND
 
     def _run_driver(self, client: Client) -> int:
@@ -245,8 +245,8 @@ class KillRun:
     def _wait_progress(self, client: Client, driver: subprocess.Popen[bytes]) -> bool:
         """Until the query has written something more; False when the driver has ended."""
         deadline_s = monotonic() + PATIENCE_S
-        head_seq = client.topic("out").head_seq
-        while client.topic("out").head_seq == head_seq:
+        head_seq = client.state("out").head_seq
+        while client.state("out").head_seq == head_seq:
             assert monotonic() < deadline_s, f"the query does not get on:\n{self._log.read_text(errors='replace')}"
             try:
                 driver.wait(_LOOK_S)
@@ -318,7 +318,7 @@ def _is_worker(command: str) -> bool:
 def _numbers(client: Client, topic: str) -> Iterator[int]:
     cursor = 0
     while True:
-        page = client.diff(topic, cursor)
+        page = client.read(topic, cursor, limit=1000)
         assert page.tombstone is None
         for record in page.records:
             yield msgspec.json.decode(record.data)["n"]

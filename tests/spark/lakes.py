@@ -1,38 +1,50 @@
-"""Files and parts of lakes for tests. A file's content follows from its name, so that a half one is told from it."""
+"""Parts of lakes for tests, and what is in a lake."""
 
 from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from tests.spark.in_process import InProcess
 from tests.spark.world import Row
 from topics.spark.jobs.archive import Archiver
 from topics.spark.jobs.job import Report
 from topics.spark.jobs.job_options import ArchiveOptions
-from topics.spark.lake.files import file_batches
+from topics.spark.lake.files import LAKE_SCHEMA, NewFile, file_batches
 from topics.spark.lake.lake import Lake, open_lake
-from topics.spark.lake.state import LakeChange, LakeFile, LakeState, SegmentDone, data_name
-from topics.storage.tiers.store import SharedStore
+from topics.spark.lake.state import LakeChange, LakeFile, LakeGap, LakeState, SegmentDone, data_name
 
-DATE = "2026-01-01"
-
-
-def content_of(name: str) -> bytes:
-    return name.encode() * 40
+NOW_MS = 1_700_000_000_000
 
 
-def lake_file(
-    first_seq: int, last_seq: int, *, topic: str = "a", epoch: int = 1, date: str = DATE, mark: str = "0"
-) -> LakeFile:
-    name = data_name(topic, date, first_seq, last_seq, f"{epoch}{mark}")
+def records(seqs: list[int], topic: str = "a", epoch: int = 1) -> pa.RecordBatch:
+    """Rows of a lake with these seqs."""
+    count = len(seqs)
+    columns = {
+        "topic": [topic] * count,
+        "seq": seqs,
+        "ts": [(NOW_MS + seq) * 1000 for seq in seqs],
+        "node": [None if seq % 2 else "n" for seq in seqs],
+        "tag": ["" if seq % 3 else None for seq in seqs],
+        "data": [f'{{"n":{seq}}}' for seq in seqs],
+        "meta": [None if seq % 5 else "{}" for seq in seqs],
+        "epoch": [epoch] * count,
+    }
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[field.name], field.type) for field in LAKE_SCHEMA], schema=LAKE_SCHEMA
+    )
+
+
+def lake_file(first_seq: int, last_seq: int, *, topic: str = "a", epoch: int = 1, mark: str = "0") -> LakeFile:
+    """A file that is nowhere."""
     return LakeFile(
-        name=name,
+        name=data_name(topic, epoch, first_seq, last_seq, mark),
         topic=topic,
         epoch=epoch,
-        date=date,
         first_seq=first_seq,
         last_seq=last_seq,
         records=last_seq - first_seq + 1,
-        bytes=len(content_of(name)),
+        bytes=1000,
     )
 
 
@@ -49,51 +61,47 @@ def done(first_seq: int, last_seq: int, digest: str | None = None, *, topic: str
     )
 
 
-def archived(first_seq: int, last_seq: int) -> LakeChange:
-    """What an archiver would commit for one segment."""
-    return LakeChange(adds=(lake_file(first_seq, last_seq),), segments=(done(first_seq, last_seq),))
-
-
-def merged(*files: LakeFile) -> LakeChange:
-    """What an optimizer would commit for these files."""
-    return LakeChange(
-        adds=(lake_file(files[0].first_seq, files[-1].last_seq, mark="m"),),
-        removes=tuple(file.name for file in files),
-    )
-
-
-def put_files(store: SharedStore, *parts: LakeChange) -> None:
-    for part in parts:
-        for file in part.adds:
-            store.put(file.name, content_of(file.name))
-
-
-def covered_seqs(state: LakeState) -> list[int]:
-    """Every seq of every file that counts."""
-    return sorted(seq for file in state.files.values() for seq in range(file.first_seq, (file.last_seq or 0) + 1))
-
-
-def assert_whole(lake: Lake) -> None:
-    """Every file that counts is there with all its bytes."""
-    for file in lake.state.files.values():
-        assert lake.store.read_range(file.name, 0, 1_000_000) == content_of(file.name)
+def state_of(*files: LakeFile, segments: tuple[SegmentDone, ...] = (), gaps: tuple[LakeGap, ...] = ()) -> LakeState:
+    """A state that is made up."""
+    state = LakeState(0, {file.name: file for file in files}, gaps=set(gaps))
+    for segment in segments:
+        state.ledger.segments.setdefault((segment.topic, segment.epoch), []).append(segment)
+    return state
 
 
 # Lakes with real files.
 
 
+def put(lake: Lake, seqs: list[int], *, topic: str = "a", epoch: int = 1) -> LakeFile:
+    """A file of the lake that does not count yet."""
+    file = NewFile(topic, epoch)
+    file.write(records(seqs, topic, epoch))
+    (found,) = file.put(lake.store)
+    return found
+
+
+def archived(lake: Lake, first_seq: int, last_seq: int, *, topic: str = "a") -> LakeChange:
+    """What an archiver would commit for one segment, with its file."""
+    file = put(lake, list(range(first_seq, last_seq + 1)), topic=topic)
+    return LakeChange(adds=(file,), segments=(done(first_seq, last_seq, topic=topic),))
+
+
 def lake_rows(address: str, topic: str = "t", *, epoch: int | None = None, at: int | None = None) -> list[Row]:
     """Every record of a topic, as `World.rows` has them; a seq that is there twice is twice in it."""
-    lake = open_lake(address)
+    lake = open_lake(address, must_exist=False)
     state = lake.state if at is None else lake.at(at)
     rows = [
         (row["seq"], row["node"], row["tag"], row["data"], row["meta"])
         for file in state.files_of([topic])
         if epoch is None or file.epoch == epoch
-        for batch in file_batches(lake.store, file.name)
+        for batch in file_batches(lake.store, file)
         for row in batch.to_pylist()
     ]
     return sorted(rows)
+
+
+def lake_seqs(address: str, topic: str = "a", *, at: int | None = None) -> list[int]:
+    return [row[0] for row in lake_rows(address, topic, at=at)]
 
 
 def archive_inline(config: ArchiveOptions, **given: Any) -> Report:

@@ -136,6 +136,13 @@ REFUSED = {
     ("partitionBytes", "64x"): "must be a number above 0 with or without a unit, such as 64m",
     ("subscribe", "a,,b"): "must be a comma-separated list without empty entries",
     ("startingTimestamp", "2026-01-31T08:00:00"): "must have a time zone, such as 2026-01-31T08:00:00Z",
+    ("startingOffsetsByTimestamp", "5"): 'must be JSON with milliseconds by topic, such as {"orders": 1769846400000}',
+    ("startingOffsetsByTimestamp", '{"orders": {"1": 5}}'): (
+        'must be JSON with milliseconds by topic, such as {"orders": 1769846400000}'
+    ),
+    ("endingOffsetsByTimestamp", "{}"): "must name times of topics, in milliseconds since 1970",
+    ("endingOffsetsByTimestamp", '{"visits": 5}'): "names visits, which `subscribe` does not",
+    ("schemaLocation", "/x"): "goes with `schema=infer` only",
     ("startingTimestamp", "soon"): "must be milliseconds since 1970 or ISO 8601, such as 2026-01-31T08:00:00Z",
     ("startingOffsets", "first"): 'must be earliest, latest, or JSON such as {"orders": 120}',
     ("startingOffsets", '{"orders": -3}'): "must name seqs; -2 is the earliest one and -1 the latest",
@@ -159,11 +166,24 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_option(name: str, valu
 def test_options_that_contradict_each_other_are_refused() -> None:
     given = {"endpoint": "http://h", "subscribe": "orders"}
     assert refused(given | {"subscribePattern": "a"}) == (
-        "give exactly one of `subscribe`, `subscribePattern` and `path`: it says what to read"
+        "give `subscribe` or `subscribePattern`, or `path` alone: it says what to read"
     )
     assert refused(given | {"startingTimestamp": "2", "endingTimestamp": "1"}) == (
         "option `endingTimestamp` is before `startingTimestamp`"
     )
+    assert refused(given | {"startingTimestamp": "2", "startingOffsetsByTimestamp": '{"orders": 1}'}) == (
+        "give only one of `startingTimestamp` and `startingOffsetsByTimestamp`"
+    )
+    assert refused(given | {"schema": "id int", "table": "topics"}) == "`schema` is for records"
+
+
+def test_times_by_topic_are_written_as_in_kafka_or_without_a_partition() -> None:
+    given = {"endpoint": "http://h", "subscribe": "a,b,c"}
+    times = {"startingOffsetsByTimestamp": '{"a": 5, "b": {"0": 6}}', "endingOffsetsByTimestamp": '{"c": 7}'}
+    options = parse_options(given | times, mode="batch")
+    assert [options.starting_ms_of(topic) for topic in "abc"] == [5, 6, None]
+    assert [options.ending_ms_of(topic) for topic in "abc"] == [None, None, 7]
+    assert parse_options(given | {"startingTimestamp": "9"}, mode="stream").starting_ms_of("a") == 9
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.server.running import running
-from topics.client import Client
+from topics.client.sync.client import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +26,8 @@ def test_a_token_is_in_no_plan_error_event_or_checkpoint(
 ) -> None:
     with running(tmp_path / "data", keys=TOKEN) as server:
         with Client(server.url, token=TOKEN) as client:
-            client.put_topic("t")
-            client.append("t", b'[{"data":1},{"data":2}]')
+            client.create("t")
+            client.append_encoded("t", b'[{"data":1},{"data":2}]')
         given = {"endpoint": server.url, "token": TOKEN}
         frame = spark.read.format("topics").options(**given, subscribe="t").load()
         assert frame.count() == 2

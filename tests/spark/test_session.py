@@ -36,10 +36,10 @@ def java(folder: Path, modules: str) -> str:
 @pytest.mark.parametrize(
     ("package", "version", "sentence"),
     [
-        ("pyspark", None, "pyspark missing: pip install 'topics[spark]'"),
-        ("pandas", "3.0.1", "pandas 3.0.1 is installed, Spark needs >=2.2,<3: pip install 'topics[spark]'"),
-        ("pyspark", "3.5.2", "pyspark 3.5.2 is installed, Spark needs >=4.3,<4.4: pip install 'topics[spark]'"),
-        ("pyarrow", "17.0.0", "pyarrow 17.0.0 is installed, Spark needs >=18: pip install 'topics[spark]'"),
+        ("pyspark", None, "pyspark missing: pip install 'topics-log[spark]'"),
+        ("pandas", "3.0.1", "pandas 3.0.1 is installed, Spark needs >=2.2,<3: pip install 'topics-log[spark]'"),
+        ("pyspark", "3.5.2", "pyspark 3.5.2 is installed, Spark needs >=4.3,<4.4: pip install 'topics-log[spark]'"),
+        ("pyarrow", "17.0.0", "pyarrow 17.0.0 is installed, Spark needs >=18: pip install 'topics-log[spark]'"),
     ],
 )
 def test_a_package_that_is_missing_or_of_another_version_is_named_with_the_fix(

@@ -1,4 +1,4 @@
-"""`docs/spark-tutorial.md` and the Spark part of `README.md`: what they say is done, and shows what they show."""
+"""`docs/spark-tutorial.md` and other pages with Spark: what they say is done, and shows what they show."""
 
 import json
 import os
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from tests.conftest import REPOSITORY
-from topics.client import Client
+from tests.docs.page_runner import PageRunner
+from topics.client.sync.client import Client
 from topics.spark.jobs.job_options import JOBS
 from topics.spark.options import OPTIONS
 from topics.spark.writing.options import WRITE_OPTIONS
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 REFERENCE: Final = (REPOSITORY / "docs" / "spark.md").read_text("utf-8")
 PAGE: Final = (REPOSITORY / "docs" / "spark-tutorial.md").read_text("utf-8")
-README: Final = (REPOSITORY / "README.md").read_text("utf-8")
+ANALYTICS: Final = (REPOSITORY / "docs" / "tutorials" / "analytics.md").read_text("utf-8")
+CHANGE_FEED: Final = (REPOSITORY / "docs" / "tutorials" / "change-feed.md").read_text("utf-8")
 ADDRESS: Final = "http://localhost:4000"
 # The fixtures do it here.
 DONE_ELSEWHERE: Final = ("pip install", "topics serve")
@@ -151,24 +153,35 @@ def test_the_tutorial_shows_what_happens(java: None, tmp_path: Path) -> None:
     assert taken == PAGE.count("\n$ ") - len(DONE_ELSEWHERE)
 
 
-def test_the_programs_of_the_readme_run(
+def test_the_programs_about_analytics_run(
     spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```$", ANALYTICS, re.MULTILINE | re.DOTALL)
     programs = [block for block in blocks if "topics.spark" in block]
     names: dict[str, Any] = {}
     with ServerProcess() as server, Client(server.url) as client:
-        client.append("orders", b'[{"data":1,"tag":"eu"},{"data":2,"tag":"eu"},{"data":3}]')
+        client.append_encoded("orders", b'[{"data":1,"tag":"eu"},{"data":2,"tag":"eu"},{"data":3}]')
         for program in programs:
             # A relative path would be relative to where the JVM was started.
             text = program.replace(ADDRESS, server.url).replace("./checkpoint", f"{tmp_path}/checkpoint")
-            exec(compile(text, "README.md", "exec"), names)
+            exec(compile(text, "analytics.md", "exec"), names)
         query = names["query"]
         query.processAllAvailable()
         query.stop()
-        assert [bytes(record.data) for record in client.diff("copies", 0).records] == [b"1", b"2", b"3"]
+        assert [bytes(record.data) for record in client.read("copies", 0, limit=1000).records] == [b"1", b"2", b"3"]
     assert len(programs) == 2
     assert re.search(r"\|\s*eu\s*\|\s*2\s*\|", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_the_change_feed_ends_in_a_lake(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ServerProcess(tmp_path / "data") as server, ExitStack() as jobs:
+        runner = PageRunner(tmp_path, server, jobs, with_spark=True)
+        for name, value in runner.environ().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        runner.run(CHANGE_FEED)
+    assert runner.wrong == []
 
 
 def test_the_reference_names_every_option_and_every_job() -> None:

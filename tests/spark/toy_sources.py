@@ -26,6 +26,47 @@ from pyspark.sql.types import StructType
 ROWS = 100
 
 
+class ToyTable(DataSource):
+    """Ten numbers from option `base` on, or from the comment of the column on, where a table keeps the option."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "toy_table"
+
+    def schema(self) -> str:
+        return f"n bigint COMMENT '{self.options['base']}'"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return CountingReader(int(self.options.get("base", schema.fields[0].metadata.get("comment"))))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return CommentWriter(schema.fields[0].metadata.get("comment"), self.options.get("notes"))
+
+
+class CountingReader(DataSourceReader):
+    def __init__(self, base: int) -> None:
+        self.base = base
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        for number in range(self.base, self.base + 10):
+            yield (number,)
+
+
+class CommentWriter(DataSourceWriter):
+    """Writes nothing. Notes the comment that came with the rows."""
+
+    def __init__(self, comment: str | None, notes: str | None) -> None:
+        self.comment = comment
+        self.notes = notes
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return Written(sum(1 for _ in iterator))
+
+    def commit(self, messages: list[Any]) -> None:
+        assert self.notes is not None
+        Path(self.notes).write_text(str(self.comment))
+
+
 class Noting:
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options

@@ -14,9 +14,9 @@ import msgspec
 
 from tests.engine.offers import rewritten
 from tests.server.running import Running, running
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import SegmentBusy, SegmentChanged
-from topics.protocol.response_body import DiffRecord
+from topics.formats.records import Record
 from topics.spark import schemas
 from topics.spark.manifest import Manifest, decode_manifest
 from topics.spark.options import ReadOptions, parse_options
@@ -57,14 +57,14 @@ class World:
             if number % 7 == 0:
                 record["meta"] = {"k": "m" * (number % 11)}
             members.append(record)
-        self.client.append(topic, msgspec.json.encode(members))
+        self.client.append_encoded(topic, msgspec.json.encode(members))
 
     def checkpoint(self) -> None:
         """What is in the log goes to segments; full ones are sealed. Twice, as two snapshots are kept: files that
         neither of them needs go."""
         for _ in range(2):
             # One without news would be left out.
-            self.client.append(BYSTANDER, b'[{"data":0}]')
+            self.client.append_encoded(BYSTANDER, b'[{"data":0}]')
             self.server.call(self._checkpoint())
 
     async def _checkpoint(self) -> None:
@@ -95,11 +95,6 @@ class World:
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             relocator._background.run(lambda: None, done.set_result)
             await done
-
-    def delete(self, topic: str, **condition: object) -> None:
-        target = f"/v0/topics/{topic}/delete"
-        # By tag, which only tests need.
-        self.client._transport.ask("POST", target, msgspec.json.encode(condition))
 
     def purge(self, topic: str) -> int:
         """Rewrites every sealed segment without its deleted records, but for the last one of each; how many."""
@@ -143,10 +138,10 @@ class World:
     def rows(self, topic: str, last_seq: int | None = None) -> list[Row]:
         """What a diff from the beginning gives, up to a seq."""
         found: list[Row] = []
-        cursor, head_seq = 0, self.client.topic(topic).head_seq
+        cursor, head_seq = 0, self.client.state(topic).head_seq
         last_seq = head_seq if last_seq is None else last_seq
         while cursor < last_seq:
-            page = self.client.diff(topic, cursor)
+            page = self.client.read(topic, cursor, limit=1000)
             found += [_row(record) for record in page.records if record.seq <= last_seq]
             cursor = page.next_from_seq
         return found
@@ -155,13 +150,13 @@ class World:
         return batch_options(**given) if "path" in given else batch_options(**{"endpoint": self.url, **given})
 
 
-def _row(record: DiffRecord) -> Row:
+def _row(record: Record) -> Row:
     return (
         record.seq,
-        None if record.node is msgspec.UNSET else record.node,
-        None if record.tag is msgspec.UNSET else record.tag,
-        bytes(record.data).decode(),
-        None if record.meta is msgspec.UNSET else bytes(record.meta).decode(),
+        record.node,
+        record.tag,
+        record.data.decode(),
+        None if record.meta is None else record.meta.decode(),
     )
 
 
@@ -170,8 +165,8 @@ def world(folder: Path, **settings: Any) -> Iterator[World]:
     root = folder / "data"
     settings = {"segment_max_events": SEGMENT_EVENTS, **settings}
     with running(root, **settings) as server, Client(server.url, retries=2) as client:
-        client.put_topic(TOPIC)
-        client.put_topic(BYSTANDER)
+        client.create(TOPIC)
+        client.create(BYSTANDER)
         yield World(server, client, root)
 
 

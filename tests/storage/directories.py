@@ -104,7 +104,7 @@ def store(fs: Fs, root: str = ROOT, settings: EngineSettings = SMALL) -> Iterato
 
 def filled_disk() -> FakeDisk:
     """40 records of `orders` in four sealed segments, some tagged, some deleted; three of `audit` in the WAL."""
-    from topics.engine.writing.intake import NewRecord
+    from topics.results import NewRecord
 
     disk = FakeDisk()
     opened = Store(disk)

@@ -250,6 +250,20 @@ class TestReadingAndWriting:
         assert buffer == b"289567"
         file.close()
 
+    def test_pread_into_nowait_fills_the_whole_buffer_or_says_no(self, fs: Fs, root: str) -> None:
+        put(fs, f"{root}/a", b"0123456789")
+        file = fs.open(f"{root}/a", "read")
+        buffer = bytearray(6)
+        if not file.pread_into_nowait(memoryview(buffer), 2):
+            pytest.skip("the system does not tell what is cached")
+        assert buffer == b"234567"
+        assert not file.pread_into_nowait(memoryview(buffer), 5)
+        assert not file.pread_into_nowait(memoryview(buffer), 99)
+        assert file.pread_into_nowait(memoryview(buffer)[:0], 99)
+        file.close()
+        with raises(errno.EBADF):
+            file.pread_into_nowait(memoryview(buffer), 0)
+
 
 class TestSizes:
     def test_truncate_cuts_and_what_comes_back_is_zeros(self, fs: Fs, root: str) -> None:
@@ -700,6 +714,7 @@ class TestFileSystemsThatCannot:
         file = RealFs().open(f"{real_root}/a", "read")
         refuse("preadv", number)
         assert not file.is_cached(10, 0)
+        assert not file.pread_into_nowait(memoryview(bytearray(10)), 0)
         assert file.pread(10, 0) == b"0123456789"
         file.close()
 
@@ -710,6 +725,7 @@ class TestFileSystemsThatCannot:
         put(RealFs(), f"{real_root}/a", b"0123456789")
         file = RealFs().open(f"{real_root}/a", "read")
         assert not file.is_cached(10, 0)
+        assert not file.pread_into_nowait(memoryview(bytearray(10)), 0)
         file.close()
 
     @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])

@@ -1,5 +1,6 @@
 """`topics.streams.open`: the engine in this process, on a real disk."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -8,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import topics.streams
+from tests.conftest import REPOSITORY
 from tests.streams.system_world import refusal
 from topics.errors import InvalidRequest, StartRefused
 from topics.limits import U64_MAX
 from topics.streams import NewMessage, PollingStrategy, embedded
+from topics.streams.running import upkeep_thread
 from topics.streams.running.consuming import StoredOffset
 from topics.streams.settings import from_mapping
 from topics.streams.system import Sent, System
@@ -30,6 +33,18 @@ def test_the_example_of_its_documentation_works(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out == "0 b'first'\n1 b'second'\n"
     with topics.streams.open(tmp_path / "data") as streams:
         assert streams.topic("orders", "events").messages_count == 2
+
+
+def test_the_program_of_the_page_runs_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (REPOSITORY / "docs" / "streams.md").read_text("utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for run in range(2):
+        exec(compile(program, "docs/streams.md", "exec"), {})
+        shown = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()]
+        assert shown == [f"{2 * run} b'first'", f"{2 * run + 1} b'second'"]
 
 
 def test_messages_are_sent_polled_and_found_again(tmp_path: Path) -> None:
@@ -86,12 +101,13 @@ def test_a_partition_and_a_key_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_closing_twice_is_closing_once_and_nothing_goes_on_afterwards(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
     streams = topics.streams.open(tmp_path)
     streams.create_stream("s")
     streams.close()
     streams.close()
     assert refusal(lambda: streams.create_stream("t")) == 8
-    assert "topics-streams-tick" not in {thread.name for thread in threading.enumerate()}
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_thread_of_its_own_does_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +120,7 @@ def test_a_thread_of_its_own_does_what_is_due(monkeypatch: pytest.MonkeyPatch) -
             raise failure
 
     monkeypatch.setattr(System, "tick", tick)
-    monkeypatch.setattr(embedded, "TICK_S", 0.001)
+    monkeypatch.setattr(upkeep_thread, "TICK_S", 0.001)
     with topics.streams.open("/data", from_mapping({}), fs=FakeDisk()):
         for _ in range(3):
             assert ticked.acquire(timeout=60), "a failure does not end it"

@@ -9,10 +9,11 @@ from tests.streams.system_world import PARTITION, ROOT, World, batch, fill, numb
 from topics.formats.message_codec import Codec
 from topics.formats.stream_command import UserStatus
 from topics.formats.stream_layout import Flavour
-from topics.formats.stream_permissions import Permissions
+from topics.formats.stream_permissions import Permissions, StreamPermissions, TopicPermissions
 from topics.limits import U64_MAX
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.metadata.logins import Credentials
+from topics.streams.metadata.permissions import Action
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import Balanced, MessagesKey, PartitionId
 from topics.streams.running.consuming import StoredOffset
@@ -143,6 +144,7 @@ def test_a_restart_keeps_everything(flavour: str) -> None:
     world.system.create_group("s", "t", "g")
     world.system.accounts.create_user("somebody", "password", permissions=Permissions(read_streams=True))
     token = world.system.accounts.create_token("token")
+    world.system.upkeep.save(fsync=False)
     before = world.system.topic_state("s", "t")
     world.reopen()
     assert world.system.flavour is Flavour(flavour)
@@ -390,6 +392,43 @@ def test_users_are_made_changed_and_deleted() -> None:
     assert (found.id, found.permissions) == (1, Permissions(poll_messages=True))
     world.system.accounts.delete_user("renamed")
     assert refusal(lambda: world.system.accounts.login("renamed", "password 2")) == 42
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("how", ["at once", "after a restart before", "after a restart"])
+def test_permissions_of_what_was_deleted_do_not_pass_to_the_next_with_its_id(how: str, flavour: str) -> None:
+    world = World(flavour=flavour)
+    world.make_topic()
+    world.system.create_topic("s", "kept")
+    world.system.create_stream("deleted")
+    on_topics = {0: TopicPermissions(poll_messages=True), 1: TopicPermissions(poll_messages=True)}
+    streams = {0: StreamPermissions(topics=on_topics), 1: StreamPermissions(read_stream=True)}
+    world.system.accounts.create_user("bob", "password", permissions=Permissions(read_users=True, streams=streams))
+    if how == "after a restart before":
+        world.restart()
+    world.system.delete_topic("s", "t")
+    world.system.delete_stream("deleted")
+    assert world.system.create_topic("s", "secret").id == 0
+    assert world.system.create_stream("secrets").id == 1
+    if how == "after a restart":
+        world.restart()
+    bob = world.system.metadata.resolve_user("bob")
+    left = StreamPermissions(topics={1: TopicPermissions(poll_messages=True)})
+    assert bob.permissions == Permissions(read_users=True, streams={0: left})
+    authorize = world.system.accounts.authorize
+    authorize(bob, Action.POLL, 0, 1)
+    assert refusal(lambda: authorize(bob, Action.POLL, 0, 0)) == 41
+    assert refusal(lambda: authorize(bob, Action.GET_STREAM, 1)) == 41
+
+
+def test_permissions_for_a_stream_that_is_yet_to_come_stay() -> None:
+    world = World()
+    world.make_topic()
+    permissions = Permissions(streams={5: StreamPermissions(read_stream=True)})
+    world.system.accounts.create_user("bob", "password", permissions=permissions)
+    world.system.delete_topic("s", "t")
+    world.system.delete_stream("s")
+    assert world.system.metadata.resolve_user("bob").permissions == permissions
 
 
 def test_tokens_log_in_until_they_expire_or_are_deleted() -> None:

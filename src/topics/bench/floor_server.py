@@ -69,8 +69,8 @@ class Connection(asyncio.Protocol):
             self._broadcast.publish()
 
 
-def _write_port(path: str, port: int) -> None:
-    # In one step: a reader never sees an empty file.
+def write_port(path: str, port: int) -> None:
+    """In one step: a reader never sees an empty file."""
     Path(f"{path}.new").write_text(f"127.0.0.1:{port}\n")
     Path(f"{path}.new").rename(path)
 
@@ -81,7 +81,7 @@ async def serve(port_file: str, answer: bytes, event: bytes) -> None:
     server = await loop.create_server(lambda: Connection(answer, broadcast), "127.0.0.1", 0)
     is_over = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_over.set)
-    _write_port(port_file, server.sockets[0].getsockname()[1])
+    write_port(port_file, server.sockets[0].getsockname()[1])
     await is_over.wait()
 
 

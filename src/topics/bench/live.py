@@ -6,13 +6,14 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter, sleep
+from time import monotonic_ns, perf_counter, sleep
 from typing import Any, Final
 
 import uvloop
 
 from topics.bench.load_client import (
     Deadline,
+    LastWrite,
     Requester,
     Stream,
     TimedStream,
@@ -99,6 +100,7 @@ def sse(setting: Setting, watchers: int) -> list[Row]:
             result.p50_ms,
             "ms",
             ceiling=_SSE_P50_MS_MAX.get(watchers),
+            peer=bare.p50_ms,
             cpu=result.cpu,
             cpu_bare_us=bare.cpu.total_us,
             cpu_ceiling_us=_SSE_CPU_US_MAX.get(watchers),
@@ -158,13 +160,14 @@ async def _captured_event(server: Process) -> bytes:
 async def _fan_out(server: Process, watchers: int, pace: int, seconds: float, *, is_bare: bool = False) -> FanOut:
     latencies_ns: list[int] = []
     paths = ["/"] * watchers if is_bare else await _stream_paths(server, [_TAIL] * watchers)
-    streams = [TimedStream(path, latencies_ns) for path in paths]
+    last_write = LastWrite()
+    streams = [TimedStream(path, latencies_ns, last_write if is_bare else None) for path in paths]
     await connect(server, streams)
     await _write(server, writes=1)
     await until(lambda: len(latencies_ns) >= watchers, server)
     latencies_ns.clear()
     meter = CpuMeter(server)
-    acks_ns = await _write(server, writes=max(3, round(pace * seconds)), every_s=1 / pace)
+    acks_ns = await _write(server, writes=max(3, round(pace * seconds)), every_s=1 / pace, last_write=last_write)
     await until(lambda: len(latencies_ns) >= watchers * len(acks_ns), server)
     cpu, client_share = meter.server().each(len(latencies_ns)), meter.client_share()
     p50_ms, p99_ms = percentile(latencies_ns, 50) / 1e6, percentile(latencies_ns, 99) / 1e6
@@ -187,6 +190,7 @@ async def _write(
     writes: int | None = None,
     until_over: Deadline | None = None,
     every_s: float = 0.0,
+    last_write: LastWrite | None = None,
 ) -> list[int]:
     """Writes of one record by one connection; how long each took."""
     left = writes
@@ -199,6 +203,8 @@ async def _write(
                 return None
         if until_over is not None and until_over.is_over:
             return None
+        if last_write is not None:
+            last_write.sent_ns = monotonic_ns()
         return post(f"/v0/topics/{topic}", stamped())
 
     writer = Requester(take_next, every_s=every_s)

@@ -109,13 +109,26 @@ class Stream(asyncio.Protocol):
         self._last = data[-edge:]
 
 
-class TimedStream(Stream):
-    """An SSE stream that also notes the age of each record when it arrives."""
+class LastWrite:
+    """When the last write was sent."""
 
-    def __init__(self, path: str, latencies_ns: list[int]) -> None:
+    __slots__ = ("sent_ns",)
+
+    def __init__(self) -> None:
+        self.sent_ns = 0
+
+
+class TimedStream(Stream):
+    """An SSE stream that also notes the age of each record when it arrives.
+
+    Records of the bare server are all the same. Their age is that of the last write.
+    """
+
+    def __init__(self, path: str, latencies_ns: list[int], last_write: LastWrite | None = None) -> None:
         super().__init__(path)
         self._rest = b""
         self._latencies_ns = latencies_ns
+        self._last_write = last_write
 
     def data_received(self, data: bytes) -> None:
         now_ns = monotonic_ns()
@@ -128,7 +141,10 @@ class TimedStream(Stream):
             data, self._rest = data[:whole], data[whole:]
         sent = _SENT_NS.findall(data)
         self.records += len(sent)
-        self._latencies_ns += [now_ns - int(sent_ns) for sent_ns in sent]
+        if self._last_write is not None:
+            self._latencies_ns += [now_ns - self._last_write.sent_ns] * len(sent)
+        else:
+            self._latencies_ns += [now_ns - int(sent_ns) for sent_ns in sent]
 
 
 async def connect(server: Process, protocols: Sequence[asyncio.Protocol]) -> None:

@@ -3,11 +3,14 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from topics.bench import actors, embedded, http, live, report, routers, stalls, steady
+from topics.bench import actors, embedded, http, live, report, routers, stalls, steady, streams_wire
+from topics.bench.any_server import SERVER_BENCHMARKS, ServerLoad, ask_server, measure_server
 from topics.bench.processes import ProcessFailed
 from topics.bench.report import Report, Row
 from topics.bench.setting import Setting
@@ -61,16 +64,22 @@ BENCHMARKS: dict[str, Benchmark] = {
     "routers": routers.measure,
     "stalls": stalls.measure,
     "idle": live.idle_topics,
-    "streams": _streams,
+    "streams.engine": _streams,
+    "streams.wire": streams_wire.measure,
     "spark.decode": partial(_spark, "decode"),
     "spark.aggregate": partial(_spark, "aggregates"),
     "spark.jobs": partial(_spark, "jobs"),
 }
 
 
+class UnknownBenchmark(Exception):
+    """The message has the name, and the names that there are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """As on the command line. `scale` is below 1 in tests."""
+    """As on the command line. `form` and `form_beside` say whether the measured packages are compiled. `scale` is below
+    1 in tests."""
 
     is_full: bool = False
     json: str | None = None
@@ -80,20 +89,24 @@ class Options:
     python_path: str | None = None
     beside: str | None = None
     rounds: int = 1
+    form: str = ""
+    form_beside: str = ""
     scale: float = 1.0
 
 
-def print_names() -> int:
-    print(*BENCHMARKS, sep="\n")
+def print_names(*, is_server: bool = False) -> int:
+    print(*(SERVER_BENCHMARKS if is_server else BENCHMARKS), sep="\n")
     return 0
 
 
-def chosen_names(names: Sequence[str]) -> list[str]:
-    """Benchmarks by their names or the names of their groups, in the order of the table. Raises KeyError."""
+def chosen_names(names: Sequence[str], known: Iterable[str] | None = None) -> list[str]:
+    """Benchmarks by their names or the names of their groups, in the order of the table. Raises `UnknownBenchmark`."""
+    known = list(BENCHMARKS if known is None else known)
     for name in names:
-        if not any(_is_in(benchmark, name) for benchmark in BENCHMARKS):
-            raise KeyError(name)
-    return [benchmark for benchmark in BENCHMARKS if not names or any(_is_in(benchmark, name) for name in names)]
+        if not any(_is_in(benchmark, name) for benchmark in known):
+            groups = ", ".join(dict.fromkeys(benchmark.partition(".")[0] for benchmark in known))
+            raise UnknownBenchmark(f"no benchmark is called '{name}': choose among {groups}, or see --list")
+    return [benchmark for benchmark in known if not names or any(_is_in(benchmark, name) for name in names)]
 
 
 def _is_in(benchmark: str, name: str) -> bool:
@@ -111,11 +124,7 @@ def run_benchmarks(names: Sequence[str], options: Options | None = None) -> int:
         benchmarks = chosen_names(names)
         earlier = report.load(options.compare) if options.compare is not None else None
         shown = report.load(options.show) if options.show is not None else None
-    except KeyError as error:
-        known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in BENCHMARKS))
-        print(f"no benchmark is called {error}: choose among {known}, or see --list", file=sys.stderr)
-        return 1
-    except report.UnreadableReport as error:
+    except (UnknownBenchmark, report.UnreadableReport) as error:
         print(error, file=sys.stderr)
         return 1
     if shown is not None:
@@ -123,7 +132,36 @@ def run_benchmarks(names: Sequence[str], options: Options | None = None) -> int:
         measured, other = shown, None
     else:
         measured, other = _measure_all(benchmarks, options)
-    for before in (earlier, other):
+    return _conclude(measured, [earlier, other], options)
+
+
+def run_server(names: Sequence[str], options: Options, **load: Any) -> int:
+    """Measures a running server: see `ServerLoad` for `load`. Raises `TopicsError` if it cannot be asked."""
+    try:
+        benchmarks = chosen_names(names, SERVER_BENCHMARKS)
+        earlier = report.load(options.compare) if options.compare is not None else None
+    except (UnknownBenchmark, report.UnreadableReport) as error:
+        print(error, file=sys.stderr)
+        return 1
+    wanted = ServerLoad(**load)
+    measured = ask_server(wanted)
+    if not options.is_markdown:
+        _print_report(measured, options)
+    rows: list[Row] = []
+    with closing(measure_server(benchmarks, wanted, options.rounds)) as found:
+        for row in found:
+            rows.append(row)
+            if not options.is_markdown:
+                print(report.line(row), flush=True)
+    measured = replace(measured, rows=tuple(rows))
+    if options.is_markdown:
+        _print_report(measured, options)
+    return _conclude(measured, [earlier], options)
+
+
+def _conclude(measured: Report, earlier: Iterable[Report | None], options: Options) -> int:
+    """Compares and saves the report; the exit status."""
+    for before in earlier:
         if before is not None:
             compared = report.comparison_markdown if options.is_markdown else report.comparison
             print(f"\n{compared(before, measured)}", end="", flush=True)
@@ -134,9 +172,9 @@ def run_benchmarks(names: Sequence[str], options: Options | None = None) -> int:
 
 def _print_report(shown: Report, options: Options) -> None:
     if options.is_markdown:
-        print(f"{shown.machine}\n\n{report.markdown(shown)}", end="", flush=True)
+        print(f"{shown.heading}\n\n{report.markdown(shown)}", end="", flush=True)
         return
-    print(f"# {shown.machine}\n{report.head_line()}")
+    print(f"# {shown.heading}\n{report.head_line()}", flush=True)
     for row in shown.rows:
         print(report.line(row))
 
@@ -144,7 +182,7 @@ def _print_report(shown: Report, options: Options) -> None:
 def _measure_all(benchmarks: Sequence[str], options: Options) -> tuple[Report, Report | None]:
     """The report, and the one of the package beside it if there is one. Rows of text are printed as they come."""
     if not options.is_markdown:
-        print(f"# {report.this_machine()}\n{report.head_line()}", flush=True)
+        print(f"# {report.make_report([], options.form).heading}\n{report.head_line()}", flush=True)
     rows: list[Row] = []
     rows_beside: list[Row] = []
     for name in benchmarks:
@@ -160,10 +198,10 @@ def _measure_all(benchmarks: Sequence[str], options: Options) -> tuple[Report, R
         if not options.is_markdown:
             for row in found:
                 print(report.line(row), flush=True)
-    measured = report.make_report(rows)
+    measured = report.make_report(rows, options.form)
     if options.is_markdown:
         _print_report(measured, options)
-    return measured, report.make_report(rows_beside) if options.beside is not None else None
+    return measured, report.make_report(rows_beside, options.form_beside) if options.beside is not None else None
 
 
 def _measure(name: str, options: Options, python_path: str | None) -> list[Row]:

@@ -151,8 +151,10 @@ def wake_ups(pid: int) -> int:
 
 
 def environment(python_path: str | None) -> dict[str, str]:
-    """For a process whose package `topics` is in `python_path`, or the package of this process."""
-    return {**os.environ, "PYTHONPATH": python_path} if python_path is not None else dict(os.environ)
+    """For a process whose package `topics` is in `python_path`, or the package of this process. Without streams: their
+    default port may be taken."""
+    without_streams = {**os.environ, "TOPICS_STREAMS_PORT": "off"}
+    return without_streams | ({} if python_path is None else {"PYTHONPATH": python_path})
 
 
 @contextmanager
@@ -172,6 +174,26 @@ def start_server(directory: str, *, python_path: str | None = None, flags: Seque
     )
     _wait_until(lambda: _is_ready(server), server)
     return server
+
+
+@contextmanager
+def running_streams_server(directory: str, *, python_path: str | None = None) -> Iterator[tuple[Process, int]]:
+    """A server with streams, and the port of its streams."""
+    port_file = f"{directory}/streams-port"
+    flags = ("--streams-port", "0", "--streams-port-file", port_file)
+    with running_server(directory, python_path=python_path, flags=flags) as server:
+        yield server, int(Path(port_file).read_text("utf-8").rpartition(":")[2])
+
+
+@contextmanager
+def running_bare_streams(directory: str) -> Iterator[Process]:
+    """The bare receiver and sender of frames."""
+    port_file = f"{directory}/bare-port"
+    server = _start(
+        [sys.executable, "-m", "topics.bench.bare_streams", port_file, f"{directory}/bare-file"], port_file, None
+    )
+    with _stopped_at_the_end(server):
+        yield server
 
 
 @contextmanager
@@ -197,7 +219,13 @@ def _start(command: list[str], port_file: str, python_path: str | None) -> Proce
     Path(port_file).unlink(missing_ok=True)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process.
     popen = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, env=environment(python_path)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=output,
+        env=environment(python_path),
+        # Ctrl+C of a terminal does not reach the server: this process stops it, after its last questions.
+        process_group=0,
     )
     server = Process(0, popen, output)
     _wait_until(lambda: os.path.exists(port_file), server)

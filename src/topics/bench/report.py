@@ -16,10 +16,10 @@ from topics.version import VERSION
 class Row:
     """One figure. `floor` or `ceiling` is the target, in the unit of `value`.
 
-    `value` is None if the figure could not be measured; then `note` says why. `peer` is the value that Redis reached
-    in the same run. `cpu` is what each request, record or delivery cost the server, `cpu_bare_us` what it cost the
-    bare server of the same run, `cpu_ceiling_us` the target. `client_share` is the CPU of the client, 1 for a whole
-    core.
+    `value` is None if the figure could not be measured; then `note` says why. `peer` is the value that Redis, or the
+    bare server of streams, reached in the same run. `cpu` is what each request, record or delivery cost the server,
+    `cpu_bare_us` what it cost the bare server of the same run, `cpu_ceiling_us` the target. `client_share` is the CPU
+    of the client, 1 for a whole core.
     """
 
     what: str
@@ -101,9 +101,19 @@ def _median_cpu(costs: list[CpuEach]) -> CpuEach | None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """`version` and `form` are of what was measured; `form` is empty if that is not known. `server` is the address of a
+    running server. `machine` is where the load came from."""
+
     machine: str
     version: str
     rows: tuple[Row, ...]
+    form: str = ""
+    server: str = ""
+
+    @property
+    def heading(self) -> str:
+        what = f"topics {self.version}" + (f" ({self.form})" if self.form else "")
+        return f"{what}, {self.server} from {self.machine}" if self.server else f"{what}, {self.machine}"
 
     def save(self, path: str) -> None:
         Path(path).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -113,8 +123,8 @@ def this_machine() -> str:
     return f"{platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 
-def make_report(rows: Iterable[Row]) -> Report:
-    return Report(this_machine(), VERSION, tuple(rows))
+def make_report(rows: Iterable[Row], form: str = "") -> Report:
+    return Report(this_machine(), VERSION, tuple(rows), form)
 
 
 class UnreadableReport(Exception):
@@ -124,11 +134,13 @@ class UnreadableReport(Exception):
 def load(path: str) -> Report:
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        return Report(saved["machine"], saved["version"], tuple(_row(fields) for fields in saved["rows"]))
+        rows = tuple(_row(fields) for fields in saved["rows"])
+        # Reports of older versions do not tell the form.
+        return Report(saved["machine"], saved["version"], rows, saved.get("form", ""), saved.get("server", ""))
     except OSError as error:
         raise UnreadableReport(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UnreadableReport(f"{path} is not a report that `topics bench --json` has saved") from error
+        raise UnreadableReport(f"{path} is not a report that `topics bench --save` has saved") from error
 
 
 def _row(fields: dict[str, Any]) -> Row:
@@ -143,7 +155,7 @@ _HEAD = (
     "measured",
     "unit",
     "target",
-    "redis",
+    "peer",
     "ratio",
     "cpu us",
     "user",
@@ -254,7 +266,8 @@ def _compared_cells(before: Report, after: Report) -> list[tuple[str, ...]]:
 def comparison(before: Report, after: Report) -> str:
     """One line for each figure that both reports have. A ratio is after divided by before."""
     rows = [_COMPARED_HEAD, *_compared_cells(before, after)]
-    return "".join(_aligned(cells, _COMPARED_WIDTHS) + "\n" for cells in rows)
+    heading = f"# before: {before.heading}\n# after:  {after.heading}\n"
+    return heading + "".join(_aligned(cells, _COMPARED_WIDTHS) + "\n" for cells in rows)
 
 
 def comparison_markdown(before: Report, after: Report) -> str:

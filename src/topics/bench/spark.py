@@ -247,7 +247,7 @@ def _null_write(spark: "SparkSession", records: int) -> float:
 
 
 def _staged_write(spark: "SparkSession", endpoint: str, records: int) -> float:
-    from topics.client import Client
+    from topics.client.sync.client import Client
 
     def run(number: int) -> float:
         rows = _rows(spark, records)
@@ -258,7 +258,7 @@ def _staged_write(spark: "SparkSession", endpoint: str, records: int) -> float:
         ).save()
         seconds = perf_counter() - began
         with Client(endpoint) as client:
-            assert client.topic(topic).count == records
+            assert client.state(topic).count == records
         return records / seconds
 
     return max(run(number) for number in range(ROUNDS))
@@ -269,11 +269,11 @@ def _staged_write(spark: "SparkSession", endpoint: str, records: int) -> float:
 
 def _triggers(spark: "SparkSession", endpoint: str, directory: str) -> tuple[float, float]:
     """Median seconds of a trigger with new records in one of many topics, and in all of them."""
-    from topics.client import Client
+    from topics.client.sync.client import Client
 
     def append(numbers: Iterable[int]) -> None:
         for number in numbers:
-            client.append(f"many-{number:03d}", b'[{"data":1}]')
+            client.append_encoded(f"many-{number:03d}", b'[{"data":1}]')
 
     with Client(endpoint) as client:
         append(range(TOPICS_WATCHED))

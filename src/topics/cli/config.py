@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from topics.cli.late import command_group
 from topics.cli.loading import load, warn
 from topics.cli.output import Output, message
 from topics.cli.setting_flags import SettingsCommand, takes_settings
-from topics.server.settings_schema import SETTINGS, KeyList, Setting, shown
+from topics.server.settings_schema import SETTINGS, KeyList, Setting, StreamsPort, shown
 
 if TYPE_CHECKING:
     from topics.server.settings import LoadedSettings
 
-app: Final = typer.Typer(
-    rich_markup_mode=None,
-    help="""Settings: each value and where it comes from, and whether they can be used.
+app: Final = command_group(
+    """Settings: each value and where it comes from, and whether they can be used.
 
 \b
 Examples:
@@ -23,12 +23,6 @@ Examples:
   topics config check --config /etc/topics.toml
 """,
 )
-
-
-@app.callback(invoke_without_command=True)
-def start(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        Output().line_block(context.get_help())
 
 
 class Form(StrEnum):
@@ -40,7 +34,7 @@ class Form(StrEnum):
 @takes_settings
 def show(
     config: str | None = None,
-    output: Annotated[Form, typer.Option("--output", help="How to print them.")] = Form.TABLE,
+    output: Annotated[Form, typer.Option("--output", "-o", help="How to print them.")] = Form.TABLE,
     **flags: Any,
 ) -> None:
     """Print each setting, its value and where it comes from. Keys are counted, not shown.
@@ -71,12 +65,16 @@ def check(config: str | None = None, **flags: Any) -> None:
     from topics.errors import SettingsError
     from topics.server.auth import KeyRing
     from topics.server.settings import check_safe
+    from topics.server.streams.config import check_streams, missing_packages, read_settings
 
     try:
         loaded = load(config, flags)
         warn(loaded)
         KeyRing.parse(loaded.settings.api_keys.reveal())
         check_safe(loaded.settings)
+        check_streams(loaded.settings, loaded.streams)
+        if loaded.settings.streams_port.number is not None and not missing_packages():
+            read_settings(loaded.streams)
     except SettingsError as error:
         for problem in error.problems:
             message(f"topics: {problem}")
@@ -111,7 +109,10 @@ def _json(loaded: "LoadedSettings") -> str:
 
     values = {setting.name: getattr(loaded.settings, setting.name) for setting in SETTINGS}
     found = {
-        name: {"value": str(value) if isinstance(value, KeyList) else value, "origin": loaded.origins[name]}
+        name: {
+            "value": str(value) if isinstance(value, KeyList | StreamsPort) else value,
+            "origin": loaded.origins[name],
+        }
         for name, value in values.items()
     }
     return json.dumps(found, indent=2)

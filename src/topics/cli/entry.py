@@ -9,15 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from topics.server.settings_schema import SETTINGS
-
 
 def main() -> None:
     flags = plain_flags(sys.argv[1:])
     if flags is None:
         from topics.cli.main import app
 
-        app()
+        # Also for `python -m`, so that help names what a user types.
+        app(prog_name="topics")
         return
     # The server switches the collector on again when it is ready: until then there is hardly anything to collect.
     gc.disable()
@@ -32,6 +31,9 @@ def plain_flags(arguments: Sequence[str]) -> dict[str, Any] | None:
     """The flags of `topics serve`, by parameter. None: another command, or something that typer must explain."""
     if arguments[:1] != ["serve"]:
         return None
+    # Other commands do not need the settings of a server.
+    from topics.server.settings_schema import SETTINGS
+
     takes_value = {"--config": "config"}
     switches: dict[str, tuple[str, bool]] = {}
     for setting in SETTINGS:

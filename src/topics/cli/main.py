@@ -1,7 +1,7 @@
 """The command `topics`.
 
-Exit codes: 0 no error, 2 damage was found, 1 any other error. A command imports its modules when it runs, so that
-`--help` and completion are fast.
+Exit codes: 0 no error, 2 damage was found, 1 any other error, 130 after Ctrl+C; `topics check` has its own. A command
+imports its modules when it runs, so that `--help` and completion are fast.
 """
 
 import os
@@ -11,41 +11,80 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
-from topics.cli import config, serve
 from topics.cli.form import running_form
+from topics.cli.late import Late, LateGroup
 from topics.cli.output import Output, errors_as_messages, fail, message
 from topics.cli.pipeline.app import app as pipeline_app
-from topics.cli.setting_flags import SettingsCommand, takes_settings
 from topics.version import VERSION
 
 if TYPE_CHECKING:
-    from topics.cli.progress import Bar
+    from topics.cli.directory_parts import StreamsPart, TopicsPart
     from topics.storage.inspect.findings import Finding, Totals
     from topics.storage.inspect.repair_plan import RepairPlan
-    from topics.storage.inspect.verify import Verifier
     from topics.storage.tiers.store import SegmentStore
-    from topics.streams.verify import StreamsVerifier
 
 EXIT_DAMAGE: Final = 2
 
-_HELP: Final = """A durable event log: serve it, look at its files, check them, mend them.
+# What `topics` alone prints.
+_EXAMPLES: Final = """A durable event log. To begin:
+
+  topics serve                               start a server on this machine
+  echo '{"id": 1}' | topics write orders     write a record to the topic orders
+  topics tail orders                         print its records, and new ones as they come
+  topics topic ls                            list the topics of the server
+  topics work jobs -- ./resize.sh            run a program for each job of the queue jobs
+
+`topics --help` lists all commands, `topics COMMAND --help` explains one.
+"""
+
+_HELP: Final = """A durable event log: serve it, use it, look at its files, check them, mend them.
 
 \b
 Examples:
   topics serve --data-dir ./topics-data    start the server
-  topics config show                       each setting and where it comes from
+  topics demo                              start one that is full of samples, with a console
+  topics write orders orders.jsonl         write the lines of a file
+  topics tail orders --since 10m           print records, and new ones as they come
+  topics topic ls                          list the topics of the server
+  topics work jobs -- ./resize.sh          run a program for each job of a queue
   topics verify ./topics-data              check every checksum, index and floor
-  topics doctor ./topics-data              say what is wrong, and what can be done
-  topics doctor ./topics-data --repair     do it
-  topics dump topics-data/wal/wal-0000000000000001.log | head
+  topics doctor ./topics-data --repair     say what is wrong, and do what can be done
+  topics backup ./backup                   copy the log of the server, only what is new
   topics bench append                      measure this machine
+
+Exit codes: 0 no error, 2 damage was found, 1 any other error, 130 after Ctrl+C. `topics check` has its own.
 """
 
+LATE: Final = {
+    "serve": Late("topics.cli.serve_command", "Start the server."),
+    "demo": Late("topics.cli.demo", "A server with sample topics, queues and routers, to look at."),
+    "config": Late("topics.cli.config", "Settings: each value and where it comes from."),
+    "topic": Late("topics.cli.remote.topic_commands", "Topics: list, show, create, change, remove."),
+    "write": Late("topics.cli.remote.write", "Write records: lines, JSON lines or CSV, from stdin or files."),
+    "import": Late("topics.cli.remote.import_command", "Import a stream of another system, each entry once."),
+    "read": Late("topics.cli.remote.read", "Print the records of a topic."),
+    "tail": Late("topics.cli.remote.tail", "Print the last records of a topic, and new ones as they come."),
+    "queue": Late("topics.cli.remote.queue_commands", "Queues: look at jobs, claim and settle them, redrive."),
+    "work": Late("topics.cli.remote.work", "Run a program for each job of a queue."),
+    "router": Late("topics.cli.remote.router_commands", "Routers: copies from one topic to another."),
+    "group": Late("topics.cli.remote.group_commands", "Consumer groups: cursors of a topic, and their lag."),
+    "stream": Late("topics.cli.remote.stream_commands", "Streams: look at topics, partitions and messages."),
+    "backup": Late("topics.cli.backup", "Back up a log to a folder or a bucket; list and check backups."),
+    "restore": Late("topics.cli.restore_command", "Restore a backup into a new data directory."),
+    "generate": Late("topics.cli.generate.app", "Files to run and watch a server: systemd, Docker, Grafana, alerts."),
+    "check": Late("topics.cli.remote.check", "Is the server well? One line, and an exit code for monitoring."),
+    "top": Late("topics.cli.remote.top", "Watch rates, depths and lags."),
+    "errors": Late("topics.cli.remote.errors", "What the error codes mean."),
+    "context": Late("topics.cli.remote.context_commands", "Names for servers and their keys."),
+    "bench": Late("topics.cli.bench", "Measure speed and size of this machine, or of a server."),
+}
 
-class _Group(TyperGroup):
+
+class _Group(LateGroup):
     """An error is one sentence on stderr and exit code 1. Exit code 2 means damage, not wrong usage."""
+
+    late = LATE
 
     def main(
         self,
@@ -70,8 +109,15 @@ class _Group(TyperGroup):
             if describe is None:
                 raise
             text = str(describe()).rstrip(".") or "give a command"
-            fail(f"{text[:1].lower()}{text[1:]}; see `topics --help`")
+            fail(f"{text[:1].lower()}{text[1:]}; see `{_path_of(getattr(error, 'ctx', None))} --help`")
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _path_of(context: Any) -> str:
+    """The names of the command that a context of click is for. The root goes by the name of the program file."""
+    if context is None or context.parent is None:
+        return "topics"
+    return f"{_path_of(context.parent)} {context.info_name}"
 
 
 app: Final = typer.Typer(
@@ -89,8 +135,6 @@ Cold = Annotated[
     typer.Option(metavar="ADDRESS", help="Its cold tier: a path or s3://bucket/prefix.", show_default=False),
 ]
 
-app.command(cls=SettingsCommand)(takes_settings(serve.serve))
-app.add_typer(config.app, name="config")
 app.add_typer(pipeline_app, name="pipeline")
 
 
@@ -103,7 +147,7 @@ def start(
         version()
         raise typer.Exit
     if context.invoked_subcommand is None:
-        Output().line_block(context.get_help())
+        Output().line_block(_EXAMPLES)
 
 
 @app.command()
@@ -125,7 +169,8 @@ def verify(
 ) -> None:
     """Check every checksum, index, number and floor of a data directory. Nothing is changed.
 
-    A directory of the partitioned engine (streams) is recognised; its settings come from IGGY_… in the environment.
+    A directory of streams is recognised, and so are streams in a directory of topics. Their settings come from IGGY_…
+    in the environment.
     Exit code 0: no damage. 2: damage, each place named by file, offset and seq. 1: it could not be checked.
 
     \b
@@ -137,20 +182,24 @@ def verify(
     """
     from time import perf_counter
 
+    from topics.cli.directory_parts import named, parts_of
     from topics.cli.progress import Bar
 
     started = perf_counter()
-    root = os.path.abspath(directory)
     output = Output()
+    all_totals = []
     with Bar("verify") as bar:
-        verifier = _streams_verifier(root, bar) if _holds_streams(root) else _verifier(root, cold, bar)
-        for finding in verifier.run():
-            bar.pause()
-            output.line(_json_line("finding", finding) if as_json else finding.line())
+        for part in parts_of(os.path.abspath(directory), _open_cold(cold)):
+            verifier = part.verifier(bar)
+            all_totals.append(verifier.totals)
+            for finding in named(verifier.run(), part.prefix):
+                bar.pause()
+                output.line(_json_line("finding", finding) if as_json else finding.line())
     seconds = perf_counter() - started
-    output.line(_json_line("summary", verifier.totals) if as_json else _summary("verify", verifier.totals, seconds))
+    totals = _sum(all_totals)
+    output.line(_json_line("summary", totals) if as_json else _summary("verify", totals, seconds))
     output.flush()
-    if verifier.totals.damage:
+    if totals.damage:
         raise typer.Exit(EXIT_DAMAGE)
 
 
@@ -169,7 +218,8 @@ def doctor(
     """Say what is wrong with a data directory and what can be done about it; with --repair, do it.
 
     Without --repair nothing is changed. A repair keeps a copy of whatever it cuts (`.broken`), names every record
-    that is lost, and writes that down in repair-NNNN.json. Exit code 2 while damage is left.
+    that is lost, and writes that down in repair-NNNN.json. Streams are repaired as a start would repair them. Exit
+    code 2 while damage is left.
 
     \b
     Examples:
@@ -179,37 +229,41 @@ def doctor(
     """
     from time import perf_counter
 
+    from topics.cli.directory_parts import named, parts_of
     from topics.cli.progress import Bar
-    from topics.storage.fs import RealFs
-    from topics.storage.inspect.doctor import Doctor
-    from topics.storage.inspect.repair import repair
 
     started = perf_counter()
-    root = os.path.abspath(directory)
     output = Output()
-    fs = RealFs()
-    store = _open_cold(cold)
+    parts = parts_of(os.path.abspath(directory), _open_cold(cold))
+    visits = []
     with Bar("doctor") as bar:
-        visit = Doctor(fs, root, cold=store, host=fs, progress=bar)
-        for finding in visit.diagnose():
-            bar.pause()
-            _print_with_advice(output, finding)
-    output.line(_summary("doctor", visit.verifier.totals, perf_counter() - started))
+        for part in parts:
+            visit = part.doctor(bar)
+            visits.append(visit)
+            for finding in named(visit.diagnose(), part.prefix):
+                bar.pause()
+                _print_with_advice(output, finding)
+    totals = _sum([visit.verifier.totals for visit in visits])
+    output.line(_summary("doctor", totals, perf_counter() - started))
     output.line(f"topics {VERSION} ({running_form()})")
-    plan = visit.plan(accept_loss=accept_loss)
-    _print_plan(output, plan, is_repair=is_repair)
+    plans = [visit.plan(accept_loss=accept_loss) for visit in visits]
+    _print_plans(output, parts, plans, is_repair=is_repair)
     output.flush()
-    if not is_repair or not plan.steps:
-        raise typer.Exit(EXIT_DAMAGE if visit.verifier.totals.damage else 0)
+    if not is_repair or not any(plan.steps for plan in plans):
+        raise typer.Exit(EXIT_DAMAGE if totals.damage else 0)
     if not is_confirmed and sys.stdin.isatty() and not typer.confirm("Do this now?", err=True):
         raise typer.Abort
-    repair(fs, root, cold=store, accept_loss=accept_loss, say=lambda text: output.line(f"repair: {text}"))
-    raise typer.Exit(_check_again(output, root, store))
+    for part, plan in zip(parts, plans, strict=True):
+        if plan.steps:
+            part.repair(partial(_say_repair, output, part), accept_loss=accept_loss)
+    raise typer.Exit(_check_again(output, parts))
 
 
 @app.command()
 def dump(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A WAL, segment, index, tags or snapshot file.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A WAL, segment, index, tags or snapshot file, or one of streams.")
+    ],
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Stop after N lines.")] = None,
     no_data: Annotated[bool, typer.Option("--no-data", help="Leave the payloads out.")] = False,
 ) -> None:
@@ -220,73 +274,21 @@ def dump(
       topics dump topics-data/wal/wal-0000000000000001.log
       topics dump topics-data/topics/00000001/seg-0000000000000001.data --limit 10 --no-data
       topics dump topics-data/meta/snapshot.0001.bin | jq .
+      topics dump topics-data/streams/state.messages
     """
     from itertools import islice
 
     import msgspec
 
-    from topics.storage.fs import RealFs
-    from topics.storage.inspect.dump import dump as dump_file
+    from topics.cli.directory_parts import dump_rows
 
     encode = msgspec.json.Encoder().encode
     output = Output()
-    for row in islice(dump_file(RealFs(), os.path.realpath(file), with_data=not no_data), limit):
+    for row in islice(dump_rows(os.path.realpath(file), with_data=not no_data), limit):
         output.line(encode(row).decode("utf-8", "backslashreplace"))
         if output.is_closed:
             break
     output.flush()
-
-
-@app.command()
-def bench(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks or groups of them; all by default.")
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Long loads in their full length.")] = False,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Save the report.")] = None,
-    compare: Annotated[
-        str | None, typer.Option("--compare", metavar="FILE", help="Show a saved report beside this run.")
-    ] = None,
-    show: Annotated[
-        str | None, typer.Option("--show", metavar="FILE", help="Measure nothing, show a saved report.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables as Markdown.")] = False,
-    python_path: Annotated[
-        str | None, typer.Option("--python-path", metavar="DIR", help="Measure the package `topics` in this folder.")
-    ] = None,
-    beside: Annotated[
-        str | None,
-        typer.Option("--beside", metavar="DIR", help="Measure the package in this folder, too, in turns, and compare."),
-    ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Repeat each benchmark; medians count.")] = 1,
-    list_names: Annotated[bool, typer.Option("--list", help="List the names.")] = False,
-) -> None:
-    """Measure speed and size on this machine.
-
-    \b
-    Examples:
-      topics bench
-      topics bench serve live.call --json before.json
-      topics bench serve live.call --compare before.json
-      topics bench serve.append-1 --beside ../before/src --rounds 3
-    """
-    from importlib import import_module
-
-    try:
-        main = import_module("topics.bench.main")
-    except ModuleNotFoundError as error:
-        fail(f"the benchmarks are not part of this installation ({error.name} is missing)")
-    options = main.Options(
-        is_full=full,
-        json=json,
-        compare=compare,
-        show=show,
-        is_markdown=markdown,
-        python_path=python_path,
-        beside=beside,
-        rounds=rounds,
-    )
-    raise typer.Exit(main.print_names() if list_names else main.run_benchmarks(names or [], options))
 
 
 def _open_cold(address: str | None) -> "SegmentStore | None":
@@ -304,24 +306,13 @@ def _json_line(kind: str, value: "Finding | Totals") -> str:
     return msgspec.json.encode({"kind": kind, **msgspec.to_builtins(value)}).decode()
 
 
-def _holds_streams(root: str) -> bool:
-    return any(os.path.exists(os.path.join(root, *path)) for path in (("state.messages",), ("state", "log")))
+def _sum(parts: "list[Totals]") -> "Totals":
+    import msgspec
 
+    from topics.storage.inspect.findings import Totals
 
-def _verifier(root: str, cold: str | None, bar: "Bar") -> "Verifier":
-    from topics.storage.fs import RealFs
-    from topics.storage.inspect.verify import Verifier
-
-    return Verifier(RealFs(), root, cold=_open_cold(cold), progress=bar)
-
-
-def _streams_verifier(root: str, bar: "Bar") -> "StreamsVerifier":
-    from topics.storage.fs import RealFs
-    from topics.streams.settings import environment_mapping, from_mapping
-    from topics.streams.verify import StreamsVerifier
-
-    settings = from_mapping(environment_mapping(os.environ))
-    return StreamsVerifier(RealFs(), root, settings=settings, cipher=settings.system.encryption.cipher(), progress=bar)
+    counts = [msgspec.to_builtins(part) for part in parts]
+    return msgspec.convert({name: sum(each[name] for each in counts) for name in counts[0]}, Totals, strict=False)
 
 
 def _summary(command: str, totals: "Totals", seconds: float) -> str:
@@ -339,29 +330,39 @@ def _print_with_advice(output: Output, finding: "Finding") -> None:
         output.line(f"  {finding.advice}")
 
 
-def _print_plan(output: Output, plan: "RepairPlan", *, is_repair: bool) -> None:
-    for refusal in plan.refusals:
-        output.line(f"not repaired: {refusal}")
-    if not plan.steps:
+def _print_plans(
+    output: Output, parts: "list[TopicsPart | StreamsPart]", plans: "list[RepairPlan]", *, is_repair: bool
+) -> None:
+    lines: list[str] = []
+    for part, plan in zip(parts, plans, strict=True):
+        for refusal in plan.refusals:
+            output.line(f"not repaired: {part.said(refusal)}")
+        lines += [part.said(line) for line in (*plan.lost_lines, *(step.text for step in plan.steps))]
+    if not lines:
         if is_repair:
             message("topics: there is nothing to repair")
         return
     if not is_repair:
         output.line("`--repair` would do this:")
-        for line in [*plan.lost_lines, *(step.text for step in plan.steps)]:
+        for line in lines:
             output.line(f"- {line}")
 
 
-def _check_again(output: Output, root: str, cold: "SegmentStore | None") -> int:
-    """The exit code after a repair: 2 when damage is left."""
-    from topics.storage.fs import RealFs
-    from topics.storage.inspect.verify import Verifier
+def _say_repair(output: Output, part: "TopicsPart | StreamsPart", text: str) -> None:
+    output.line(f"repair: {part.said(text)}")
 
-    verifier = Verifier(RealFs(), root, cold=cold)
-    for finding in verifier.run():
-        if finding.severity == "damage":
-            _print_with_advice(output, finding)
-    left = f"{verifier.totals.damage} damaged places are left" if verifier.totals.damage else "no damage is left"
-    output.line(f"repair: done, {left}")
+
+def _check_again(output: Output, parts: "list[TopicsPart | StreamsPart]") -> int:
+    """The exit code after a repair: 2 when damage is left."""
+    from topics.cli.directory_parts import named
+
+    damage = 0
+    for part in parts:
+        verifier = part.verifier()
+        for finding in named(verifier.run(), part.prefix):
+            if finding.severity == "damage":
+                _print_with_advice(output, finding)
+        damage += verifier.totals.damage
+    output.line(f"repair: done, {f'{damage} damaged places are left' if damage else 'no damage is left'}")
     output.flush()
-    return EXIT_DAMAGE if verifier.totals.damage else 0
+    return EXIT_DAMAGE if damage else 0

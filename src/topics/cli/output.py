@@ -19,22 +19,51 @@ def escaped(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def has_colours() -> bool:
+    """Whether stdout is a terminal whose user wants colours: see no-color.org."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 class Output:
     """Lines on stdout. A closed pipe (`| head`) is no error: the rest is not printed."""
 
     def __init__(self) -> None:
         self.is_closed = False
 
-    def line(self, text: str) -> None:
+    def line(self, text: str, *, is_bold: bool = False) -> None:
+        """`is_bold` has an effect on a terminal with colours only."""
+        text = _encodable(escaped(text), sys.stdout.encoding)
+        self.text(f"\x1b[1m{text}\x1b[0m\n" if is_bold and has_colours() else f"{text}\n")
+
+    def payload(self, text: str, end: str = "\n") -> None:
+        """Text of a record: as it is for a program, without control characters for a terminal."""
+        self.text(_encodable(escaped(text) if sys.stdout.isatty() else text, sys.stdout.encoding) + end)
+
+    def payload_bytes(self, data: bytes) -> None:
+        """Bytes that may be no text: as they are for a program, readable for a terminal."""
+        if sys.stdout.isatty():
+            self.payload(data.decode(errors="backslashreplace"))
+            return
+        self.flush()
         if self.is_closed:
             return
         try:
-            sys.stdout.write(_encodable(escaped(text), sys.stdout.encoding) + "\n")
+            sys.stdout.buffer.write(data + b"\n")
+        except BrokenPipeError:
+            self._close()
+
+    def text(self, text: str) -> None:
+        """The text as it is."""
+        if self.is_closed:
+            return
+        try:
+            sys.stdout.write(text)
         except BrokenPipeError:
             self._close()
 
     def line_block(self, text: str) -> None:
-        for line in text.splitlines():
+        # Not `splitlines`: it also cuts at characters that are inside of a string of JSON.
+        for line in text.removesuffix("\n").split("\n"):
             self.line(line)
 
     def flush(self) -> None:

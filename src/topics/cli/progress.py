@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """`bar(done, total)` in bytes or items. Call `pause()` before other text is printed."""
+    """`bar(done, total)` in bytes or items; `note` follows them. Call `pause()` before other text is printed."""
 
     def __init__(self, title: str, *, unit: Literal["bytes", "items"] = "bytes") -> None:
         self._title = title
@@ -35,13 +35,14 @@ class Bar:
                 "{task.description}",
                 BarColumn(),
                 *(in_bytes if self._unit == "bytes" else (MofNCompleteColumn(),)),
+                "{task.fields[note]}",
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            self._task = self._progress.add_task(self._title, total=None)
+            self._task = self._progress.add_task(self._title, total=None, note="")
             self._progress.start()
         return self
 
@@ -51,10 +52,10 @@ class Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None, note: str = "") -> None:
         if self._progress is not None and self._task is not None:
             self._progress.start()
-            self._progress.update(self._task, completed=done, total=total)
+            self._progress.update(self._task, completed=done, total=total, note=note)
 
     def pause(self) -> None:
         """Removes the bar. The next call draws it again."""

@@ -13,6 +13,7 @@ from topics.cli.output import Output
 from topics.version import VERSION
 
 if TYPE_CHECKING:
+    from topics.server.serve import Address
     from topics.server.settings_schema import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -34,18 +35,24 @@ def serve(config: str | None = None, **flags: Any) -> None:
     """
     from topics.server.logs import configure_logging
     from topics.server.settings import check_safe
+    from topics.server.streams.config import iggy_secrets
+    from topics.storage.directory import refuse_streams
+    from topics.storage.fs import RealFs
 
     loaded = load(config, flags)
     settings = loaded.settings
     check_safe(settings)
-    configure_logging(settings.log_level, settings.log_format, secrets=settings.api_keys.secrets())
+    secrets = (*settings.api_keys.secrets(), *iggy_secrets(loaded.streams))
+    configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+    # Before the start: it would also open streams inside of that directory.
+    refuse_streams(RealFs(), os.path.abspath(settings.data_dir))
     _warn_of_open_directory(settings.data_dir)
     for warning in loaded.warnings:
         logger.warning("a setting was ignored", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
     exit_code = run(
-        settings,
+        loaded,
         on_bound=partial(_note_bound, settings),
         on_ready=partial(_announce, settings),
         load_again=partial(load, config, flags),
@@ -66,24 +73,30 @@ def _warn_of_open_directory(data_dir: str) -> None:
         )
 
 
-def _note_bound(settings: "ServerSettings", host: str, port: int) -> None:
-    """Writes the port file, for a program that waits for the server."""
+def _note_bound(settings: "ServerSettings", http: "Address", streams: "Address | None") -> None:
+    """Writes the port files, for a program that waits for the server."""
+    if settings.streams_port_file is not None and streams is not None:
+        _write_port_file(settings.streams_port_file, _address(*streams))
     if settings.port_file is not None:
-        _write_port_file(settings.port_file, _address(host, port))
+        _write_port_file(settings.port_file, _address(*http))
 
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _announce(settings: "ServerSettings", host: str, port: int) -> None:
+def _announce(settings: "ServerSettings", http: "Address", streams: "Address | None") -> None:
     """Prints where the server is."""
-    address = _address(host, port)
+    address = _address(*http)
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{_reachable(address)}"
     key = "" if settings.api_keys.count == 0 else " -H 'Authorization: Bearer KEY'"
     out = Output()
     out.line(f"topics {VERSION} ({running_form()}) listens on {url}")
+    if settings.console:
+        out.line(f"console          {url}/")
+    if streams is not None:
+        out.line(f"streams          {_reachable(_address(*streams))}, for clients of Apache Iggy 0.8")
     out.line(f"data directory   {os.path.abspath(settings.data_dir)}")
     out.line(
         "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss"

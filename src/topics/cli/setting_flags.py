@@ -25,7 +25,7 @@ ConfigPath = Annotated[
     ),
 ]
 
-_FILE_METAVARS: Final = {"data_dir": "DIR", "cold_dir": "ADDRESS", "host": "HOST"}
+_FILE_METAVARS: Final = {"data_dir": "DIR", "streams_dir": "DIR", "cold_dir": "ADDRESS", "host": "HOST"}
 
 
 def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
@@ -61,7 +61,7 @@ def _option(name: str, kind: type, flag: str, text: str, metavar: str | None) ->
 
 def _metavar(setting: Setting) -> str:
     match setting.kind:
-        case "number":
+        case "number" | "port":
             return "N"
         case "choice":
             return "|".join(setting.choices)

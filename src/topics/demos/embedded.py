@@ -47,7 +47,7 @@ def _walk_through(path: str) -> None:
         again = [log.append("orders", ["retry me"], key="k-1").deduped for _ in range(2)]
         _say(f"the same write sent twice with one key: appended, then recognised: deduped={again}")
     with topics.open(path) as log:
-        left = [item.seq for item in log.records("orders") if isinstance(item, topics.Record)]
+        left = [item.seq for item in log.read_all("orders") if isinstance(item, topics.Record)]
         _say(f"closed and opened again: seqs {left}")
 
 
@@ -74,7 +74,7 @@ def _kill_and_count(path: str) -> None:
             if answered == 500:
                 os.kill(child.pid, signal.SIGKILL)
     with topics.open(path) as log:
-        found = [record.seq for record in log.records("payments", loss="raise")]
+        found = [record.seq for record in log.read_all("payments", loss="raise")]
     assert found[:answered] == list(range(1, answered + 1))
     _say(f"{answered} answered, {len(found)} found, none missing: what was answered is there")
 

@@ -1,7 +1,7 @@
 """`make demo`: a pipeline in a minute or two, in a temporary folder.
 
 Visits of web pages go into a topic over HTTP. Spark counts them by minute and page. It is killed in the middle, and
-goes on where it was. A live watch shows the counts. The history is archived into a lake of Parquet files, and queried
+goes on where it was. A live watch shows the counts. The history is archived into a lake, a Delta table, and queried
 with SQL. The demo fails unless every visit was counted exactly once.
 """
 
@@ -25,7 +25,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from topics.bench.processes import running_server
-from topics.client import Client
+from topics.client.sync.client import Client
 
 PAGES: Final = ("/", "/docs", "/prices", "/signup")
 MINUTES: Final = 16
@@ -82,7 +82,7 @@ class _Demo:
 
     def run(self) -> None:
         _say(f"a server, at {self._endpoint}")
-        self._client.put_topic(COUNTS)
+        self._client.create(COUNTS)
         half = MINUTES // 2
         self._send(0, half)
         watched = self._watch()
@@ -92,6 +92,7 @@ class _Demo:
             _say("kill -9 for Spark, with all of its processes, in the middle of its work")
         self._send(half, MINUTES)
         # Spark counts a minute when a much later visit arrives. This visit ends the last minutes.
+        _say("one more visit, much later: with it Spark knows that the last minutes are over; it is counted by none")
         self._append([_visit("/", FIRST_MINUTE + timedelta(minutes=MINUTES + 2))])
         with self._spark() as counting:
             _say("Spark again, with the same checkpoint: it goes on where it was")
@@ -120,7 +121,7 @@ class _Demo:
         )
 
     def _append(self, visits: Sequence[dict[str, Any]]) -> None:
-        self._client.append(VISITS, json.dumps(visits).encode())
+        self._client.append_encoded(VISITS, json.dumps(visits).encode())
 
     # Live.
 
@@ -185,7 +186,7 @@ class _Demo:
         rows: list[Row] = []
         cursor, is_caught_up = 0, False
         while not is_caught_up:
-            page = self._client.diff(COUNTS, cursor)
+            page = self._client.read(COUNTS, cursor, limit=1000)
             rows += [json.loads(bytes(record.data)) for record in page.records]
             cursor, is_caught_up = page.next_from_seq, page.caught_up
         found = _counts(rows)
@@ -198,7 +199,7 @@ class _Demo:
 
     def _archive_and_query(self) -> None:
         lake = f"{self._folder}/lake"
-        _say("the history goes into a lake of Parquet files:")
+        _say(f"the history goes into a lake, a Delta table: {self._sent.total()} visits and the late one:")
         print(_indented(self._topics("pipeline", "archive", lake, "--topic", VISITS, "--seal")), flush=True)
         _say("and SQL asks it:")
         found = self._topics("pipeline", "sql", QUERY, "--input", f"visits=lake:{lake}")

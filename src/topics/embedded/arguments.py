@@ -1,37 +1,14 @@
 """What callers of the embedded log pass in, checked and turned into what the engine takes."""
 
 from collections.abc import Iterable
-from typing import TypedDict
 
-from topics.engine.config import Discard, Durability, TopicType
-from topics.engine.queues.jobs import Job
+from topics.engine.queues.redrive import Redriven, RedriveSpec
 from topics.engine.routers.definition import check_endpoints, check_router_name
 from topics.engine.topic.router import Guarantee, RouterSpec
 from topics.errors import InvalidRequest
-from topics.limits import CLAIM_JOBS_MAX, NODE_BYTES_MAX
+from topics.limits import CLAIM_JOBS_MAX, NODE_BYTES_MAX, REDRIVE_SAMPLE_JOBS
 from topics.protocol.tag_match import TagMatch
-
-
-class ConfigMembers(TypedDict, total=False):
-    """The config members of the HTTP contract: see `docs/http.md`. Members that are not given have their defaults."""
-
-    type: TopicType
-    ttl_ms: int
-    cap_records: int
-    cap_bytes: int
-    discard: Discard
-    durability: Durability
-    durable: bool
-    priority: int | None
-    auto_priority: bool
-    auto_create: bool
-    idempotency_window_ms: int
-    dedupe_node: bool
-    lease_ms: int
-    claim_jitter_ms: int
-    max_deliveries: int
-    dead_letter: str | None
-    leases_durable: bool
+from topics.results import Job
 
 
 def checked_node(node: str) -> str:
@@ -57,6 +34,34 @@ def wait_s(wait_ms: int | None) -> float | None:
     """How long to wait, in seconds; None for a wait without end."""
     checked_ms("wait_ms", wait_ms)
     return None if wait_ms is None else wait_ms / 1000
+
+
+def checked_redrive(spec: RedriveSpec) -> RedriveSpec:
+    if spec.tag is not None and spec.tag_prefix is not None:
+        raise InvalidRequest("redrive by a tag or by a prefix of it, not both")
+    numbers = (spec.from_ts, spec.to_ts, spec.from_seq, spec.until_seq, spec.limit, spec.rate)
+    if any(number is not None and number < 0 for number in numbers):
+        raise InvalidRequest("times, seqs, limit and rate of a redrive are not negative")
+    return spec
+
+
+def rest_of_redrive(spec: RedriveSpec, part: Redriven) -> RedriveSpec:
+    """What the next call does after one whose time was over. A key counts the jobs of earlier calls by itself."""
+    limit = spec.limit
+    if limit and (spec.key is None or spec.dry_run):
+        limit -= part.matched
+    return spec._replace(from_seq=part.next_from_seq, until_seq=part.until_seq, limit=limit)
+
+
+def joined_redrives(spec: RedriveSpec, first: Redriven, second: Redriven) -> Redriven:
+    """The answers to two calls of one redrive as one. Under a key the second one counts the jobs of the first."""
+    counts_first = spec.key is not None and not spec.dry_run
+    return second._replace(
+        moved=second.moved + (0 if counts_first else first.moved),
+        matched=second.matched + (0 if counts_first else first.matched),
+        skipped=first.skipped + second.skipped,
+        jobs=(first.jobs + second.jobs)[:REDRIVE_SAMPLE_JOBS],
+    )
 
 
 def named_jobs(jobs: Iterable[Job | int]) -> tuple[list[int], list[int | None]]:

@@ -16,23 +16,25 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from topics.clock import Clock, SystemClock
 from topics.embedded.arguments import (
-    ConfigMembers,
     checked_max_jobs,
     checked_ms,
     checked_node,
+    checked_redrive,
     checked_router,
+    joined_redrives,
     named_jobs,
+    rest_of_redrive,
     skipped_nodes,
     wait_s,
 )
 from topics.embedded.forks import note_open
 from topics.embedded.log import absolute_path, make_batch
-from topics.embedded.pages import Loss, PageBounds, check_loss, has_nothing, items_of, records_of
+from topics.embedded.pages import PageBounds, has_nothing
 from topics.embedded.states import RouterState, TopicState, router_state, topic_state
 from topics.engine.config import checked_config
-from topics.engine.groups import Changed, Cursor, Start
-from topics.engine.queues.jobs import Claim, Claimed, Extended, Job, Settled
+from topics.engine.queues.jobs import Claim, Claimed, QueueDepth
 from topics.engine.queues.queues import Queues
+from topics.engine.queues.redrive import Redriven, RedriveSpec
 from topics.engine.runtime import LoopRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
@@ -40,12 +42,14 @@ from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.fetch import FETCHES_MAX
-from topics.engine.topic.page import Page, Tombstone
+from topics.engine.topic.page import Page
 from topics.engine.topic.router import Guarantee
 from topics.engine.writing.deletion import Deleted
 from topics.errors import Closed, TopicsError
 from topics.formats.records import Record, RecordBatch
-from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, READ_LIMIT_MAX
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, READ_LIMIT_MAX, REDRIVE_MS
+from topics.protocol.page_items import Loss, check_loss, items_of, records_of
+from topics.results import ConfigMembers, Extended, GroupChanged, GroupCursor, Job, Settled, Start, Tombstone
 from topics.storage.fs import Fs, RealFs
 
 
@@ -256,18 +260,18 @@ class AsyncLog:
             running.exception()
 
     @overload
-    def records(self, topic: str, from_seq: int = 0, *, loss: Literal["raise"]) -> AsyncIterator[Record]: ...
+    def read_all(self, topic: str, from_seq: int = 0, *, loss: Literal["raise"]) -> AsyncIterator[Record]: ...
 
     @overload
-    def records(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> AsyncIterator[Record | Tombstone]: ...
+    def read_all(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> AsyncIterator[Record | Tombstone]: ...
 
-    def records(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> AsyncIterator[Record | Tombstone]:
+    def read_all(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> AsyncIterator[Record | Tombstone]:
         """Every live record with a seq above `from_seq`. Other tasks run between pages.
 
         A `Tombstone` stands where records are lost. With `loss="raise"` it raises `topics.errors.RecordsLost` instead,
         and yields records only.
 
-        >>> async for record in log.records("orders", loss="raise"):
+        >>> async for record in log.read_all("orders", loss="raise"):
         ...     print(record.seq, record.data)
         """
         check_loss(loss)
@@ -370,8 +374,11 @@ class AsyncLog:
         settled: Settled = await self._call(lambda done: self._engine.queues.ack(topic, node, seqs, lease_ids, done))
         return settled
 
-    async def nack(self, topic: str, node: str, jobs: Iterable[Job | int], *, delay_ms: int = 0) -> Settled:
-        """Gives the jobs back: another claim gets them at once, or after the delay.
+    async def nack(
+        self, topic: str, node: str, jobs: Iterable[Job | int], *, delay_ms: int = 0, reason: str = ""
+    ) -> Settled:
+        """Gives the jobs back: another claim gets them at once, or after the delay. The reason is in the meta of a
+        job's dead letter.
 
         >>> (await log.nack("jobs", "worker-1", [job], delay_ms=5000)).settled
         1
@@ -380,7 +387,7 @@ class AsyncLog:
         checked_ms("delay_ms", delay_ms)
         seqs, lease_ids = named_jobs(jobs)
         settled: Settled = await self._call(
-            lambda done: self._engine.queues.nack(topic, node, seqs, lease_ids, delay_ms, done)
+            lambda done: self._engine.queues.nack(topic, node, seqs, lease_ids, delay_ms, done, reason=reason)
         )
         return settled
 
@@ -398,19 +405,69 @@ class AsyncLog:
         )
         return extended
 
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        tag: str | None = None,
+        tag_prefix: str | None = None,
+        from_ts: int = 0,
+        to_ts: int | None = None,
+        from_seq: int = 0,
+        until_seq: int | None = None,
+        limit: int = 0,
+        rate: int = 0,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Redriven:
+        """Moves the dead letters of a queue back into it, or with `to` the jobs of the topic to another queue.
+
+        After a crash each job is in one of the two topics, and only in one: then call it again. `limit` is the number
+        of jobs at most, `rate` the number of jobs a second; 0 = no limit. Only jobs with the tag or tag prefix, with a
+        time from `from_ts` to before `to_ts`, and with a seq above `from_seq` up to `until_seq` (None = the head now).
+        With a `key`, a repeat counts the jobs that were moved before towards `limit`. Returns when all is moved.
+
+        >>> (await log.redrive("jobs", tag_prefix="acme:")).moved
+        3
+        """
+        spec = checked_redrive(
+            RedriveSpec(to, tag, tag_prefix, from_ts, to_ts, from_seq, until_seq, limit, rate, REDRIVE_MS, dry_run, key)
+        )
+        total: Redriven | None = None
+        while total is None or total.stopped == "time":
+            part: Redriven = await self._redrive(topic, spec)
+            total = part if total is None else joined_redrives(spec, total, part)
+            spec = rest_of_redrive(spec, part)
+        return total
+
+    async def depth(self, topic: str) -> QueueDepth:
+        """How many jobs of a queue are ready, leased and delayed, and when the oldest ready job was written.
+
+        >>> (await log.depth("jobs")).oldest_ready_ts
+        1790000000000
+        """
+        self._check_open()
+        self._engine.queues.check(topic)
+        return self._engine.queues.depth(self._engine.topic(topic))
+
+    async def _redrive(self, topic: str, spec: RedriveSpec) -> Redriven:
+        part: Redriven = await self._call(lambda done: self._engine.queues.redrive(topic, spec, done))
+        return part
+
     # Consumer groups.
 
-    async def create_group(self, topic: str, group: str, *, at: int | Start | None = None) -> Changed:
+    async def create_group(self, topic: str, group: str, *, at: int | Start | None = None) -> GroupChanged:
         """Creates a group: a named cursor that the log keeps. With `at` an existing group moves there. Durable on
         return.
 
         >>> (await log.create_group("orders", "billing", at="head")).created
         True
         """
-        changed: Changed = await self._call(lambda done: self._engine.groups.put(topic, group, at, done))
+        changed: GroupChanged = await self._call(lambda done: self._engine.groups.put(topic, group, at, done))
         return changed
 
-    def group(self, topic: str, group: str) -> Cursor:
+    def group(self, topic: str, group: str) -> GroupCursor:
         """Where a group is, and how many seqs it is from the head.
 
         >>> log.group("orders", "billing").lag
@@ -419,7 +476,7 @@ class AsyncLog:
         self._check_open()
         return self._engine.groups.cursor(topic, group)
 
-    def groups(self, topic: str) -> list[Cursor]:
+    def groups(self, topic: str) -> list[GroupCursor]:
         """All groups of a topic, by name.
 
         >>> [cursor.group for cursor in log.groups("orders")]
@@ -428,13 +485,13 @@ class AsyncLog:
         self._check_open()
         return self._engine.groups.cursors(topic)
 
-    async def commit(self, topic: str, group: str, seq: int, *, rewind: bool = False) -> Changed:
+    async def commit(self, topic: str, group: str, seq: int, *, rewind: bool = False) -> GroupChanged:
         """The group is done with everything up to `seq`. As durable as a write to the topic on return.
 
         >>> (await log.commit("orders", "billing", record.seq)).moved
         True
         """
-        changed: Changed = await self._call(
+        changed: GroupChanged = await self._call(
             lambda done: self._engine.groups.commit(topic, group, seq, done, rewind=rewind)
         )
         return changed

@@ -9,27 +9,31 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from topics.clock import Clock, SystemClock
 from topics.embedded.arguments import (
-    ConfigMembers,
     checked_max_jobs,
     checked_ms,
     checked_node,
+    checked_redrive,
     checked_router,
+    joined_redrives,
     named_jobs,
+    rest_of_redrive,
     skipped_nodes,
     wait_s,
 )
 from topics.embedded.forks import note_open
-from topics.embedded.pages import Loss, PageBounds, check_loss, has_nothing, items_of, records_of
+from topics.embedded.pages import PageBounds, has_nothing
 from topics.embedded.states import RouterState, TopicState, router_state, topic_state
 from topics.engine.config import checked_config
 from topics.engine.engine import Engine
-from topics.engine.groups import Changed, Cursor, Start
-from topics.engine.queues.jobs import Claim, Claimed, Extended, Job, Settled
+from topics.engine.queues.jobs import Claim, Claimed, QueueDepth
+from topics.engine.queues.redrive import Redriven, RedriveSpec
 from topics.engine.runtime import LockRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
@@ -37,16 +41,20 @@ from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.fetch import FETCHES_MAX
-from topics.engine.topic.page import Page, Tombstone
+from topics.engine.topic.page import Page
 from topics.engine.topic.router import Guarantee
 from topics.engine.writing.deletion import Deleted
-from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
+from topics.engine.writing.intake import batch_of_payloads, batch_of_records
 from topics.errors import Closed, Overloaded, TopicsError
 from topics.formats.records import Record, RecordBatch
-from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, READ_LIMIT_MAX, TICK_MS
+from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, READ_LIMIT_MAX, REDRIVE_MS, TICK_MS
+from topics.protocol.page_items import Loss, check_loss, items_of, records_of
+from topics.results import ConfigMembers, Extended, GroupChanged, GroupCursor, Job, NewRecord, Settled, Start, Tombstone
 from topics.storage.fs import Fs, RealFs
 
 T = TypeVar("T")
+
+SIGNAL_LOOK_S: Final = 1.0
 
 
 class _Call:
@@ -247,7 +255,7 @@ class Log:
         if not has_nothing(page):
             return page
         try:
-            was_written = written.wait(timeout_s)
+            was_written = _wait(written, timeout_s)
         finally:
             self._stop_waiting(topic, written)
         return self._read(topic, from_seq, bounds) if was_written else page
@@ -300,19 +308,19 @@ class Log:
             self._engine.cancel_wait(topic, written.set)
 
     @overload
-    def records(self, topic: str, from_seq: int = 0, *, loss: Literal["raise"]) -> Iterator[Record]: ...
+    def read_all(self, topic: str, from_seq: int = 0, *, loss: Literal["raise"]) -> Iterator[Record]: ...
 
     @overload
-    def records(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> Iterator[Record | Tombstone]: ...
+    def read_all(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> Iterator[Record | Tombstone]: ...
 
-    def records(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> Iterator[Record | Tombstone]:
+    def read_all(self, topic: str, from_seq: int = 0, *, loss: Loss = "yield") -> Iterator[Record | Tombstone]:
         """Every live record with a seq above `from_seq`, up to the head at the time of the last page.
 
         Where records are lost (retention, a power loss) it yields a `Tombstone` with their range in their place. With
         `loss="raise"` it raises `topics.errors.RecordsLost` instead, and yields records only. Deleted records are not
         lost: they are passed over.
 
-        >>> for item in log.records("orders"):
+        >>> for item in log.read_all("orders"):
         ...     if isinstance(item, topics.Tombstone):
         ...         print("lost:", item.gap_from, "to", item.gap_to, item.reason)
         ...     else:
@@ -393,22 +401,23 @@ class Log:
         checked_ms("lease_ms", lease_ms)
         timeout_s = wait_s(wait_ms)
         call = _Call()
-        with self._lock:
-            claim = queues.claim(topic, node, wanted, lease_ms, call, waits=wait_ms != 0)
-            self._engine.flush()
-            if call.result is None:
-                call.event = threading.Event()
-        if call.event is not None:
-            try:
-                if not call.event.wait(timeout_s if wait_ms else None):
-                    with self._lock:
-                        queues.end_wait(claim)
-                        self._engine.flush()
-                    # The claim may be in the middle of a pass. The pass answers it.
-                    call.event.wait()
-            except BaseException:
+        claim: Claim | None = None
+        try:
+            with self._lock:
+                claim = queues.claim(topic, node, wanted, lease_ms, call, waits=wait_ms != 0)
+                self._engine.flush()
+                if call.result is None:
+                    call.event = threading.Event()
+            if call.event is not None and not _wait(call.event, timeout_s if wait_ms else None):
+                with self._lock:
+                    queues.end_wait(claim)
+                    self._engine.flush()
+                # The claim may be in the middle of a pass. The pass answers it.
+                _wait(call.event, None)
+        except BaseException:
+            if claim is not None:
                 self._abandon(claim, call)
-                raise
+            raise
         claimed: Claimed = _result(call)
         return claimed.jobs
 
@@ -434,8 +443,9 @@ class Log:
         settled: Settled = self._call(lambda call: self._engine.queues.ack(topic, node, seqs, lease_ids, call))
         return settled
 
-    def nack(self, topic: str, node: str, jobs: Iterable[Job | int], *, delay_ms: int = 0) -> Settled:
-        """Gives the jobs back: another claim gets them at once, or after the delay.
+    def nack(self, topic: str, node: str, jobs: Iterable[Job | int], *, delay_ms: int = 0, reason: str = "") -> Settled:
+        """Gives the jobs back: another claim gets them at once, or after the delay. The reason is in the meta of a
+        job's dead letter.
 
         >>> log.nack("jobs", "worker-1", [job], delay_ms=5000).settled
         1
@@ -444,7 +454,7 @@ class Log:
         checked_ms("delay_ms", delay_ms)
         seqs, lease_ids = named_jobs(jobs)
         settled: Settled = self._call(
-            lambda call: self._engine.queues.nack(topic, node, seqs, lease_ids, delay_ms, call)
+            lambda call: self._engine.queues.nack(topic, node, seqs, lease_ids, delay_ms, call, reason=reason)
         )
         return settled
 
@@ -462,9 +472,60 @@ class Log:
         )
         return extended
 
+    def redrive(
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        tag: str | None = None,
+        tag_prefix: str | None = None,
+        from_ts: int = 0,
+        to_ts: int | None = None,
+        from_seq: int = 0,
+        until_seq: int | None = None,
+        limit: int = 0,
+        rate: int = 0,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Redriven:
+        """Moves the dead letters of a queue back into it, or with `to` the jobs of the topic to another queue.
+
+        After a crash each job is in one of the two topics, and only in one: then call it again. `limit` is the number
+        of jobs at most, `rate` the number of jobs a second; 0 = no limit. Only jobs with the tag or tag prefix, with a
+        time from `from_ts` to before `to_ts`, and with a seq above `from_seq` up to `until_seq` (None = the head now).
+        With a `key`, a repeat counts the jobs that were moved before towards `limit`. Returns when all is moved.
+
+        >>> log.redrive("jobs", tag_prefix="acme:").moved
+        3
+        """
+        spec = checked_redrive(
+            RedriveSpec(to, tag, tag_prefix, from_ts, to_ts, from_seq, until_seq, limit, rate, REDRIVE_MS, dry_run, key)
+        )
+        total: Redriven | None = None
+        while total is None or total.stopped == "time":
+            part: Redriven = self._redrive(topic, spec)
+            total = part if total is None else joined_redrives(spec, total, part)
+            spec = rest_of_redrive(spec, part)
+        return total
+
+    def depth(self, topic: str) -> QueueDepth:
+        """How many jobs of a queue are ready, leased and delayed, and when the oldest ready job was written.
+
+        >>> log.depth("jobs").oldest_ready_ts
+        1790000000000
+        """
+        with self._lock:
+            self._check_open()
+            self._engine.queues.check(topic)
+            return self._engine.queues.depth(self._engine.topic(topic))
+
+    def _redrive(self, topic: str, spec: RedriveSpec) -> Redriven:
+        part: Redriven = self._call(lambda call: self._engine.queues.redrive(topic, spec, call))
+        return part
+
     # Consumer groups.
 
-    def create_group(self, topic: str, group: str, *, at: int | Start | None = None) -> Changed:
+    def create_group(self, topic: str, group: str, *, at: int | Start | None = None) -> GroupChanged:
         """Creates a group: a named cursor that the log keeps. With `at` an existing group moves there.
 
         `at` is the last seq that is done, "start" or "head". A new group begins at the start. Durable on return.
@@ -472,10 +533,10 @@ class Log:
         >>> log.create_group("orders", "billing", at="head").created
         True
         """
-        changed: Changed = self._call(lambda call: self._engine.groups.put(topic, group, at, call))
+        changed: GroupChanged = self._call(lambda call: self._engine.groups.put(topic, group, at, call))
         return changed
 
-    def group(self, topic: str, group: str) -> Cursor:
+    def group(self, topic: str, group: str) -> GroupCursor:
         """Where a group is, and how many seqs it is from the head.
 
         >>> log.group("orders", "billing").lag
@@ -485,7 +546,7 @@ class Log:
             self._check_open()
             return self._engine.groups.cursor(topic, group)
 
-    def groups(self, topic: str) -> list[Cursor]:
+    def groups(self, topic: str) -> list[GroupCursor]:
         """All groups of a topic, by name.
 
         >>> [cursor.group for cursor in log.groups("orders")]
@@ -495,7 +556,7 @@ class Log:
             self._check_open()
             return self._engine.groups.cursors(topic)
 
-    def commit(self, topic: str, group: str, seq: int, *, rewind: bool = False) -> Changed:
+    def commit(self, topic: str, group: str, seq: int, *, rewind: bool = False) -> GroupChanged:
         """The group is done with everything up to `seq`. As durable as a write to the topic on return.
 
         A lower seq than before changes nothing, unless `rewind` is set.
@@ -503,7 +564,9 @@ class Log:
         >>> log.commit("orders", "billing", record.seq).moved
         True
         """
-        changed: Changed = self._call(lambda call: self._engine.groups.commit(topic, group, seq, call, rewind=rewind))
+        changed: GroupChanged = self._call(
+            lambda call: self._engine.groups.commit(topic, group, seq, call, rewind=rewind)
+        )
         return changed
 
     def drop_group(self, topic: str, group: str) -> bool:
@@ -645,6 +708,21 @@ class Log:
     def _check_open(self) -> None:
         if self._engine.is_closed:
             raise Closed
+
+
+def _wait(event: threading.Event, timeout_s: float | None) -> bool:
+    """Waits until the event is set, or the time is over.
+
+    A signal that comes right before a thread sleeps, or that another thread gets, does not wake it. So the main thread,
+    which runs the handlers of signals, looks for them every second.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return event.wait(timeout_s)
+    deadline_s = inf if timeout_s is None else monotonic() + timeout_s
+    while not event.wait(min(SIGNAL_LOOK_S, max(0.0, deadline_s - monotonic()))):
+        if monotonic() >= deadline_s:
+            return False
+    return True
 
 
 def _result(call: _Call) -> Any:

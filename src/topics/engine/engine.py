@@ -14,6 +14,7 @@ The engine is a facade. Its rooms do the work, and each gets only the rooms that
 | routers | `routers/` | which routers there are, and copying |
 | queues | `queues/` | jobs, leases, dead letters |
 | groups | `groups` | cursors of consumer groups |
+| bridges | `bridges` | definitions and positions of programs that copy between a topic and something else |
 | cold columns | `cold_columns` | times and sizes inside cold segments, for retention |
 """
 
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from functools import partial
 
 from topics.clock import Clock
+from topics.engine.bridges import Bridges
 from topics.engine.cold_columns import ColdColumns
 from topics.engine.completions import Done
 from topics.engine.core import Core
@@ -77,10 +79,16 @@ class Engine:
         self.commits = Commits(core, self.write_path, derived, self.topic_life, self.staging)
         long_appends = LongAppends(self.commits)
         appends = Appends(core, self.write_path, self.topic_life, long_appends)
-        self.queues = Queues(core, self.forwarder, appends, deletion)
+        self.queues = Queues(core, self.forwarder, appends, deletion, derived)
         self.groups = Groups(core)
+        self.bridges = Bridges(core, self.write_path, self.topic_life)
         self.cold_columns = ColdColumns(core)
-        for tell in (self.routing.topic_removed, self.commits.forget_topic, self.staging.forget_topic):
+        for tell in (
+            self.routing.topic_removed,
+            self.commits.forget_topic,
+            self.staging.forget_topic,
+            self.bridges.topic_removed,
+        ):
             self.topic_life.on_removed.append(tell)
         # Calls of a room without a step in between: an append is the most frequent call.
         self.append = appends.append

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from topics.engine.completions import Done
 from topics.engine.core import Core
@@ -30,27 +30,7 @@ from topics.formats.control import GroupUpdate
 from topics.formats.snapshot import GroupState
 from topics.formats.wal_frame import FrameType
 from topics.limits import GROUPS_PER_TOPIC_MAX
-
-Start = Literal["start", "head"]
-"""Before the first record that can be read, or after the last one."""
-
-
-class Cursor(NamedTuple):
-    """The position of a group. `lag` counts seqs, not records: some seqs may have no record."""
-
-    group: str
-    seq: int
-    head_seq: int
-    lag: int
-    last_commit_ts: int
-
-
-class Changed(NamedTuple):
-    """The position of a group after a call, and what the call did."""
-
-    cursor: Cursor
-    created: bool
-    moved: bool
+from topics.results import GroupChanged, GroupCursor, Start
 
 
 class _Change:
@@ -76,25 +56,25 @@ class Groups:
 
     # Looking.
 
-    def cursor(self, name: str, group: str) -> Cursor:
+    def cursor(self, name: str, group: str) -> GroupCursor:
         topic = self._core.topic(name)
         state = topic.groups.get(group)
         if state is None:
             raise GroupNotFound(name, group)
         return _cursor(topic, state)
 
-    def cursors(self, name: str) -> list[Cursor]:
+    def cursors(self, name: str) -> list[GroupCursor]:
         """All groups of a topic, by name."""
         topic = self._core.topic(name)
         return [_cursor(topic, topic.groups[group]) for group in sorted(topic.groups)]
 
     # Changing.
 
-    def put(self, name: str, group: str, position: int | Start | None, done: Done[Changed]) -> None:
+    def put(self, name: str, group: str, position: int | Start | None, done: Done[GroupChanged]) -> None:
         """Creates the group, or moves it. Without a position a new group begins at the start, and an existing one
         stays.
 
-        `done(Changed)` once that is synced.
+        `done(GroupChanged)` once that is synced.
         """
         if not is_topic_name(group):
             raise InvalidRequest(
@@ -109,10 +89,10 @@ class Groups:
         event: Literal["created", "moved"] = "created" if position is None else "moved"
         self._log(topic, GroupUpdate(group, event, seq), done, durable=True)
 
-    def commit(self, name: str, group: str, seq: int, done: Done[Changed], *, rewind: bool = False) -> None:
+    def commit(self, name: str, group: str, seq: int, done: Done[GroupChanged], *, rewind: bool = False) -> None:
         """The group is done up to `seq`. A lower seq than before changes nothing, unless `rewind` is set.
 
-        `done(Changed)` once that is as durable as a write to the topic.
+        `done(GroupChanged)` once that is as durable as a write to the topic.
         """
         topic = self._topic_to_change(name, partial(self.commit, name, group, seq, done, rewind=rewind), done)
         if topic is None:
@@ -122,7 +102,7 @@ class Groups:
             raise GroupNotFound(name, group)
         _check_seq(topic, seq)
         if changes is None and not rewind and seq <= topic.groups[group].seq:
-            self._core.answer(done, Changed(_cursor(topic, topic.groups[group]), created=False, moved=False))
+            self._core.answer(done, GroupChanged(_cursor(topic, topic.groups[group]), created=False, moved=False))
             return
         update = GroupUpdate(group, "rewound" if rewind else "committed", seq)
         durability = topic.config.durability
@@ -185,7 +165,7 @@ class Groups:
                 del self._changes[topic]
             self._core.answer(change.done, change.error if change.error is not None else self._apply(topic, change))
 
-    def _apply(self, topic: Topic, change: _Change) -> Changed | GroupNotFound | bool:
+    def _apply(self, topic: Topic, change: _Change) -> GroupChanged | GroupNotFound | bool:
         group = change.update.name
         was_there = group in topic.groups
         moved = apply_update(topic.groups, change.update, change.ts)
@@ -196,7 +176,7 @@ class Groups:
         state = topic.groups.get(group)
         if state is None:
             return GroupNotFound(topic.name, group)
-        return Changed(_cursor(topic, state), created=not was_there, moved=moved)
+        return GroupChanged(_cursor(topic, state), created=not was_there, moved=moved)
 
 
 def apply_update(groups: dict[str, GroupState], update: GroupUpdate, ts: int) -> bool:
@@ -221,8 +201,8 @@ def pull_back(groups: dict[str, GroupState], head_seq: int) -> None:
             groups[group] = GroupState(group, head_seq, state.ts)
 
 
-def _cursor(topic: Topic, state: GroupState) -> Cursor:
-    return Cursor(state.name, state.seq, topic.head_seq, topic.head_seq - state.seq, state.ts)
+def _cursor(topic: Topic, state: GroupState) -> GroupCursor:
+    return GroupCursor(state.name, state.seq, topic.head_seq, topic.head_seq - state.seq, state.ts)
 
 
 def _seq_of(topic: Topic, position: int | Start | None) -> int:

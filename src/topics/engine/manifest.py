@@ -52,7 +52,7 @@ def take_manifest(
     ]
     pin: Pin | None = None
     if pin_ms and states:
-        pin = engine.pins.pin(topic.id, frozenset(state.first_seq for state in states), pin_ms)
+        pin = engine.pins.pin(frozenset((topic.id, state.first_seq) for state in states), pin_ms)
     return {
         "topic": topic.name,
         "store_id": engine.directory.store_id,

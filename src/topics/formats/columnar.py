@@ -32,7 +32,7 @@ from topics.errors import BadFrame, CorruptRecord
 from topics.formats import envelope, kernel, segment
 from topics.formats.buffers import Buffer
 from topics.formats.frame_table import BadRange, FrameTable, Mask, Positions, salvage, select_headers, windows
-from topics.formats.record_layout import DELETED, FLAG_NODE, FLAG_TAG
+from topics.formats.record_layout import DELETED, FLAG_NODE, FLAG_TAG, FRAME_LEN_BYTES, SEGMENT_TRAILER_BYTES
 from topics.limits import MIB
 
 BATCH_RECORDS: Final = 10_000
@@ -488,7 +488,7 @@ def chunks(starts: Positions, ends: Positions, count_max: int, bytes_max: int) -
 def checksums(data: Buffer, starts: Positions, ends: Positions) -> NDArray[np.uint64]:
     """What the checksum of each frame should be."""
     found = np.empty(len(starts), dtype=np.uint64)
-    kernel.checksums(data, starts, ends, found)
+    kernel.checksums(data, starts, ends, found, FRAME_LEN_BYTES, SEGMENT_TRAILER_BYTES)
     return found
 
 

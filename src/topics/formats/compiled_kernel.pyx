@@ -13,7 +13,7 @@ Numbers of frames are copied as they are in memory, so this module is for little
 
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.buffer cimport PyBUF_READ
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -64,6 +64,22 @@ cdef enum:
     PACKAGE_BYTES_MIN = 4096
     TEXT_BYTES_MIN = 5
     SEARCH_BLOCK_BYTES = 4096
+    # Messages of the partitioned engine, and their index entries.
+    MESSAGE_HEADER_BYTES = 64
+    MESSAGE_ID_AT = 8
+    MESSAGE_OFFSET_AT = 24
+    MESSAGE_TIMESTAMP_AT = 32
+    MESSAGE_USER_HEADERS_LENGTH_AT = 48
+    MESSAGE_PAYLOAD_LENGTH_AT = 52
+    MESSAGE_RESERVED_AT = 56
+    MESSAGE_ENTRY_BYTES = 16
+    PAYLOAD_BYTES_MAX = 64000000
+    USER_HEADERS_BYTES_MAX = 100000
+    SEED_BYTES = 16
+    ENVELOPE_OPEN_BYTES = 5
+    # Numbers that may overflow a double.
+    EXPONENT_DIGITS = 3
+    NUMBER_DIGITS = 200
 
 cdef array.array _I64 = _arrays.array("q")
 cdef array.array _U64 = _arrays.array("Q")
@@ -305,6 +321,26 @@ cdef bytes _body(
         at += tag_len
     memcpy(at, PyBytes_AS_STRING(envelope), data_len)
     return body
+
+
+def plain_envelopes(list datas not None):
+    cdef Py_ssize_t place, count = len(datas)
+    cdef list envelopes = [None] * count
+    cdef Py_buffer view
+    cdef bytes envelope
+    cdef uint8_t* at
+    for place in range(count):
+        PyObject_GetBuffer(datas[place], &view, PyBUF_SIMPLE)
+        try:
+            envelope = PyBytes_FromStringAndSize(NULL, ENVELOPE_OPEN_BYTES + view.len + 1)
+            at = <uint8_t*>PyBytes_AS_STRING(envelope)
+            memcpy(at, b'{"d":', ENVELOPE_OPEN_BYTES)
+            memcpy(at + ENVELOPE_OPEN_BYTES, view.buf, view.len)
+            at[ENVELOPE_OPEN_BYTES + view.len] = 125
+        finally:
+            PyBuffer_Release(&view)
+        envelopes[place] = envelope
+    return envelopes
 
 
 cdef uint64_t _add_bodies(
@@ -755,16 +791,109 @@ def entry_span(bytes entries not None, uint64_t data_bytes, uint64_t bytes_max):
     return count, base, min(end, data_bytes)
 
 
-def checksums(buffer, const int64_t[:] starts, const int64_t[:] ends, uint64_t[:] found):
+def checksums(
+    buffer, const int64_t[:] starts, const int64_t[:] ends, uint64_t[:] found, Py_ssize_t skip, Py_ssize_t rest
+):
     cdef const uint8_t[::1] view = buffer
     cdef Py_ssize_t place, count = starts.shape[0], data_bytes = view.shape[0]
     cdef int64_t start, end
     assert ends.shape[0] == found.shape[0] == count
     for place in range(count):
-        start, end = starts[place] + FRAME_LEN_BYTES, ends[place] - SEGMENT_TRAILER_BYTES
-        if not FRAME_LEN_BYTES <= start <= end <= data_bytes:
+        start, end = starts[place] + skip, ends[place] - rest
+        if not skip <= start <= end <= data_bytes:
             raise IndexError("a frame is outside of its bytes")
         found[place] = _digest(&view[0] + start, end - start)
+
+
+# Messages of the partitioned engine.
+
+
+def check_messages(indexes, messages, int64_t[:] ends):
+    cdef const uint8_t[::1] entries = indexes, view = messages
+    cdef Py_ssize_t place, count = ends.shape[0], data_bytes = view.shape[0]
+    cdef const uint8_t* entry
+    cdef const uint8_t* header
+    cdef int64_t start = 0, end, payload_bytes, user_headers_bytes
+    cdef uint64_t offset, last_offset = 0
+    cdef int found = 1
+    assert count > 0 and entries.shape[0] == MESSAGE_ENTRY_BYTES * count
+    entry = &entries[0]
+    for place in range(count):
+        end = _u32(entry + 4)
+        if _u32(entry) or _u64(entry + 8) or end - start < MESSAGE_HEADER_BYTES or end > data_bytes:
+            return 0
+        entry += MESSAGE_ENTRY_BYTES
+        header = &view[0] + start
+        payload_bytes = _u32(header + MESSAGE_PAYLOAD_LENGTH_AT)
+        user_headers_bytes = _u32(header + MESSAGE_USER_HEADERS_LENGTH_AT)
+        offset = _u64(header + MESSAGE_OFFSET_AT)
+        if (
+            payload_bytes > PAYLOAD_BYTES_MAX
+            or user_headers_bytes > USER_HEADERS_BYTES_MAX
+            or _u64(header + MESSAGE_RESERVED_AT)
+            or offset < last_offset
+            or MESSAGE_HEADER_BYTES + payload_bytes + user_headers_bytes != end - start
+        ):
+            return 0
+        if user_headers_bytes:
+            found = 2
+        last_offset = offset
+        ends[place] = start = end
+    return found if start == data_bytes else 0
+
+
+cdef inline uint64_t _random(uint64_t state) noexcept nogil:
+    """SplitMix64: another state gives another number."""
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9U
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EBU
+    return state ^ (state >> 31)
+
+
+def stamp_messages(
+    messages, const int64_t[:] ends, uint64_t first_offset, uint64_t timestamp, bytes seed not None
+):
+    cdef uint8_t[::1] view = messages
+    cdef Py_ssize_t place, count = ends.shape[0], data_bytes = view.shape[0]
+    cdef int64_t start = 0, end
+    cdef uint8_t* at
+    cdef uint64_t low, high, step = 0
+    assert PyBytes_GET_SIZE(seed) == SEED_BYTES
+    low, high = _u64(<const uint8_t*>PyBytes_AS_STRING(seed)), _u64(<const uint8_t*>PyBytes_AS_STRING(seed) + 8)
+    for place in range(count):
+        end = ends[place]
+        if end - start < MESSAGE_HEADER_BYTES or end > data_bytes:
+            raise IndexError("a message is outside of its bytes")
+        at = &view[0] + start
+        if _u64(at + MESSAGE_ID_AT) == 0 and _u64(at + MESSAGE_ID_AT + 8) == 0:
+            step = <uint64_t>(place + 1) * 0x9E3779B97F4A7C15U
+            _write_u64(at + MESSAGE_ID_AT, (_random(low + step) & 0xFF0FFFFFFFFFFFFFU) | 0x0040000000000000U)
+            _write_u64(at + MESSAGE_ID_AT + 8, (_random(high + step) & 0xFFFFFFFFFFFFFF3FU) | 0x80U)
+        _write_u64(at + MESSAGE_OFFSET_AT, first_offset + <uint64_t>place)
+        _write_u64(at + MESSAGE_TIMESTAMP_AT, timestamp)
+        _write_u64(at, _digest(at + MESSAGE_ID_AT, end - start - MESSAGE_ID_AT))
+        start = end
+
+
+def verify_messages(messages, const int64_t[:] starts, const int64_t[:] ends, uint64_t first_offset):
+    cdef const uint8_t[::1] view = messages
+    cdef Py_ssize_t place, count = starts.shape[0], data_bytes = view.shape[0]
+    cdef int64_t start, end
+    cdef const uint8_t* at
+    cdef int found = 1
+    assert ends.shape[0] == count
+    for place in range(count):
+        start, end = starts[place], ends[place]
+        if start < 0 or end - start < MESSAGE_HEADER_BYTES or end > data_bytes:
+            return 0
+        at = &view[0] + start
+        if (
+            _u64(at + MESSAGE_OFFSET_AT) != first_offset + <uint64_t>place
+            or _digest(at + MESSAGE_ID_AT, end - start - MESSAGE_ID_AT) != _u64(at)
+        ):
+            return 0
+        if _u32(at + MESSAGE_USER_HEADERS_LENGTH_AT):
+            found = 2
+    return found
 
 
 def gather(buffer, const int64_t[:] starts, const int64_t[:] ends, int32_t[:] offsets):
@@ -842,4 +971,66 @@ cdef bint _has_text(const uint8_t* at, Py_ssize_t size, const uint8_t* text, Py_
                 if memcmp(at + place, text, text_bytes) == 0:
                     return True
         block = block_end
+    return False
+
+
+cdef inline bint _is_digit(uint8_t byte) noexcept nogil:
+    return <uint8_t>(byte - 48) < 10
+
+
+def may_overflow(bytes text not None):
+    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(text)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
+    return _has_long_exponent(at, size) or _has_long_number(at, size)
+
+
+cdef bint _has_long_exponent(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """An `e` or `E` is looked at more closely where a digit or a plus sign follows. That is rare, and each block is
+    searched for it as in `_has_text`."""
+    cdef Py_ssize_t place, next_place, block = 0, block_end, stop = size - 1
+    cdef int digits
+    cdef uint8_t found
+    while block < stop:
+        block_end = min(block + SEARCH_BLOCK_BYTES, stop)
+        found = 0
+        for place in range(block, block_end):
+            found |= ((at[place] | 32) == 101) & (
+                (<uint8_t>(at[place + 1] - 48) < 10) | (at[place + 1] == 43)
+            )
+        if found:
+            for place in range(block, block_end):
+                if (at[place] | 32) != 101:
+                    continue
+                digits = 0
+                next_place = place + 1
+                while next_place < size and digits < EXPONENT_DIGITS:
+                    if _is_digit(at[next_place]):
+                        digits += 1
+                    elif at[next_place] != 43:
+                        break
+                    next_place += 1
+                if digits == EXPONENT_DIGITS:
+                    return True
+        block = block_end
+    return False
+
+
+cdef bint _has_long_number(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """So many digits in a row, plus signs not counted, are found by a look at a few places."""
+    cdef Py_ssize_t place = NUMBER_DIGITS - 1, start
+    cdef int digits
+    while place < size:
+        if not (_is_digit(at[place]) or at[place] == 43):
+            place += NUMBER_DIGITS
+            continue
+        start, digits = place, 0
+        while start > 0 and (_is_digit(at[start - 1]) or at[start - 1] == 43):
+            start -= 1
+        while start < size and (_is_digit(at[start]) or at[start] == 43):
+            digits += at[start] != 43
+            if digits == NUMBER_DIGITS:
+                return True
+            start += 1
+        # A row that begins later ends at this place or later.
+        place = start + NUMBER_DIGITS
     return False

@@ -165,7 +165,7 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     |---|---|
     | `claimed` | leased to `node` until `until_ms`, for the n-th time (`deliveries`) |
     | `extended` | leased on, until `until_ms` |
-    | `released` | not leased any more; ready at `until_ms`, 0 = at once |
+    | `released` | not leased any more; ready at `until_ms`, 0 = at once; `reason` is what its holder said |
     | `reserved` | names no jobs: lease ids below `ceiling` may be given out |
 
     Jobs that were acked are named by a delete.
@@ -178,14 +178,24 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
     until_ms: U64 = 0
     ceiling: U64 = 0
+    reason: str = ""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A job that the write moves out of its queue. Its time tells it from a later job with the same seq."""
+    """A job that the write moves out of its queue. Frames of older versions have it; `Moved` says the same."""
 
     queue_id: U64
     seq: U64
     ts: U64
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True):
+    """Records that the write moves out of another topic. The time of each one tells it from a later record with the
+    same seq."""
+
+    topic_id: U64
+    seqs: list[U64]
+    times: list[U64]
 
 
 class GroupUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -205,6 +215,22 @@ class GroupUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: U64 = 0
 
 
+class BridgeUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened to a bridge of the topic. `definition` and `position` mean something to the program that copies.
+
+    | Event | Says |
+    |---|---|
+    | `put` | the bridge has this definition and this position, whether it existed or not |
+    | `advanced` | the position is another one, if the bridge existed; the records of the write were copied up to it |
+    | `deleted` | the bridge is gone |
+    """
+
+    name: str
+    event: Literal["put", "advanced", "deleted"]
+    definition: bytes = b""
+    position: bytes = b""
+
+
 class WriterEpoch(msgspec.Struct, frozen=True, array_like=True):
     """The writer of a commit, the epoch that it commits, and the seq of its first record (if it has records)."""
 
@@ -216,11 +242,12 @@ class WriterEpoch(msgspec.Struct, frozen=True, array_like=True):
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """First frame of a write that says more than its records do.
 
-    `key` is an idempotency key; the answer to the write follows from its frames. `dead_letter` is the job that the
-    only record of the write is a copy of: a replay deletes that job. `copies` says that a router made the records.
+    `key` is an idempotency key; the answer to the write follows from its frames. `moved` are the records of another
+    topic that the records of the write are copies of: a replay deletes them there. `dead_letter` says the same of one
+    job, in frames of older versions. `copies` says that a router made the records.
     `group` is in a note without records. `writer` says that the write is a commit of staged records; a commit without
     records is a note only. `keys` is in a note without records too: [key, ts, first seq, count, head seq] of writes
-    whose records have no frames.
+    whose records have no frames. `bridge` is in a note with the records that a bridge copied, or without records.
     """
 
     key: str | None = None
@@ -229,6 +256,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     group: GroupUpdate | None = None
     writer: WriterEpoch | None = None
     keys: list[tuple[str, U64, U64, U64, U64]] = []
+    moved: Moved | None = None
+    bridge: BridgeUpdate | None = None
 
 
 class TopicMark(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -38,7 +38,9 @@ class Cipher:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
-            raise StartRefused("encryption needs the package cryptography: pip install 'topics[streams]'") from error
+            raise StartRefused(
+                "encryption needs the package cryptography: pip install 'topics-log[streams]'"
+            ) from error
         self._aead = AESGCM(key)
         self._invalid_tag = InvalidTag
 

@@ -166,7 +166,7 @@ def _lz4_frame() -> Any:
     try:
         import lz4.frame  # type: ignore[import-untyped]
     except ImportError as error:
-        raise StartRefused("compression with lz4 needs the package lz4: pip install 'topics[streams]'") from error
+        raise StartRefused("compression with lz4 needs the package lz4: pip install 'topics-log[streams]'") from error
     return lz4.frame
 
 
@@ -175,6 +175,6 @@ def _zstandard() -> Any:
         import zstandard
     except ImportError as error:
         raise StartRefused(
-            "compression with zstd needs the package zstandard: pip install 'topics[streams]'"
+            "compression with zstd needs the package zstandard: pip install 'topics-log[streams]'"
         ) from error
     return zstandard

@@ -86,6 +86,8 @@ class LeaseState(msgspec.Struct, frozen=True, array_like=True):
     deliveries: U64
     node: str
     until_ms: U64
+    # What the last holder that gave the job back said, if it said something.
+    reason: str = ""
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
@@ -107,6 +109,14 @@ class WriterState(msgspec.Struct, frozen=True, array_like=True):
     @property
     def count(self) -> int:
         return self.last_seq - self.first_seq + 1
+
+
+class BridgeState(msgspec.Struct, frozen=True, array_like=True):
+    """A bridge between the topic and something outside of the log: what it connects, and how far it has copied."""
+
+    name: str
+    definition: bytes
+    position: bytes
 
 
 class TopicState(msgspec.Struct, omit_defaults=True):
@@ -135,15 +145,16 @@ class TopicState(msgspec.Struct, omit_defaults=True):
     keys: list[KeyState] = []
     # [first, last] seq ranges deleted but not yet flagged in a segment file.
     pending_deletes: list[tuple[U64, U64]] = []
-    # Queues: jobs that were handed out, when leases are durable; ids below the ceiling may have been given out; jobs
-    # that the dead-letter topic has and that must go.
+    # Queues: jobs that were handed out, when leases are durable; ids below the ceiling may have been given out.
     leases: list[LeaseState] = []
     lease_ceiling: U64 = 1
+    # Records that another topic has by now and that must go.
     moved: list[U64] = []
     # Router dests that are sources too: [first seq, last seq, hops] runs of copies that are not forwarded yet.
     hops: list[tuple[U64, U64, U64]] = []
     groups: list[GroupState] = []
     writers: list[WriterState] = []
+    bridges: list[BridgeState] = []
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):

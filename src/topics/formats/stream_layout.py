@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Final
 
 from topics.formats.message import BodyOrder
+from topics.formats.stream_state_names import STATE_FOLDER, STATE_LOGS
 
-STATE_FOLDER: Final = "state"
 LOCK_FILE: Final = ".topics.lock"
 OFFSETS_FOLDER: Final = "offsets"
 
@@ -40,7 +40,7 @@ class Flavour(Enum):
         return BodyOrder.HEADERS_FIRST if self is Flavour.PAGE else BodyOrder.PAYLOAD_FIRST
 
     def state_log_path(self, root: str) -> str:
-        return f"{root}/state.messages" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/log"
+        return f"{root}/{STATE_LOGS[self.value]}"
 
     def info_path(self, root: str) -> str:
         return f"{root}/info.json" if self is Flavour.PAGE else f"{root}/{STATE_FOLDER}/info"

@@ -87,6 +87,24 @@ def _ascending(members: dict[int, V] | None) -> dict[int, V] | None:
     return dict(sorted(members.items())) if members else None
 
 
+def without_stream(permissions: Permissions, stream_id: int) -> Permissions:
+    """The same permissions without the flags for this stream and its topics."""
+    if permissions.streams is None or stream_id not in permissions.streams:
+        return permissions
+    streams = {key: stream for key, stream in permissions.streams.items() if key != stream_id}
+    return msgspec.structs.replace(permissions, streams=streams or None)
+
+
+def without_topic(permissions: Permissions, stream_id: int, topic_id: int) -> Permissions:
+    """The same permissions without the flags for this topic."""
+    stream = (permissions.streams or {}).get(stream_id)
+    if stream is None or stream.topics is None or topic_id not in stream.topics:
+        return permissions
+    topics = {key: topic for key, topic in stream.topics.items() if key != topic_id}
+    changed = msgspec.structs.replace(stream, topics=topics or None)
+    return msgspec.structs.replace(permissions, streams={**(permissions.streams or {}), stream_id: changed})
+
+
 def encode_permissions(permissions: Permissions) -> bytes:
     ordered = ascending(permissions)
     parts = [_GLOBAL.pack(*(getattr(ordered, flag) for flag in GLOBAL_FLAGS))]

@@ -25,8 +25,6 @@ import msgspec
 from topics.formats.buffers import Buffer
 from topics.formats.stream_command import (
     COMMANDS,
-    COMPRESSION_CODE_MAX,
-    COMPRESSION_CODE_MIN,
     NAME_BYTES_MAX,
     U8,
     U64,
@@ -57,8 +55,8 @@ from topics.formats.stream_command import (
     UserStatus,
     refuse,
 )
-from topics.formats.stream_permissions import U32, Permissions, decode_permissions, encode_permissions
-from topics.stream_errors import StreamsError, StreamStatus
+from topics.formats.stream_permissions import U32, Permissions, encode_permissions
+from topics.formats.wire_reader import KIND_ID, KIND_NAME, WireReader
 
 R = TypeVar("R", bound=msgspec.Struct)
 V = TypeVar("V")
@@ -125,79 +123,6 @@ Request = (
 _U32: Final = Struct("<I")
 _U64: Final = Struct("<Q")
 
-_KIND_ID: Final = 1
-_KIND_NAME: Final = 2
-
-
-class WireReader:
-    """Takes the members of a request one after the other. Raises `StreamsError` if the bytes end too early."""
-
-    __slots__ = ("_data", "position")
-
-    def __init__(self, data: Buffer) -> None:
-        self._data = bytes(data)
-        self.position = 0
-
-    def take(self, size: int) -> bytes:
-        end = self.position + size
-        if end > len(self._data):
-            refuse(f"the request ends at byte {len(self._data)}, inside a member that ends at {end}")
-        taken = self._data[self.position : end]
-        self.position = end
-        return taken
-
-    def u8(self) -> int:
-        return self.take(1)[0]
-
-    def u32(self) -> int:
-        return int.from_bytes(self.take(4), "little")
-
-    def u64(self) -> int:
-        return int.from_bytes(self.take(8), "little")
-
-    def has(self) -> bool:
-        return self.u8() == 1
-
-    def text(self, size: int) -> str:
-        try:
-            return self.take(size).decode()
-        except UnicodeDecodeError as error:
-            raise StreamsError(StreamStatus.INVALID_COMMAND, f"text that is not UTF-8: {error.reason}") from error
-
-    def str8(self) -> str:
-        return self.text(self.u8())
-
-    def name(self) -> str:
-        """A str8 that may not be empty."""
-        return self.str8() or refuse("a name is empty", StreamStatus.INVALID_FORMAT)
-
-    def identifier(self) -> int | str:
-        kind, size = self.u8(), self.u8()
-        if kind not in (_KIND_ID, _KIND_NAME):
-            refuse(f"{kind} is no kind of an identifier")
-        if size == 0 if kind == _KIND_NAME else size != 4:
-            refuse(f"an identifier of kind {kind} has {size} bytes", StreamStatus.INVALID_FORMAT)
-        return self.u32() if kind == _KIND_ID else self.text(size)
-
-    def status(self) -> UserStatus:
-        value = self.u8()
-        return UserStatus(value) if value in (1, 2) else refuse(f"{value} is no status of a user")
-
-    def compression(self) -> int:
-        value = self.u8()
-        if not COMPRESSION_CODE_MIN <= value <= COMPRESSION_CODE_MAX:
-            refuse(f"{value} is no code of a compression algorithm")
-        return value
-
-    def optional_name(self) -> str | None:
-        return self.str8() if self.has() else None
-
-    def optional_status(self) -> UserStatus | None:
-        return self.status() if self.has() else None
-
-    def optional_permissions(self) -> Permissions | None:
-        return decode_permissions(self.take(self.u32())) if self.has() else None
-
 
 def encode_str8(text: str) -> bytes:
     data = text.encode()
@@ -207,8 +132,8 @@ def encode_str8(text: str) -> bytes:
 
 def encode_identifier(identifier: int | str) -> bytes:
     if isinstance(identifier, int):
-        return bytes((_KIND_ID, 4)) + _U32.pack(identifier)
-    return bytes((_KIND_NAME,)) + encode_str8(identifier)
+        return bytes((KIND_ID, 4)) + _U32.pack(identifier)
+    return bytes((KIND_NAME,)) + encode_str8(identifier)
 
 
 def _encode_u8(value: int) -> bytes:
@@ -232,71 +157,84 @@ def _encode_optional_permissions(permissions: Permissions | None) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _FieldCodec(Generic[V]):
+class FieldCodec(Generic[V]):
     """How one member of a request is read and written."""
 
     read: Callable[[WireReader], V]
     write: Callable[[V], bytes]
 
 
-_ID: Final = _FieldCodec(WireReader.identifier, encode_identifier)
-_NAME: Final = _FieldCodec(WireReader.name, encode_str8)
-_STR8: Final = _FieldCodec(WireReader.str8, encode_str8)
-_STATUS: Final = _FieldCodec(WireReader.status, _encode_u8)
-_OPTIONAL_NAME: Final = _FieldCodec(WireReader.optional_name, _encode_optional_name)
-_OPTIONAL_STATUS: Final = _FieldCodec(WireReader.optional_status, _encode_optional_status)
-_PERMISSIONS: Final = _FieldCodec(WireReader.optional_permissions, _encode_optional_permissions)
-_COMPRESSION: Final = _FieldCodec(WireReader.compression, _encode_u8)
-_BYTE: Final = _FieldCodec(WireReader.u8, _encode_u8)
-_COUNT: Final = _FieldCodec(WireReader.u32, _U32.pack)
-_LONG: Final = _FieldCodec(WireReader.u64, _U64.pack)
+ID: Final = FieldCodec(WireReader.identifier, encode_identifier)
+NAME: Final = FieldCodec(WireReader.name, encode_str8)
+STR8: Final = FieldCodec(WireReader.str8, encode_str8)
+STATUS: Final = FieldCodec(WireReader.status, _encode_u8)
+OPTIONAL_NAME: Final = FieldCodec(WireReader.optional_name, _encode_optional_name)
+OPTIONAL_STATUS: Final = FieldCodec(WireReader.optional_status, _encode_optional_status)
+PERMISSIONS: Final = FieldCodec(WireReader.optional_permissions, _encode_optional_permissions)
+COMPRESSION: Final = FieldCodec(WireReader.compression, _encode_u8)
+BYTE: Final = FieldCodec(WireReader.u8, _encode_u8)
+COUNT: Final = FieldCodec(WireReader.u32, _U32.pack)
+LONG: Final = FieldCodec(WireReader.u64, _U64.pack)
 
-_TOPIC_OPTIONS: Final = (_COMPRESSION, _LONG, _LONG, _BYTE)
+TOPIC_OPTIONS: Final = (COMPRESSION, LONG, LONG, BYTE)
 
 # How the members of each request are written, in the order of the struct.
-_LAYOUTS: Final[dict[type[msgspec.Struct], tuple[_FieldCodec[Any], ...]]] = {
-    CreateUserRequest: (_STR8, _STR8, _STATUS, _PERMISSIONS),
-    DeleteUser: (_ID,),
-    UpdateUser: (_ID, _OPTIONAL_NAME, _OPTIONAL_STATUS),
-    UpdatePermissions: (_ID, _PERMISSIONS),
-    ChangePasswordRequest: (_ID, _STR8, _STR8),
-    CreatePersonalAccessTokenRequest: (_STR8, _LONG),
-    DeletePersonalAccessToken: (_STR8,),
-    CreateStreamRequest: (_NAME,),
-    DeleteStream: (_ID,),
-    UpdateStream: (_ID, _NAME),
-    PurgeStream: (_ID,),
-    CreateTopicRequest: (_ID, _COUNT, *_TOPIC_OPTIONS, _NAME),
-    DeleteTopic: (_ID, _ID),
-    UpdateTopic: (_ID, _ID, *_TOPIC_OPTIONS, _NAME),
-    PurgeTopic: (_ID, _ID),
-    CreatePartitions: (_ID, _ID, _COUNT),
-    DeletePartitions: (_ID, _ID, _COUNT),
-    DeleteSegments: (_ID, _ID, _COUNT, _COUNT),
-    CreateConsumerGroupRequest: (_ID, _ID, _NAME),
-    DeleteConsumerGroup: (_ID, _ID, _ID),
+_LAYOUTS: Final[dict[type[msgspec.Struct], tuple[FieldCodec[Any], ...]]] = {
+    CreateUserRequest: (STR8, STR8, STATUS, PERMISSIONS),
+    DeleteUser: (ID,),
+    UpdateUser: (ID, OPTIONAL_NAME, OPTIONAL_STATUS),
+    UpdatePermissions: (ID, PERMISSIONS),
+    ChangePasswordRequest: (ID, STR8, STR8),
+    CreatePersonalAccessTokenRequest: (STR8, LONG),
+    DeletePersonalAccessToken: (STR8,),
+    CreateStreamRequest: (NAME,),
+    DeleteStream: (ID,),
+    UpdateStream: (ID, NAME),
+    PurgeStream: (ID,),
+    CreateTopicRequest: (ID, COUNT, *TOPIC_OPTIONS, NAME),
+    DeleteTopic: (ID, ID),
+    UpdateTopic: (ID, ID, *TOPIC_OPTIONS, NAME),
+    PurgeTopic: (ID, ID),
+    CreatePartitions: (ID, ID, COUNT),
+    DeletePartitions: (ID, ID, COUNT),
+    DeleteSegments: (ID, ID, COUNT, COUNT),
+    CreateConsumerGroupRequest: (ID, ID, NAME),
+    DeleteConsumerGroup: (ID, ID, ID),
 }
 assert all(len(kind.__struct_fields__) == len(codecs) for kind, codecs in _LAYOUTS.items())
 
-_REQUESTS: Final = dict(zip(COMMANDS, _LAYOUTS, strict=True))
+# The requests that change metadata, by their codes.
+CHANGES: Final = dict(zip(COMMANDS, _LAYOUTS, strict=True))
 
 
 def encode_request(request: Request) -> bytes:
     """The payload that a client sends."""
-    values = msgspec.structs.astuple(request)
-    return b"".join(codec.write(value) for codec, value in zip(_LAYOUTS[type(request)], values, strict=True))
+    return write_members(request, _LAYOUTS[type(request)])
+
+
+def write_members(values: msgspec.Struct, layout: tuple[FieldCodec[Any], ...]) -> bytes:
+    members = msgspec.structs.astuple(values)
+    return b"".join([codec.write(value) for codec, value in zip(layout, members, strict=True)])
+
+
+def read_members(reader: WireReader, kind: type[R], layout: tuple[FieldCodec[Any], ...]) -> R:
+    return kind(*[codec.read(reader) for codec in layout])
 
 
 def decode_request(code: int, payload: Buffer) -> Request:
     """The request of a client with one of the codes in `COMMANDS`."""
-    if code not in _REQUESTS:
+    return read_change(code, WireReader(payload))
+
+
+def read_change(code: int, reader: WireReader) -> Request:
+    if code not in CHANGES:
         refuse(f"{code} is no command that changes metadata")
-    request: Request = _read_request(WireReader(payload), _REQUESTS[code])  # type: ignore[assignment]
+    request: Request = _read_request(reader, CHANGES[code])  # type: ignore[assignment]
     return request
 
 
 def _read_request(reader: WireReader, kind: type[R]) -> R:
-    return kind(*(codec.read(reader) for codec in _LAYOUTS[kind]))
+    return read_members(reader, kind, _LAYOUTS[kind])
 
 
 # The `iggy` flavour.

@@ -27,6 +27,8 @@ class ViewRequest(msgspec.Struct, frozen=True, kw_only=True):
     cold_dir: str | None = None
     # Only this topic; None = all topics.
     topic_id: int | None = None
+    # Whether the answer has the state of all topics and routers, too.
+    with_snapshot: bool = False
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,10 @@ class ViewAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["taken", "locked", "refused"]
     topics: list[TopicView] = []
     warnings: list[str] = []
+    # Only with `with_snapshot`: a snapshot file, when it was taken, and of which store.
+    snapshot: bytes = b""
+    ts: int = 0
+    store_id: str = ""
     refusal: Refusal | None = None
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from topics.clock import Clock, SystemClock
+from topics.engine.checkpointing.log_capture import capture_log
 from topics.engine.engine import Engine
 from topics.engine.manifest import FRAMES_RECORDS_MAX, encode_frames, take_manifest
 from topics.engine.runtime import InlineRuntime
@@ -85,7 +86,12 @@ def recover_view(fs: Fs, request: ViewRequest, clock: Clock) -> ViewAnswer:
             for _, topic in sorted(engine.topics.items())
             if request.topic_id in (None, topic.id)
         ]
-        return ViewAnswer(status="taken", topics=topics, warnings=opened.report.warnings)
+        answer = ViewAnswer(status="taken", topics=topics, warnings=opened.report.warnings)
+        if request.with_snapshot:
+            captured = capture_log(engine, 0)
+            state = {"snapshot": captured.snapshot, "ts": captured.ts, "store_id": captured.store_id}
+            answer = msgspec.structs.replace(answer, **state)
+        return answer
     finally:
         opened.release()
 

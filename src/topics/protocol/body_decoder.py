@@ -19,6 +19,7 @@ from topics.protocol.json_text import check_depth, check_numbers, check_unicode,
 from topics.protocol.request_body import (
     AbortBody,
     AckBody,
+    CaptureBody,
     ClaimBody,
     CommitBody,
     ConfigBody,
@@ -30,6 +31,7 @@ from topics.protocol.request_body import (
     ManifestBody,
     NackBody,
     PartBody,
+    RedriveBody,
     ReplaceBody,
     RouterBody,
     WatchBody,
@@ -240,6 +242,7 @@ def check_repeats(pairs: Iterable[tuple[str, Any]], names: frozenset[str]) -> No
 CONFIG_DECODER: Final = BodyDecoder(ConfigBody)
 DIFF_DECODER: Final = RememberingDecoder(DiffBody)
 MANIFEST_DECODER: Final = BodyDecoder(ManifestBody)
+CAPTURE_DECODER: Final = BodyDecoder(CaptureBody)
 REPLACE_DECODER: Final = BodyDecoder(ReplaceBody)
 DELETE_DECODER: Final = BodyDecoder(DeleteBody)
 ROUTER_DECODER: Final = BodyDecoder(RouterBody)
@@ -247,6 +250,7 @@ CLAIM_DECODER: Final = BodyDecoder(ClaimBody)
 ACK_DECODER: Final = BodyDecoder(AckBody)
 NACK_DECODER: Final = BodyDecoder(NackBody)
 EXTEND_DECODER: Final = BodyDecoder(ExtendBody)
+REDRIVE_DECODER: Final = BodyDecoder(RedriveBody)
 GROUP_DECODER: Final = BodyDecoder(GroupBody)
 COMMIT_DECODER: Final = BodyDecoder(CommitBody)
 EPOCH_DECODER: Final = EpochDecoder()

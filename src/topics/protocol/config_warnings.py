@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from topics.protocol.request_body import ConfigBody, RouterBody
+from topics.protocol.request_body import ConfigBody, RedriveBody, RouterBody
 
 # More unknown members than this are counted, and longer names are cut: each comparison of names takes time.
 _NAMED_MAX: Final = 8
@@ -40,6 +40,11 @@ def config_warnings(body: ConfigBody, names: Iterable[str]) -> list[str]:
 def router_warnings(names: Iterable[str]) -> list[str]:
     """Warnings for the body of a router."""
     return _unknown_members(names, RouterBody.__struct_fields__)
+
+
+def redrive_warnings(names: Iterable[str]) -> list[str]:
+    """Warnings for the body of a redrive: without a filter that is misspelt, more jobs match."""
+    return _unknown_members(names, RedriveBody.__struct_fields__)
 
 
 def _unknown_members(names: Iterable[str], known: tuple[str, ...]) -> list[str]:

@@ -34,6 +34,10 @@ def job_text(
     )
 
 
+def lease_token(lease_id: int) -> str:
+    return f"lease_{lease_id:x}"
+
+
 def lease_id_of(token: str) -> int | None:
     """The id in a lease token; None for an empty token, which means any lease."""
     if not token:

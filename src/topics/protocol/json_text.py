@@ -14,13 +14,9 @@ from typing import Final
 import msgspec
 
 from topics.errors import InvalidRequest
+from topics.formats import kernel
 from topics.limits import JSON_DEPTH_MAX
 
-# A number beyond a double has an exponent of three digits, or hundreds of digits. The search makes all digits equal
-# first, which is ten times faster than a pattern.
-_DIGITS_ALIKE: Final = bytes.maketrans(b"123456789E", b"000000000e")
-_LONG_EXPONENT: Final = b"e000"
-_LONG_NUMBER: Final = b"0" * 200
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # A number that may overflow has at least five characters: 9e308 is the shortest.
 _NUMBER: Final = re.compile(rb"-?[0-9][-+.0-9eE]{4,}")
@@ -47,21 +43,16 @@ def check_numbers(text: bytes) -> None:
 
     Integers may have any length: a reader either holds them, or reports that it cannot.
     """
-    if _may_overflow(text):
+    if kernel.may_overflow(text):
         for _ in _check_all_numbers(text):
             pass
 
 
 def check_numbers_in_steps(text: bytes) -> Iterator[None]:
     """The same for long text, with a pause after some thousand numbers."""
-    if _may_overflow(text):
+    if kernel.may_overflow(text):
         yield
         yield from _check_all_numbers(text)
-
-
-def _may_overflow(text: bytes) -> bool:
-    alike = text.translate(_DIGITS_ALIKE, b"+")
-    return _LONG_EXPONENT in alike or _LONG_NUMBER in alike
 
 
 def _check_all_numbers(text: bytes) -> Iterator[None]:

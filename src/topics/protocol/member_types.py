@@ -18,9 +18,15 @@ EarliestSeq = Annotated[U64, Meta(description="First live seq; `head_seq + 1` if
 LiveCount = Annotated[U64, Meta(description="Live records.")]
 LiveBytes = Annotated[U64, Meta(description="Bytes of JSON in the live records, `data` and `meta`.")]
 RouterName = Annotated[str, Meta(description="Name of the router.")]
-RouterSource = Annotated[str, Meta(description="Topic that the router copies from.")]
+RouterSource = Annotated[
+    str, Meta(description="Topic that the router copies from, or `stream:STREAM/TOPIC` for a topic of a stream.")
+]
 RouterDest = Annotated[
-    str, Meta(description="Topic that the router copies to. All routers into one dest have the same source.")
+    str,
+    Meta(
+        description="Topic that the router copies to, or `stream:STREAM/TOPIC` for a topic of a stream. All routers "
+        "between topics into one dest have the same source."
+    ),
 ]
 GroupName = Annotated[str, Meta(description="Name of the consumer group.")]
 GroupSeq = Annotated[U64, Meta(description="Last seq that the group has finished.")]

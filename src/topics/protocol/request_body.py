@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from topics.limits import READ_BYTES_MAX
+from topics.limits import READ_BYTES_MAX, REDRIVE_MS, REDRIVE_MS_MAX
 from topics.protocol.member_types import (
     I32,
     U32,
@@ -111,6 +111,14 @@ class ManifestBody(Struct, kw_only=True, omit_defaults=True):
     ] = 0
 
 
+class CaptureBody(Struct, kw_only=True, omit_defaults=True):
+    """For how long the files of a capture stay."""
+
+    pin_ms: Annotated[
+        U64, Meta(description="How long the files stay where they are; lowered to an hour, 0 = no pin.")
+    ] = 0
+
+
 class ReplaceBody(Struct, kw_only=True, omit_defaults=True):
     """A segment, and the pair of files that replaces its files."""
 
@@ -167,6 +175,13 @@ class NackBody(AckBody, kw_only=True, omit_defaults=True):
     """Jobs that are given back."""
 
     delay_ms: Annotated[U64, Meta(description="How long the jobs cannot be claimed; lowered to 86400000.")] = 0
+    reason: Annotated[
+        str,
+        Meta(
+            description="Why the jobs were not done. The dead letter of a job has the reason of the last nack that "
+            "gave one, as `$dead_letter_reason` of its `meta`."
+        ),
+    ] = ""
 
 
 class ExtendBody(AckBody, kw_only=True, omit_defaults=True):
@@ -175,6 +190,47 @@ class ExtendBody(AckBody, kw_only=True, omit_defaults=True):
     lease_ms: Annotated[
         U64, Meta(description="How long the jobs are leased from now on; raised to 100 or lowered to 86400000.")
     ]
+
+
+class RedriveBody(Struct, kw_only=True, omit_defaults=True):
+    """Which jobs to move, where to, and how fast. Without members: all dead letters of the queue go back into it."""
+
+    to: Annotated[
+        str | None,
+        Meta(
+            description="The queue that the jobs go to. Then the topic of the path is where they come from: a queue, "
+            "or a log with dead letters. Null: the dead letters of the queue go back into it."
+        ),
+    ] = None
+    match: Annotated[
+        str | list[Raw] | None,
+        Meta(description="Only jobs with this tag or prefix, in the forms of `match` of a delete; null = all."),
+    ] = None
+    from_ts: Annotated[
+        U64, Meta(description="Only jobs that came into their source at or after this time, in milliseconds.")
+    ] = 0
+    to_ts: Annotated[
+        U64 | None, Meta(description="Only jobs that came into their source before this time; null = any.")
+    ] = None
+    from_seq: Annotated[U64, Meta(description="Only jobs with a higher seq in their source.")] = 0
+    until_seq: Annotated[
+        U64 | None,
+        Meta(description="Only jobs up to this seq of their source; null = its head at the time of the call."),
+    ] = None
+    limit: Annotated[U64, Meta(description="Jobs at most; 0 = all.")] = 0
+    rate: Annotated[U32, Meta(description="Jobs a second; 0 = as fast as it goes.")] = 0
+    max_ms: Annotated[
+        U32,
+        Meta(description=f"How long the call may take; lowered to {REDRIVE_MS_MAX}. The next call moves the rest."),
+    ] = REDRIVE_MS
+    dry_run: Annotated[bool, Meta(description="Whether to count and show the jobs only, and move none.")] = False
+    idempotency_key: Annotated[
+        str | None,
+        Meta(
+            description="A repeat under this key counts the jobs that were moved before towards `limit`. The header "
+            "`Idempotency-Key` does the same."
+        ),
+    ] = None
 
 
 class WatchTopic(Struct, kw_only=True, omit_defaults=True):

@@ -32,6 +32,7 @@ from topics.protocol.member_types import (
 )
 
 TopicType = Literal["log", "queue"]
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 TombstoneReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "power_loss", "corrupt"]
 Guarantee = Literal["at_least_once", "exactly_once"]
 SeqRange = tuple[U64, U64]
@@ -89,9 +90,7 @@ class ResolvedConfig(Struct, kw_only=True):
         Literal["old", "reject"],
         Meta(description="What happens at a cap: the oldest records go, or the write is refused."),
     ]
-    durability: Annotated[
-        Literal["ephemeral", "memory", "disk", "fsync"], Meta(description="What an acknowledged write survives.")
-    ]
+    durability: Annotated[Durability, Meta(description="What an acknowledged write survives.")]
     priority: Annotated[I32 | None, Meta(description="Acts within -1000 to 1000; null = by recency.")]
     auto_priority: Annotated[bool, Meta(description="Whether recency counts while `priority` is null.")]
     auto_create: Annotated[
@@ -119,12 +118,40 @@ class PutTopic(Struct, kw_only=True):
     performance: TimeSpent
 
 
+ReadyJobs = Annotated[U64, Meta(description="Jobs that can be claimed.")]
+LeasedJobs = Annotated[U64, Meta(description="Jobs under an unexpired lease.")]
+DelayedJobs = Annotated[U64, Meta(description="Jobs that were given back with a delay that is not over.")]
+DeadLetteredJobs = Annotated[U64, Meta(description="Jobs moved to the dead-letter topic since the server started.")]
+OldestReadyAge = Annotated[
+    U64 | None, Meta(description="How long ago the oldest ready job was written; null if no job is ready.")
+]
+
+
+DeadLetters = Annotated[
+    U64 | None,
+    Meta(
+        description="Live records of the whole dead-letter topic, also if several queues share it; null if the "
+        "queue has none, or the key may not name it."
+    ),
+]
+
+
 class QueueCounts(Struct, kw_only=True):
     """How many jobs of a queue are in which state."""
 
-    ready: Annotated[U64, Meta(description="Jobs that can be claimed.")]
-    in_flight: Annotated[U64, Meta(description="Jobs under an unexpired lease.")]
-    dead_lettered: Annotated[U64, Meta(description="Jobs moved to the dead-letter topic.")]
+    ready: ReadyJobs
+    in_flight: LeasedJobs
+    dead_lettered: DeadLetteredJobs
+    delayed: DelayedJobs
+    oldest_ready_age_ms: OldestReadyAge
+    dead: DeadLetters
+
+
+class GroupsSummary(Struct, kw_only=True):
+    """The consumer groups of a topic, in short."""
+
+    count: Annotated[U64, Meta(description="Number of consumer groups.")]
+    lag_max: Annotated[U64, Meta(description="The largest lag: `head_seq` without the cursor of the last group.")]
 
 
 class TopicState(Struct, kw_only=True):
@@ -166,7 +193,11 @@ class TopicEntry(Struct, kw_only=True):
     count: LiveCount
     bytes: LiveBytes
     durable: Annotated[bool, Meta(description="Whether the durability class is `fsync`.")]
+    durability: Annotated[Durability, Meta(description="What an acknowledged write survives.")]
     effective_priority: Annotated[int, Meta(description="The priority in effect, set or by recency.")]
+    type: Annotated[TopicType, Meta(description="Fixed when the topic is created.")]
+    queue: Annotated[QueueCounts | UnsetType, Meta(description="Queues only.")] = UNSET
+    groups: Annotated[GroupsSummary | UnsetType, Meta(description="Only topics with consumer groups.")] = UNSET
 
 
 class TopicList(Struct, kw_only=True):
@@ -346,6 +377,24 @@ class Manifest(Struct, kw_only=True):
     performance: TimeSpent
 
 
+class LogCapture(Struct, kw_only=True):
+    """The whole log at one moment, for a backup."""
+
+    store_id: Annotated[str, Meta(description="Random number of the data directory, as in the file STORE.")]
+    ts: Annotated[U64, Meta(description="When the capture was taken, in milliseconds since the Unix epoch.")]
+    data_uri: Annotated[str, Meta(description="Address of the data directory on the machine of the server.")]
+    cold_uri: Annotated[str | None, Meta(description="Address of the cold tier; null without one.")]
+    snapshot: Annotated[
+        bytes,
+        Meta(
+            description="All topics and routers, as a snapshot file of docs/formats.md, in base64. Records above the "
+            "last segment of a topic, up to its `checkpointed_seq`, are read as frames."
+        ),
+    ]
+    pin: Annotated[PinState | None, Meta(description="The pin that keeps the files; null without a pin.")]
+    performance: TimeSpent
+
+
 class TopicSealed(Struct, kw_only=True):
     """Which records of a topic are in files that never change again."""
 
@@ -388,8 +437,6 @@ class Job(Struct, kw_only=True):
     meta: Annotated[Raw | UnsetType, Meta(description="More about the payload: any JSON, usually an object.")] = UNSET
 
 
-ReadyJobs = Annotated[U64, Meta(description="Jobs that can be claimed.")]
-LeasedJobs = Annotated[U64, Meta(description="Jobs under an unexpired lease.")]
 SkippedSeqs = Annotated[list[U64], Meta(description="Seqs that the call did not act on, in the order of the call.")]
 
 
@@ -432,6 +479,73 @@ class Extended(Struct, kw_only=True):
     extended: Annotated[U64, Meta(description="Jobs whose lease this call extended.")]
     skipped: SkippedSeqs
     deadlines: Annotated[dict[int, U64], Meta(description="New deadline of each job, by seq.")]
+    performance: TimeSpent
+
+
+class QueueLease(Struct, kw_only=True):
+    """A job that is leased."""
+
+    seq: Annotated[U64, Meta(description="Number of the job in its queue.")] = field(name="$seq")
+    node: Annotated[str, Meta(description="Node that holds the lease.")]
+    lease_id: Annotated[str, Meta(description="Names this delivery.")]
+    deadline: Annotated[U64, Meta(description="When the lease ends, in milliseconds since the Unix epoch.")]
+    deliveries: Annotated[U64, Meta(description="How often the job was delivered, this time included.")]
+
+
+class QueueState(Struct, kw_only=True):
+    """A queue: how many jobs are in which state, and which jobs are leased."""
+
+    topic: TopicName
+    ready: ReadyJobs
+    in_flight: LeasedJobs
+    delayed: DelayedJobs
+    oldest_ready_age_ms: OldestReadyAge
+    dead_lettered: DeadLetteredJobs
+    dead: DeadLetters
+    dead_letter: Annotated[str | None, Meta(description="Topic for jobs that were delivered too often.")]
+    names_hidden: NamesHidden = UNSET
+    leases: Annotated[list[QueueLease], Meta(description="The leases, seqs ascending.")]
+    next_cursor: Annotated[str | UnsetType, Meta(description="Cursor of the next page; absent on the last page.")] = (
+        UNSET
+    )
+    performance: TimeSpent
+
+
+class Redriven(Struct, kw_only=True):
+    """What a redrive moved, and where the next call goes on."""
+
+    topic: TopicName
+    source: Annotated[str, Meta(description="Topic that the jobs come from.")]
+    dest: Annotated[str, Meta(description="Queue that the jobs go to.")]
+    moved: Annotated[
+        U64, Meta(description="Jobs that were moved, with the jobs of earlier calls under the same idempotency key.")
+    ]
+    matched: Annotated[U64, Meta(description="Jobs that match, moved or, in a dry run, not.")]
+    skipped: Annotated[U64, Meta(description="Jobs that match and stay, because they are leased or delayed.")]
+    next_from_seq: Annotated[
+        U64, Meta(description="The last seq of the source that was looked at: `from_seq` of the next call.")
+    ]
+    until_seq: Annotated[
+        U64,
+        Meta(
+            description="The last seq of the source that is meant. Send it with the next call: jobs that die again "
+            "meanwhile have higher seqs."
+        ),
+    ]
+    remaining: Annotated[U64, Meta(description="Records up to `until_seq` that were not looked at, at most.")]
+    stopped: Annotated[
+        Literal["end", "limit", "time", "full"],
+        Meta(
+            description="Why the call ended: it has looked at everything, has moved `limit` jobs, its time is over, or "
+            "the dest has no room."
+        ),
+    ]
+    dry_run: Annotated[bool, Meta(description="Whether no job was moved because the call asked for that.")]
+    jobs: Annotated[list[DiffRecord], Meta(description="The first jobs that match, of a dry run.")]
+    warnings: Annotated[
+        list[str] | UnsetType,
+        Meta(description="A sentence for each member of the body that is not known; absent if there are none."),
+    ] = UNSET
     performance: TimeSpent
 
 
@@ -570,6 +684,15 @@ class EpochAborted(Struct, kw_only=True):
 # Routers.
 
 
+RouterLag = Annotated[
+    U64 | None,
+    Meta(
+        description="Seqs or messages of the source that the router has not looked at yet; null if it is not known, "
+        "because streams are off or the router has just begun."
+    ),
+]
+
+
 class RouterEntry(Struct, kw_only=True):
     router: RouterName
     source: RouterSource
@@ -584,6 +707,7 @@ class RouterEntry(Struct, kw_only=True):
     forwarded_total: Annotated[
         U64, Meta(description="Records copied, trimmed, or skipped because the dest already had them.")
     ]
+    lag: RouterLag
 
 
 class RouterList(Struct, kw_only=True):
@@ -638,6 +762,14 @@ class Router(RouterMembers, kw_only=True):
     forwarded_total: Annotated[
         U64, Meta(description="Records copied, trimmed, or skipped because the dest already had them.")
     ]
+    lag: RouterLag
+    lost_total: Annotated[
+        U64 | UnsetType,
+        Meta(
+            description="Only for a router to or from a stream: records or messages that retention removed before they "
+            "were copied."
+        ),
+    ] = UNSET
     retry: Annotated[
         RouterRetry | UnsetType, Meta(description="Only while the source of the router cannot be read.")
     ] = UNSET
@@ -666,6 +798,18 @@ class Ready(Struct, kw_only=True):
     topics: Annotated[U64, Meta(description="Number of topics.")]
 
 
+class AccessRights(Struct, kw_only=True):
+    """What the key of the call may do."""
+
+    needs_key: Annotated[
+        bool, Meta(description="Whether the server has keys. Without keys every caller has all rights.")
+    ]
+    scopes: Annotated[
+        list[str], Meta(description="What the key may do with its names: `read`, `write`, `delete`, `admin`.")
+    ]
+    prefixes: Annotated[list[str], Meta(description="How the names begin that the key is for; empty = any name.")]
+
+
 class WalMetrics(Struct, kw_only=True):
     """Numbers of the write-ahead log."""
 
@@ -682,9 +826,82 @@ class WalMetrics(Struct, kw_only=True):
     read_only: Annotated[bool, Meta(description="Whether a shard takes no writes until a restart.")]
     fsync_count: Annotated[U64, Meta(description="Syncs.")]
     fsync_micros_total: Annotated[U64, Meta(description="Microseconds spent in syncs.")]
+    fsync_bounds_us: Annotated[list[U64], Meta(description="Upper bounds of the groups of syncs, in microseconds.")]
+    fsync_buckets: Annotated[
+        list[U64],
+        Meta(
+            description="Syncs that took no longer than the bound at the same place, and longer than the previous "
+            "bound. The last number counts longer syncs."
+        ),
+    ]
+    unsynced_bytes: Annotated[U64, Meta(description="Bytes that a power loss would take now.")]
+    unsynced_ms: Annotated[U64, Meta(description="Age of the oldest byte that a power loss would take now.")]
+    backlog_bytes: Annotated[
+        U64, Meta(description="Bytes whose records are in no segment yet: the next start would read them.")
+    ]
+
+
+class DiskMetrics(Struct, kw_only=True):
+    """The disk of the data directory."""
+
+    free_bytes: Annotated[U64, Meta(description="Bytes that the server can still write.")]
+    total_bytes: Annotated[U64, Meta(description="Size of the disk.")]
+
+
+class TrafficMetrics(Struct, kw_only=True):
+    """Counts since the start. The difference of two scrapes gives a rate."""
+
+    appends: Annotated[U64, Meta(description="Writes that were acked.")]
+    append_records: Annotated[U64, Meta(description="Records in acked writes.")]
+    append_bytes: Annotated[U64, Meta(description="Accounted bytes of these records.")]
+    received_bytes: Annotated[U64, Meta(description="Bytes from clients.")]
+    sent_bytes: Annotated[U64, Meta(description="Bytes to clients.")]
+    requests: Annotated[dict[str, U64], Meta(description="Requests that were answered, by endpoint.")]
+    errors: Annotated[U64, Meta(description="Requests that were answered with a status of 500 or more.")]
+    refusals: Annotated[U64, Meta(description="Requests that were answered with a status from 400 to 499.")]
+    connections_open: Annotated[U64, Meta(description="Open connections.")]
+
+
+class StreamsMetrics(Struct, kw_only=True):
+    """Numbers of the streams."""
+
+    streams: Annotated[U64, Meta(description="Number of streams.")]
+    topics: Annotated[U64, Meta(description="Topics of all streams.")]
+    partitions: Annotated[U64, Meta(description="Partitions of these topics.")]
+    messages: Annotated[U64, Meta(description="Messages that can be read.")]
+    bytes: Annotated[U64, Meta(description="Bytes of these messages.")]
+    unsaved_messages: Annotated[U64, Meta(description="Messages that a kill of the process would lose.")]
+    stopped_partitions: Annotated[U64, Meta(description="Partitions that take no messages until a restart.")]
+    connections: Annotated[U64, Meta(description="Open connections of clients of Apache Iggy.")]
+    requests: Annotated[dict[str, U64], Meta(description="Their requests, by command.")]
+    errors: Annotated[dict[str, U64], Meta(description="Requests that were refused, by status.")]
+    recovery_progress: Annotated[float, Meta(description="How much of the streams is recovered, from 0 to 1.")]
 
 
 ClassTopics = Annotated[U64, Meta(description="Topics of this durability class.")]
+
+
+class SettingState(Struct, kw_only=True):
+    """One setting of the server."""
+
+    name: Annotated[str, Meta(description="Name of the setting, as in `topics.toml`.")]
+    value: Annotated[str, Meta(description="The value for people. Keys are counted, not shown.")]
+    origin: Annotated[
+        str,
+        Meta(description="Where it comes from: a flag, a variable, the path of `topics.toml`, or `default`."),
+    ]
+    default: Annotated[str, Meta(description="The default, for people.")]
+    group: Annotated[str, Meta(description="What kind of setting it is.")]
+    meaning: Annotated[str, Meta(description="What the setting does.")]
+    reloaded: Annotated[bool, Meta(description="Whether a running server takes a new value at SIGHUP.")]
+
+
+class ServerConfig(Struct, kw_only=True):
+    """The settings of the server, and where each value comes from."""
+
+    version: Annotated[str, Meta(description="Version of the server.")]
+    settings: Annotated[list[SettingState], Meta(description="Every setting, in the order of the reference.")]
+    performance: TimeSpent
 
 
 class MetricsJson(Struct, kw_only=True):
@@ -703,7 +920,13 @@ class MetricsJson(Struct, kw_only=True):
     ready: Annotated[bool, Meta(description="Whether every write can be taken.")]
     replay_progress: Annotated[float, Meta(description="How much of the log is recovered, from 0 to 1.")]
     uptime_ms: Annotated[U64, Meta(description="Milliseconds since the start.")]
+    pressure: Annotated[float, Meta(description="How loaded the server is, from 0 to 1.")]
     wal: Annotated[WalMetrics, Meta(description="The write-ahead log.")]
+    traffic: Annotated[TrafficMetrics, Meta(description="Requests, records and bytes.")]
+    disk: Annotated[DiskMetrics | UnsetType, Meta(description="Absent until it was measured.")] = UNSET
+    streams: Annotated[
+        StreamsMetrics | UnsetType, Meta(description="The streams; absent in a server without streams.")
+    ] = UNSET
 
 
 # Watching.

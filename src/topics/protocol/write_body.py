@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from topics.formats import envelope
+from topics.formats import envelope, kernel
 from topics.formats.records import RecordBatch
 from topics.limits import (
     BATCH_RECORDS_MAX,
@@ -144,8 +144,7 @@ class WriteRequest:
         if self._plain is not None and not self._has_breaks:
             datas, sizes = self._plain
             if max(sizes) <= limits.record_bytes_max:
-                # A join takes two thirds of the time of a format.
-                return [b"".join((b'{"d":', data, b"}")) for data in datas], sizes
+                return kernel.plain_envelopes(datas), sizes
         return self._general_payloads(limits)
 
     def _general_payloads(self, limits: WriteLimits) -> tuple[list[bytes], list[int]]:

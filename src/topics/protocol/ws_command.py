@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from topics.protocol.body_decoder import (
     BodyDecoder,
@@ -26,6 +26,11 @@ from topics.protocol.request_body import WriteBody
 NO_REQUEST_ID: Final = Raw(b"null")
 
 
+def _no_request_id() -> Raw:
+    """Not a plain default: a schema of the command could not show it."""
+    return NO_REQUEST_ID
+
+
 class TopicStart(Struct, kw_only=True):
     """Where a subscription begins."""
 
@@ -36,7 +41,7 @@ class TopicStart(Struct, kw_only=True):
 class Subscribe(Struct, kw_only=True, tag_field="op", tag="subscribe"):
     """Subscribe to topics."""
 
-    request_id: Raw = NO_REQUEST_ID
+    request_id: Raw = field(default_factory=_no_request_id)
     topic: str | None = None
     topics: dict[str, TopicStart] = {}
     from_seq: U64 = 0
@@ -60,7 +65,7 @@ class Subscribe(Struct, kw_only=True, tag_field="op", tag="subscribe"):
 class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
     """End subscriptions."""
 
-    request_id: Raw = NO_REQUEST_ID
+    request_id: Raw = field(default_factory=_no_request_id)
     topic: str | None = None
     topics: list[str] = []
 
@@ -71,7 +76,7 @@ class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
 class Publish(WriteBody, kw_only=True, tag_field="op", tag="publish"):
     """A write: the members of a write, and its topic."""
 
-    request_id: Raw = NO_REQUEST_ID
+    request_id: Raw = field(default_factory=_no_request_id)
     topic: str
     return_seqs: bool = True
 
@@ -79,7 +84,7 @@ class Publish(WriteBody, kw_only=True, tag_field="op", tag="publish"):
 class Ping(Struct, kw_only=True, tag_field="op", tag="ping"):
     """Check that the server answers."""
 
-    request_id: Raw = NO_REQUEST_ID
+    request_id: Raw = field(default_factory=_no_request_id)
 
 
 Command = Subscribe | Unsubscribe | Publish | Ping

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from time import perf_counter
@@ -32,6 +32,8 @@ from topics.errors import (
     UnsupportedMediaType,
 )
 from topics.server.auth import FULL_ACCESS, Key, KeyRing, bearer_token
+from topics.server.bridges.bridge_set import BridgeSet
+from topics.server.disk_gauge import DiskGauge
 from topics.server.hidden_names import error_told
 from topics.server.hidden_paths import PathHider
 from topics.server.http.coding import accepts_gzip, deflate, inflate
@@ -50,10 +52,11 @@ from topics.server.live.delivery import Hub
 from topics.server.live.open_streams import OpenStreams
 from topics.server.logs import RateLimited
 from topics.server.metrics import Counters
-from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard
+from topics.server.origins import PREFLIGHT_HEADERS, Headers, OriginGuard, is_navigation
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings_schema import ServerSettings
 from topics.server.steps import StepRunner, Steps, while_wanted
+from topics.server.streams.host import StreamsHost
 from topics.server.waiting_lines import WaitingLines
 
 logger = logging.getLogger(__name__)
@@ -86,8 +89,13 @@ class Application:
         pool: Executor,
         files: Executor,
         clock: Clock,
+        streams: StreamsHost,
     ) -> None:
         self.settings = settings
+        # Where each setting comes from, by name: see `LoadedSettings`. A setting that is absent has its default.
+        self.origins_of_settings: Mapping[str, str] = {}
+        # The partitioned engine: its `system` is None until recovery is done, and in a server without streams.
+        self.streams = streams
         self.loop = loop
         # Threads for large bodies, and threads that may wait for a disk.
         self.pool = pool
@@ -101,10 +109,13 @@ class Application:
         # Requests whose large pages are being made.
         self.large_pages: set[Exchange] = set()
         self.opened: OpenEngine | None = None
+        # Routers to and from streams. None until recovery is done.
+        self.bridges: BridgeSet | None = None
         # Delivers records to open streams. None until recovery is done.
         self.hub: Hub | None = None
         self.replay_progress = 0.0
         self.is_draining = False
+        self.disk = DiskGauge(loop, files, clock)
         self.governor = Governor()
         # Measures the load for the governor. None until recovery is done.
         self.meter: PressureMeter | None = None
@@ -114,7 +125,7 @@ class Application:
         self._hosts = hosts
         self._origins = OriginGuard(settings.cors_origins)
         self._failures = FailureBackoff()
-        self._paths = PathHider(settings.data_dir, settings.cold_dir)
+        self._paths = PathHider(settings.data_dir, settings.cold_dir, streams.directory)
         # Any client can cause these errors again and again.
         self._troubles = RateLimited(logger, clock)
         # Waiting requests, and the call that answers each of them early when the server stops.
@@ -168,7 +179,7 @@ class Application:
                 exchange.key = FULL_ACCESS
                 exchange.route = admitted.route
                 exchange.name = admitted.name
-                exchange.inner_name = admitted.inner_name
+                exchange.inner_names = admitted.inner_names
                 self._check_ready(before_ready=admitted.before_ready)
                 admitted.handler(exchange)
                 return
@@ -195,7 +206,7 @@ class Application:
     def _admitted(self, exchange: Exchange, endpoint: Endpoint) -> Admitted:
         headers = exchange.headers
         has_plain_json = endpoint.body is Body.IGNORED or (b"content-encoding" not in headers and _is_json(headers))
-        return Admitted(self.settings, endpoint, exchange.name, exchange.inner_name, has_plain_json=has_plain_json)
+        return Admitted(self.settings, endpoint, exchange.name, exchange.inner_names, has_plain_json=has_plain_json)
 
     def note_activity(self) -> None:
         """A request or a message has come: the load is measured from now on."""
@@ -251,7 +262,11 @@ class Application:
             self._authorize(exchange, endpoint, match)
         else:
             exchange.key = FULL_ACCESS
-        if is_of_page and not self._origins.allows(exchange.headers):
+        if (
+            is_of_page
+            and not self._origins.allows(exchange.headers)
+            and not (endpoint is not None and endpoint.is_page and is_navigation(exchange.headers))
+        ):
             raise Forbidden("pages of this origin may not call the server: list the origin in TOPICS_CORS_ORIGINS")
         if endpoint is None:
             if not match.endpoints:
@@ -264,10 +279,11 @@ class Application:
             if match.name is None:
                 raise InvalidRequest("the name in the path is not UTF-8")
             exchange.name = match.name
-        if match.has_inner_name:
-            if match.inner_name is None:
+        if match.inner_names:
+            names = tuple(name for name in match.inner_names if name is not None)
+            if len(names) < len(match.inner_names):
                 raise InvalidRequest("the name in the path is not UTF-8")
-            exchange.inner_name = match.inner_name
+            exchange.inner_names = names
         return endpoint
 
     def _authorize(self, exchange: Exchange, endpoint: Endpoint | None, match: Match) -> None:

@@ -1,4 +1,4 @@
-"""Modules that a server needs and its start does not: HTTP/2, WebSockets and the OpenAPI document.
+"""Modules that a server needs and its start does not: HTTP/2, WebSockets, and the documents about the server.
 
 They take a third of the time that all imports of a server take. A server imports them on another thread once it is
 ready, so that the first client that needs one does not wait for it.
@@ -10,7 +10,12 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-_MODULES: Final = ("topics.server.api.ws_commands", "topics.server.http.http2", "topics.server.openapi.document")
+_MODULES: Final = (
+    "topics.server.api.ws_commands",
+    "topics.server.http.http2",
+    "topics.server.openapi.document",
+    "topics.server.openapi.streams_document",
+)
 
 
 def import_late_modules() -> None:

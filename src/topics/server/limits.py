@@ -95,6 +95,8 @@ FILE_THREADS: Final = 4
 ROOM_RETRY_MS: Final = 5
 WRITES_FROM_LINES_PER_TURN: Final = 64
 PAGE_SIZE_DEFAULT: Final = 100
+# Names that a list with a filter looks at for one page: a page that is not full has a cursor nevertheless.
+LISTED_NAMES_MAX: Final = 5000
 PAGE_SIZE_MAX: Final = 1000
 
 

@@ -11,6 +11,8 @@ Rules:
    send it to loopback addresses and over HTTPS. Without it the host and port of `Origin` must be those of `Host`; the
    scheme is free, because a proxy may end TLS.
 4. No cookies are used, so no answer allows credentials.
+5. A link of any page may open the web console. Its files contain no data, and the page that has the link cannot read
+   them, nor show them in a frame.
 """
 
 import re
@@ -96,6 +98,15 @@ class OriginGuard:
 
     def _is_listed(self, origin: bytes) -> bool:
         return self._allows_all or origin in self._headers_by_origin
+
+
+def is_navigation(headers: dict[bytes, bytes]) -> bool:
+    """Whether the user goes to the address: a link that is followed, in a window or tab of its own."""
+    return (
+        headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest") == b"document"
+        and b"origin" not in headers
+    )
 
 
 def _is_own(origin: bytes, host: bytes) -> bool:

@@ -23,15 +23,18 @@ from topics.clock import Clock, SystemClock
 from topics.embedded.async_log import open_for_loop
 from topics.engine.runtime import LoopRuntime
 from topics.engine.starting.opened import OpenEngine
-from topics.errors import SettingsError
+from topics.errors import SettingsError, StartRefused
 from topics.server.api.admin import AdminApi
+from topics.server.api.console import ConsoleFiles
 from topics.server.api.groups import GroupsApi
-from topics.server.api.openapi import OpenApi
+from topics.server.api.openapi import Documents
 from topics.server.api.probes import ProbesApi
 from topics.server.api.queues import QueuesApi
 from topics.server.api.records import RecordsApi
+from topics.server.api.redrive import RedriveApi
 from topics.server.api.routers import RoutersApi
 from topics.server.api.segments import SegmentsApi
+from topics.server.api.streams import StreamsApi
 from topics.server.api.topics import TopicsApi
 from topics.server.api.watch import WatchApi
 from topics.server.api.websockets import WebSocketApi
@@ -39,6 +42,7 @@ from topics.server.api.work import WorkApi
 from topics.server.api.writers import WritersApi
 from topics.server.app import Application
 from topics.server.auth import FULL_ACCESS, KeyRing
+from topics.server.bridges.bridge_set import BridgeSet
 from topics.server.http.connections import ConnectionSet
 from topics.server.http.listener import Sniffer
 from topics.server.http.peers import HostGuard
@@ -48,7 +52,8 @@ from topics.server.live.delivery import Hub
 from topics.server.logs import configure_logging
 from topics.server.pressure import Governor, PressureMeter
 from topics.server.settings import LoadedSettings, check_safe, engine_settings, is_loopback
-from topics.server.settings_schema import SETTINGS, ServerSettings, shown
+from topics.server.settings_schema import SETTINGS, ServerSettings, StreamsConfig, shown
+from topics.server.streams.host import StreamsHost
 from topics.server.work_pool import WorkPool
 
 logger = logging.getLogger(__name__)
@@ -67,10 +72,12 @@ class Server:
         self,
         settings: ServerSettings,
         *,
+        streams: StreamsConfig | None = None,
         timeouts: Timeouts | None = None,
         clock: Clock | None = None,
         open_log: OpenLog | None = None,
     ) -> None:
+        timeouts = timeouts or Timeouts()
         self._settings = settings
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
@@ -79,24 +86,31 @@ class Server:
         self._open_log = open_log or self._open_data_dir
         keys = KeyRing.parse(settings.api_keys.reveal())
         hosts = _host_guard(settings, keys)
-        self.app = Application(settings, keys, hosts, self._loop, self._pool, self._files, self._clock)
+        self.streams = StreamsHost(settings, streams or StreamsConfig(), self._loop, self._clock, timeouts)
+        self.app = Application(settings, keys, hosts, self._loop, self._pool, self._files, self._clock, self.streams)
         TopicsApi(self.app)
         RecordsApi(self.app)
         SegmentsApi(self.app)
         QueuesApi(self.app)
+        RedriveApi(self.app)
         RoutersApi(self.app)
         GroupsApi(self.app)
         WritersApi(self.app)
+        StreamsApi(self.app)
         AdminApi(self.app)
         WatchApi(self.app)
         WebSocketApi(self.app)
         WorkApi(self.app)
         ProbesApi(self.app)
-        OpenApi(self.app)
+        Documents(self.app)
+        if settings.console:
+            ConsoleFiles(self.app)
         if not keys.enabled:
             logger.warning("there are no API keys: every caller has full access")
-        self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts or Timeouts())
+        self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts)
         self._listener: asyncio.Server
+        # How much of the log and of the streams is recovered, each from 0 to 1.
+        self._progress = {"log": 0.0, "streams": 0.0}
         self._meter = PressureMeter(self.app.governor, self._loop, self._pool, self._ready_depth, self._apply_pressure)
 
     def _open_data_dir(self, loop: asyncio.AbstractEventLoop, progress: Callable[[float], None]) -> OpenEngine:
@@ -109,9 +123,11 @@ class Server:
         )
 
     async def listen(self) -> tuple[str, int]:
-        """Opens the port. Returns its host and port."""
+        """Opens the ports. Returns host and port of the one for HTTP."""
         host, port = self._settings.host, self._settings.port
         tls = tls_context(self._settings.tls_cert, self._settings.tls_key)
+        if tls is not None:
+            tls.set_alpn_protocols(["h2", "http/1.1"])
         try:
             self._listener = await self._loop.create_server(
                 lambda: Sniffer(self._connections), host or None, port, ssl=tls, backlog=BACKLOG, reuse_address=True
@@ -121,18 +137,54 @@ class Server:
             raise SettingsError(
                 f"cannot listen on {host or '*'} port {port}: {reason}; choose another --host or --port"
             ) from error
+        try:
+            await self.streams.listen(tls_context(self._settings.tls_cert, self._settings.tls_key))
+        except SettingsError:
+            self._listener.close()
+            raise
         address = self._listener.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
     async def recover(self) -> None:
-        """Opens the log. Raises `StartRefused` if the data directory cannot be served."""
-        opened = await self._loop.run_in_executor(self._files, self._open_log, self._loop, self._note_progress)
+        """Opens the log and the streams. Raises `StartRefused` if a data directory cannot be served."""
+        log_opening = self._loop.run_in_executor(
+            self._files, self._open_log, self._loop, partial(self._note_progress, "log")
+        )
+        if self.streams.is_on:
+            try:
+                system = await self._loop.run_in_executor(
+                    self._files, self.streams.open_engine, partial(self._note_progress, "streams")
+                )
+            except StartRefused:
+                await self._abandon(log_opening)
+                raise
+        self._note_progress("streams", 1.0)
+        try:
+            opened = await log_opening
+        except StartRefused:
+            if self.streams.is_on:
+                await self._loop.run_in_executor(self._files, system.close)
+            raise
+        await self.app.disk.start(opened.disk_space)
         self.app.replay_progress = 1.0
         self.app.opened = opened
         self._limit_engine(opened)
         self.app.hub = Hub(opened.engine, self._loop, self._files)
         opened.start()
         self.app.meter = self._meter
+        if self.streams.is_on:
+            self.streams.start(system)
+        self.app.bridges = BridgeSet(opened.engine, self.streams.system, self._loop, self._files)
+        self.app.bridges.start()
+
+    async def _abandon(self, log_opening: asyncio.Future[OpenEngine]) -> None:
+        """The streams cannot be served: the log is closed again, so that its directory is free."""
+        try:
+            opened = await log_opening
+        except StartRefused as error:
+            logger.error("the log cannot be served either", extra={"fields": {"reason": error.message}})
+            return
+        await self._close_log(opened)
 
     # New settings.
 
@@ -150,6 +202,8 @@ class Server:
         changed = {name: shown(getattr(new, name)) for name in names if _differs(old, new, name)}
         before, after = self.app.keys - {FULL_ACCESS}, keys.all_keys() - {FULL_ACCESS}
         self._settings = replace(old, **{name: getattr(new, name) for name in names})
+        kept = self.app.origins_of_settings
+        self.app.origins_of_settings = {**kept, **{name: loaded.origins.get(name, "default") for name in names}}
         ended = self.app.use_settings(self._settings, keys, _host_guard(old, keys))
         if self.app.opened is not None:
             self._limit_engine(self.app.opened)
@@ -186,9 +240,12 @@ class Server:
         configure_logging(self._settings.log_level, self._settings.log_format, secrets=secrets)
         loaded.settings.api_keys.forget()
 
-    def _note_progress(self, fraction: float) -> None:
-        # Called on the recovering thread: the assignment of a float is atomic.
-        self.app.replay_progress = fraction
+    def _note_progress(self, part: str, fraction: float) -> None:
+        # Called on the recovering threads: each assignment is atomic.
+        self._progress[part] = fraction
+        if part == "streams":
+            self.streams.recovery_progress = fraction
+        self.app.replay_progress = min(self._progress.values())
 
     def _ready_depth(self) -> int:
         hub = self.app.hub
@@ -212,12 +269,15 @@ class Server:
         # Set before the last answers, so that the last answer of a connection says that it is the last.
         self._connections.is_draining = True
         self.app.end_waiting()
-        await self._connections.drain()
+        await asyncio.gather(self._connections.drain(), self.streams.drain())
         self._connections.close()
+        if self.app.bridges is not None:
+            await self.app.bridges.stop()
         self._meter.stop()
         opened, self.app.opened = self.app.opened, None
         if opened is not None:
             await self._close_log(opened)
+        await self.streams.close()
         self._pool.shutdown()
         self._files.shutdown()
 
@@ -241,12 +301,11 @@ def _differs(old: ServerSettings, new: ServerSettings, name: str) -> bool:
 
 
 def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """The context for HTTPS, with HTTP/2 by ALPN; None without a certificate."""
+    """The context of one listener; None without a certificate."""
     if cert is None or key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
@@ -254,33 +313,41 @@ def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     return context
 
 
-Announce = Callable[[str, int], None]
-"""Called with the host and port of the server."""
+Address = tuple[str, int]
+Announce = Callable[[Address, Address | None], None]
+"""Called with the host and port of the server, and those for clients of Apache Iggy; None without streams."""
 
 
-def run(settings: ServerSettings, *, on_bound: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
+def run(
+    loaded: LoadedSettings,
+    *,
+    on_bound: Announce,
+    on_ready: Announce,
+    load_again: LoadAgain,
+) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit code. Calls `on_bound` when the port is open, `on_ready`
     when the log is recovered, and `load_again` at SIGHUP.
     """
     import uvloop
 
     raise_file_limit()
-    return uvloop.run(_serve(settings, on_bound, on_ready, load_again))
+    return uvloop.run(_serve(loaded, on_bound, on_ready, load_again))
 
 
-async def _serve(settings: ServerSettings, on_bound: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
+async def _serve(loaded: LoadedSettings, on_bound: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    server = Server(settings)
+    server = Server(loaded.settings, streams=loaded.streams)
+    server.app.origins_of_settings = loaded.origins
     reloading = asyncio.ensure_future(_reload_at_signal(server, hung_up, load_again))
-    settings.api_keys.forget()
-    host, port = await server.listen()
-    on_bound(host, port)
-    recovering = asyncio.ensure_future(_recover(server, partial(on_ready, host, port)))
+    loaded.settings.api_keys.forget()
+    address = await server.listen()
+    on_bound(address, server.streams.address)
+    recovering = asyncio.ensure_future(_recover(server, partial(on_ready, address, server.streams.address)))
     stop_wanted = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((recovering, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
     if not recovering.done():

@@ -16,14 +16,23 @@ import errno
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from topics.errors import SettingsError
 from topics.server.origins import ANY_ORIGIN, parse_origins
-from topics.server.settings_schema import ENV_PREFIX, SETTINGS, KeyList, ServerSettings, Setting
+from topics.server.settings_schema import (
+    ENV_PREFIX,
+    PORT_MAX,
+    SETTINGS,
+    KeyList,
+    ServerSettings,
+    Setting,
+    StreamsConfig,
+    StreamsPort,
+)
 
 if TYPE_CHECKING:
     from topics.engine.settings import EngineSettings
@@ -42,12 +51,17 @@ __all__ = [
 
 TOML_NAME: Final = "topics.toml"
 
+# The table of `topics.toml` with the settings of the partitioned engine, and the prefix of their variables.
+STREAMS_TABLE: Final = "streams"
+IGGY_PREFIX: Final = "IGGY_"
+
 _TEST_PREFIX: Final = ENV_PREFIX + "TEST_"
+# What the command line reads as a client. A user who has set them for the shell may start a server there, too.
+_CLIENT_VARIABLES: Final = frozenset({"TOPICS_CA_FILE", "TOPICS_CONTEXT", "TOPICS_KEY", "TOPICS_NODE", "TOPICS_URL"})
 # More digits than any setting takes, and few enough to parse quickly.
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _HOST: Final = re.compile(r"([^\s:\[\]]*)(?::([0-9]{1,5}))?")
 _BRACKETED: Final = re.compile(r"\[([^\s\[\]]+)\](?::([0-9]{1,5}))?")
-_PORT_MAX: Final = 65_535
 _ON: Final = frozenset({"1", "true"})
 _OFF: Final = frozenset({"", "0", "false"})
 _VALUE_CHARS_SHOWN: Final = 60
@@ -62,6 +76,7 @@ class LoadedSettings:
     # By name: "flag --port", "environment TOPICS_PORT", "topics.toml" or "default".
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
 
 
 def load_settings(
@@ -167,6 +182,8 @@ class _Loader:
         self._read_text = read_text
         self._problems: list[str] = []
         self._warnings: list[str] = []
+        self._streams_table: Mapping[str, Any] = {}
+        self._iggy_variables: Mapping[str, str] = {}
 
     def load(self, *sources: _Source) -> LoadedSettings:
         found = {setting.name: self._find(setting, sources) for setting in SETTINGS}
@@ -183,6 +200,7 @@ class _Loader:
             settings=ServerSettings(**{name: entry.value for name, entry in found.items()}),
             origins={name: entry.origin for name, entry in found.items()},
             warnings=tuple(self._warnings),
+            streams=StreamsConfig(table=self._streams_table, environ=self._iggy_variables),
         )
 
     # Sources.
@@ -194,13 +212,14 @@ class _Loader:
 
     def environment(self, environ: Mapping[str, str]) -> _Source:
         given: dict[str, str] = {}
+        self._iggy_variables = {name: text for name, text in environ.items() if name.startswith(IGGY_PREFIX)}
         for variable, text in sorted(environ.items()):
             if not variable.startswith(ENV_PREFIX):
                 continue
             name = variable.removeprefix(ENV_PREFIX).lower()
             if name in _NAMES and variable.isupper():
                 given[name] = text
-            elif not variable.startswith(_TEST_PREFIX):
+            elif not variable.startswith(_TEST_PREFIX) and variable not in _CLIENT_VARIABLES:
                 close = _closest(variable)
                 hint = f"; did you mean {ENV_PREFIX}{close.upper()}?" if close else ""
                 self._warnings.append(f"{variable} is no setting of this server{hint}")
@@ -212,6 +231,11 @@ class _Loader:
             given = tomllib.loads(text or "")
         except tomllib.TOMLDecodeError as error:
             self._problems.append(f"{path} is not TOML: {error}")
+        streams = given.pop(STREAMS_TABLE, {})
+        if isinstance(streams, dict):
+            self._streams_table = streams
+        else:
+            self._problems.append(f"{path}: {STREAMS_TABLE} is a table, not a value")
         for key in sorted(given.keys() - _NAMES):
             hint = f"; did you mean {close}?" if (close := _closest(key)) else ""
             if isinstance(given[key], dict):
@@ -282,7 +306,7 @@ class _Loader:
 
 def _parsed(setting: Setting, text: str) -> Any:
     """A text from the command line or the environment as the value that TOML would give."""
-    if setting.kind == "number":
+    if setting.kind in ("number", "port"):
         return int(text) if _WHOLE_NUMBER.fullmatch(text.strip()) else text
     if setting.kind == "switch":
         return text in _ON if text in _ON | _OFF else text
@@ -292,6 +316,8 @@ def _parsed(setting: Setting, text: str) -> Any:
 def _value_of(setting: Setting, value: Any) -> Any:
     """The value in the type of the setting. Raises `_Unusable`."""
     match setting.kind:
+        case "port":
+            is_usable = value == "off" or (type(value) is int and 0 <= value <= setting.largest)
         case "number":
             is_usable = type(value) is int and setting.smallest <= value <= setting.largest
         case "switch":
@@ -312,6 +338,8 @@ def _value_of(setting: Setting, value: Any) -> Any:
         if not setting.is_optional:
             raise _Unusable("it must not be empty")
         return None
+    if setting.kind == "port":
+        return StreamsPort(None if value == "off" else value)
     return KeyList(value) if setting.kind == "keys" else value
 
 
@@ -325,8 +353,8 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
     host, port = match.groups()
     if port is None:
         return host, None
-    if int(port) > _PORT_MAX:
-        raise _Unusable(f"its port must be a whole number from 0 to {_PORT_MAX}")
+    if int(port) > PORT_MAX:
+        raise _Unusable(f"its port must be a whole number from 0 to {PORT_MAX}")
     return host, int(port)
 
 

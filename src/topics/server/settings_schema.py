@@ -7,7 +7,7 @@ dashes) and the tables of `docs/configuration.md`. To add a setting, add a field
 This module imports nothing heavy: the command line reads the schema before it knows its command.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from types import UnionType
@@ -31,7 +31,10 @@ from topics.limits import (
 
 ENV_PREFIX: Final = "TOPICS_"
 
-Kind = Literal["text", "number", "switch", "choice", "keys"]
+PORT_MAX: Final = 65_535
+STREAMS_PORT_DEFAULT: Final = 8090
+
+Kind = Literal["text", "number", "switch", "choice", "keys", "port"]
 Group = Literal["Network", "Access", "Storage", "Request limits", "Caps", "Logs and tests"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json"]
@@ -71,6 +74,34 @@ class KeyList:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamsPort:
+    """The port for clients of Apache Iggy. `number` is None when there are no streams.
+
+    A start is refused if a port that was set cannot be used. The default port is left out then, with a warning.
+    """
+
+    number: int | None
+    is_default: bool = False
+
+    def __str__(self) -> str:
+        return "off" if self.number is None else str(self.number)
+
+
+STREAMS_OFF: Final = StreamsPort(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsConfig:
+    """Settings of the partitioned engine: the table `[streams]` of `topics.toml`, and variables `IGGY_…`.
+
+    They are read when the engine is opened: a server without streams need not have the packages of the engine.
+    """
+
+    table: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class _About:
     """What the type and the default of a field do not say."""
 
@@ -95,12 +126,24 @@ class ServerSettings:
     host: Annotated[
         str, _About("Network", "Address to listen on: `host`, `host:port` or `[::1]:port`; empty = every address.")
     ] = "127.0.0.1"
-    port: Annotated[int, _About("Network", "Port to listen on; 0 = any free port.", largest=65_535)] = 4000
+    port: Annotated[int, _About("Network", "Port to listen on; 0 = any free port.", largest=PORT_MAX)] = 4000
     port_file: Annotated[
         str | None, _About("Network", "File that gets the real `host:port` when the port is bound.")
     ] = None
     tls_cert: Annotated[str | None, _About("Network", "PEM file with the certificate chain; needs `tls_key`.")] = None
     tls_key: Annotated[str | None, _About("Network", "PEM file with the private key; needs `tls_cert`.")] = None
+    streams_port: Annotated[
+        StreamsPort,
+        _About(
+            "Network",
+            "Port for clients of Apache Iggy, on the same host; 0 = any free port, `off` = no streams.",
+            largest=PORT_MAX,
+            default_text="8090, if it is free",
+        ),
+    ] = field(default_factory=lambda: StreamsPort(STREAMS_PORT_DEFAULT, is_default=True))
+    streams_port_file: Annotated[
+        str | None, _About("Network", "File that gets the real `host:port` for clients of Apache Iggy.")
+    ] = None
     max_body_bytes: Annotated[int, _About("Network", "Bytes of one request body.", smallest=1, largest=2048 * MIB)] = (
         64 * MIB
     )
@@ -116,12 +159,16 @@ class ServerSettings:
             "`*` = every page, with keys only.",
         ),
     ] = None
+    console: Annotated[bool, _About("Access", "Whether the web console is served at `/`.")] = True
     probe_auth: Annotated[bool, _About("Access", "Whether health and readiness need a key too.")] = False
     allow_insecure_no_auth: Annotated[
         bool, _About("Access", "Allow a start without keys on an address that other machines can reach.")
     ] = False
 
     data_dir: Annotated[str, _About("Storage", "Data directory; created if it is missing.")] = "./topics-data"
+    streams_dir: Annotated[
+        str | None, _About("Storage", "Data directory of the streams; unset = `streams` in the data directory.")
+    ] = None
     cold_dir: Annotated[
         str | None, _About("Storage", "Second tier for old segments: a path or `s3://bucket/prefix`; unset = off.")
     ] = None
@@ -252,6 +299,8 @@ class Setting:
                 return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
             case "keys":
                 return "a text with keys, separated by commas"
+            case "port":
+                return f"a whole number from {self.smallest} to {self.largest}, or off"
             case "text":
                 return "a text"
 
@@ -266,7 +315,13 @@ def shown(value: Any) -> str:
 
 
 def _settings() -> Iterator[Setting]:
-    kinds: dict[Any, Kind] = {int: "number", bool: "switch", KeyList: "keys", str: "text"}
+    kinds: dict[Any, Kind] = {
+        int: "number",
+        bool: "switch",
+        KeyList: "keys",
+        StreamsPort: "port",
+        str: "text",
+    }
     for entry in fields(ServerSettings):
         declared, about = get_args(entry.type)
         is_optional = isinstance(declared, UnionType)

@@ -3,7 +3,7 @@
 import os
 from typing import Protocol
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
 from topics.storage.fs import RealFs, read_file
 
@@ -33,6 +33,7 @@ def open_client(options: ServerOptions, *, throttle_wait_s: float = 0.0) -> Clie
         token=token_of(options.token, options.token_env, options.token_file),
         timeout_s=options.request_timeout_ms / 1000,
         retries=options.retries,
+        deadline_s=None,
         throttle_wait_s=throttle_wait_s,
     )
 

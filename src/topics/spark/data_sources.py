@@ -26,23 +26,35 @@ class TopicsDataSource(DataSource):
         return "topics"
 
     def schema(self) -> str:
-        from topics.spark.reading import source
+        from topics.spark import sql_tables
+        from topics.spark.reading import columns
 
-        return source.schema_text(self.options)
+        if not sql_tables.is_table(self.options):
+            return columns.schema_text(self.options)
+        options = sql_tables.options_of_new(self.options)
+        return sql_tables.with_comment(columns.schema_text(options), options)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
+        from topics.spark import sql_tables
+        from topics.spark.lake import source as lake_source
         from topics.spark.reading import source
 
-        return source.batch_reader(self.options, schema)
+        options = sql_tables.read_options(self.options, schema)
+        if lake_source.is_lake(options):
+            return lake_source.batch_reader(options, schema)
+        return source.batch_reader(options, schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        from topics.spark import sql_tables
         from topics.spark.reading import source
 
-        return source.stream_reader(self.options, schema)
+        return source.stream_reader(sql_tables.read_options(self.options, schema), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":  # noqa: FBT001
+        from topics.spark import sql_tables
         from topics.spark.writing import sink
 
+        sql_tables.require_write_options(self.options)
         return sink.batch_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: FBT001, N802

@@ -62,10 +62,19 @@ class ReadOptions:
     table: Literal["records", "segments", "topics", "gaps"] = "records"
     # In the order in which they were asked for, without the columns for gaps.
     columns: tuple[str, ...] = COLUMNS
+    # Of `data`: DDL, a file, `infer` or `variant`. Without it `data` and `meta` are text.
+    schema: str | None = None
+    schema_location: str | None = None
     starting_offsets: Offsets = "earliest"
     ending_offsets: Offsets = "latest"
+    # Records outside are left out. Unlike an offset, a bound below the first record is no gap.
+    min_seq: int | None = None
+    max_seq: int | None = None
     starting_timestamp_ms: int | None = None
     ending_timestamp_ms: int | None = None
+    # By topic. A topic without one begins at its first seq, and ends at its head.
+    starting_ms_by_topic: Mapping[str, int] = field(default_factory=dict)
+    ending_ms_by_topic: Mapping[str, int] = field(default_factory=dict)
     tag: str | None = None
     tag_prefix: str | None = None
     node: str | None = None
@@ -74,7 +83,7 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     min_records_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
-    partition_bytes: int = 64 * MIB
+    partition_bytes: int = 128 * MIB
     min_partitions: int | None = None
     max_records_per_partition: int = 1_000_000
     batch_records: int = 10_000
@@ -100,6 +109,12 @@ class ReadOptions:
     @property
     def numbering(self) -> Numbering:
         return SEQS if self.stream is None else OFFSETS
+
+    def starting_ms_of(self, topic: str) -> int | None:
+        return self.starting_ms_by_topic.get(topic, self.starting_timestamp_ms)
+
+    def ending_ms_of(self, topic: str) -> int | None:
+        return self.ending_ms_by_topic.get(topic, self.ending_timestamp_ms)
 
     @property
     def has_gap_rows(self) -> bool:
@@ -157,6 +172,18 @@ def _time(value: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def _times(value: str) -> dict[str, int]:
+    """As in Kafka, a time by partition is taken, too; a topic has only partition 0."""
+    try:
+        given = msgspec.json.decode(value, type=dict[str, int | dict[Literal["0"], int]])
+    except msgspec.DecodeError as error:
+        raise ValueError('must be JSON with milliseconds by topic, such as {"orders": 1769846400000}') from error
+    times = {topic: next(iter(ms.values()), 0) if isinstance(ms, dict) else ms for topic, ms in given.items()}
+    if not times or min(times.values()) < 0:
+        raise ValueError("must name times of topics, in milliseconds since 1970")
+    return times
+
+
 # The table of options.
 
 
@@ -188,10 +215,16 @@ OPTIONS: Final[dict[str, _Option]] = {
     "access": _Option("access", one_of("auto", "files", "http"), _BOTH, _TOPICS),
     "table": _Option("table", one_of(*TABLES), _BATCH, _TOPICS),
     "columns": _Option("columns", name_list),
+    "schema": _Option("schema", text_of, _BOTH, _TOPICS),
+    "schemaLocation": _Option("schema_location", text_of, _BOTH, _TOPICS),
     "startingOffsets": _Option("starting_offsets", _offsets),
     "endingOffsets": _Option("ending_offsets", _offsets, _BATCH),
+    "minSeq": _Option("min_seq", count(0), _BATCH, _TOPICS),
+    "maxSeq": _Option("max_seq", count(0), _BATCH, _TOPICS),
     "startingTimestamp": _Option("starting_timestamp_ms", _time),
     "endingTimestamp": _Option("ending_timestamp_ms", _time, _BATCH),
+    "startingOffsetsByTimestamp": _Option("starting_ms_by_topic", _times, _BOTH, _TOPICS),
+    "endingOffsetsByTimestamp": _Option("ending_ms_by_topic", _times, _BATCH, _TOPICS),
     "tag": _Option("tag", any_text, _BOTH, _TOPICS),
     "tagPrefix": _Option("tag_prefix", any_text, _BOTH, _TOPICS),
     "node": _Option("node", any_text, _BOTH, _TOPICS),
@@ -224,7 +257,14 @@ OPTIONS: Final[dict[str, _Option]] = {
     "keyFile": _Option("key_file", text_of, _BOTH, _STREAMS),
 }
 
-_COLUMN_FIELDS: Final = frozenset({"table", "columns", "gaps", "on_corrupt"})
+_COLUMN_FIELDS: Final = frozenset({"table", "columns", "gaps", "on_corrupt", "schema", "schema_location"})
+# Options that say where records are, and which of them.
+_SOURCE_FIELDS: Final = frozenset(
+    {
+        *("endpoint", "token", "token_env", "token_file", "subscribe", "subscribe_pattern", "path", "access"),
+        *("tag", "tag_prefix", "node", "exclude_node", "isolation", "tail", "request_timeout_ms", "retries"),
+    }
+)
 
 
 def parse_options(
@@ -285,6 +325,12 @@ def parse_columns(given: Mapping[str, str], source: Format = "topics") -> ReadOp
     return options
 
 
+def parse_source(given: Mapping[str, str], *, environment: Mapping[str, str] | None = None) -> ReadOptions:
+    """Only the options that say where records are, for a batch of its own."""
+    own = {name: text for name, text in given.items() if OPTIONS[_known_name(name, "topics")].field in _SOURCE_FIELDS}
+    return parse_options(own, mode="batch", environment=environment)
+
+
 def _known_name(raw_name: str, source: Format) -> str:
     known = {name: option for name, option in OPTIONS.items() if source in option.formats}
     return known_name(raw_name, known, f"format `{source}`")
@@ -299,9 +345,10 @@ def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source
             problems.append(problem)
 
     if source == "topics":
-        subjects = [name for name in ("subscribe", "subscribe_pattern", "path") if name in given]
+        subjects = [name for name in ("subscribe", "subscribe_pattern") if name in given]
         require(
-            len(subjects) == 1, "give exactly one of `subscribe`, `subscribePattern` and `path`: it says what to read"
+            len(subjects) == 1 or (not subjects and options.path is not None),
+            "give `subscribe` or `subscribePattern`, or `path` alone: it says what to read",
         )
         require(
             options.endpoint is not None or options.path is not None,
@@ -325,12 +372,29 @@ def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source
         "option `onRecreated=restart` gives gap rows and needs `gaps=rows`",
     )
     require("table" not in given or options.table == "records" or "columns" not in given, "`columns` is for records")
+    require(options.table == "records" or options.schema is None, "`schema` is for records")
+    is_inferred = options.schema is not None and options.schema.strip().lower() == "infer"
+    require(is_inferred or options.schema_location is None, "option `schemaLocation` goes with `schema=infer` only")
+    require(
+        mode == "batch" or not is_inferred or options.schema_location is not None,
+        "option `schema=infer` of a stream needs `schemaLocation`, a folder or bucket where the schema is kept: the "
+        "stream infers it once, and has it again after a restart",
+    )
     require("tail" not in given or options.path is not None, "option `tail` goes with `path` only")
     least, most = options.min_records_per_trigger, options.max_records_per_trigger
     require(
         least is None or most is None or least <= most,
         "option `minRecordsPerTrigger` must not be above `maxRecordsPerTrigger`",
     )
+    for edge, times in (("starting", options.starting_ms_by_topic), ("ending", options.ending_ms_by_topic)):
+        require(
+            not times or f"{edge}_timestamp_ms" not in given,
+            f"give only one of `{edge}Timestamp` and `{edge}OffsetsByTimestamp`",
+        )
+        unknown = [] if not options.subscribe else [topic for topic in times if topic not in options.subscribe]
+        require(
+            not unknown, f"option `{edge}OffsetsByTimestamp` names {', '.join(unknown)}, which `subscribe` does not"
+        )
     start, end = options.starting_timestamp_ms, options.ending_timestamp_ms
     require(start is None or end is None or start <= end, "option `endingTimestamp` is before `startingTimestamp`")
     return problems

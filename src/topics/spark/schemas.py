@@ -14,6 +14,7 @@ from topics.formats import columnar, columnar_messages
 from topics.spark import options
 from topics.spark.errors import BadOption
 from topics.spark.options import Format, ReadOptions
+from topics.spark.shaping.shape import META_DDL, RESCUED
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -24,6 +25,7 @@ assert options.COLUMNS_ON_DEMAND == columnar.COLUMNS_ON_DEMAND
 assert options.GAP_COLUMNS == columnar.GAP_COLUMNS
 assert options.STREAM_COLUMNS == columnar_messages.COLUMNS
 
+_TYPED: Final = ("data", "meta")
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _DDL_BY_TYPE: Final = {
     pa.string(): "string",
@@ -75,16 +77,31 @@ def schema_of(read: ReadOptions, source: Format = "topics") -> pa.Schema:
     return _TABLES[read.table]
 
 
-def ddl(schema: pa.Schema) -> str:
-    """The schema as DDL for Spark."""
-    return ", ".join(
-        f"`{field.name}` {_DDL_BY_TYPE[field.type]}{'' if field.nullable else ' not null'}" for field in schema
-    )
+def ddl(schema: pa.Schema, data_type: str | None = None) -> str:
+    """The schema as DDL for Spark. With a type for `data` it is that of a typed read."""
+    typed = {} if data_type is None else {"data": data_type, "meta": META_DDL}
+    columns = [
+        f"`{field.name}` {typed.get(field.name) or _DDL_BY_TYPE[field.type]}{'' if field.nullable else ' not null'}"
+        for field in schema
+    ]
+    return ", ".join([*columns, f"`{RESCUED}` string"] if data_type is not None and "data" in schema.names else columns)
 
 
 def read_schema(read: ReadOptions, wanted: "StructType", source: Format = "topics") -> pa.Schema:
-    """The Arrow schema of the batches of a read with these options, as Spark requests it."""
-    requested = [(field.name, field.dataType.simpleString(), field.nullable) for field in wanted.fields]
+    """The Arrow schema of the batches of a read with these options, as Spark requests it. Typed columns are text."""
+    is_text = read.schema is None
+    requested = [
+        (
+            field.name,
+            "string" if field.name in _TYPED and not is_text else field.dataType.simpleString(),
+            field.nullable,
+        )
+        for field in wanted.fields
+        if is_text or field.name != RESCUED
+    ]
+    names = wanted.fieldNames()
+    if not is_text and ("data" in names) != (RESCUED in names):
+        raise BadOption(f"the schema must have both `data` and `{RESCUED}`, where data goes that does not fit")
     return requested_schema(schema_of(read, source), requested)
 
 

@@ -66,16 +66,16 @@ def session(
 
 def require_packages() -> None:
     """Raises `SparkUnavailable` for packages that are missing, or of versions that Spark refuses later."""
-    missing = [name for name in ("pyspark", "pandas", "pyarrow", "numpy") if _version(name) is None]
+    missing = [name for name in ("pyspark", "pandas", "pyarrow", "numpy", "deltalake") if _version(name) is None]
     if missing:
-        raise SparkUnavailable(f"{' and '.join(missing)} missing: pip install 'topics[spark]'")
+        raise SparkUnavailable(f"{' and '.join(missing)} missing: pip install 'topics-log[spark]'")
     for name, least, below in (("pyspark", (4, 3), (4, 4)), ("pandas", (2, 2), (3,)), ("pyarrow", (18,), None)):
         found = _version(name)
         assert found is not None
         if found < least or (below is not None and found >= below):
             wanted = f">={_text(least)}" + (f",<{_text(below)}" if below is not None else "")
             raise SparkUnavailable(
-                f"{name} {_text(found)} is installed, Spark needs {wanted}: pip install 'topics[spark]'"
+                f"{name} {_text(found)} is installed, Spark needs {wanted}: pip install 'topics-log[spark]'"
             )
 
 

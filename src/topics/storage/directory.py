@@ -66,6 +66,7 @@ def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
     lock_path = f"{root}/{layout.LOCK}"
     lock: Lock | None = None
     try:
+        refuse_streams(fs, root)
         fs.makedirs(root)
         lock = _take_lock(fs, lock_path, clock)
         before = _read_holder(fs, lock_path)
@@ -81,8 +82,7 @@ def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
         _remove_temporaries(fs, root)
     except OSError as error:
         _let_go(lock)
-        where = f"{error.filename}: " if error.filename else ""
-        raise StartRefused(f"cannot use the data directory {root}: {where}{error.strerror or error}") from error
+        raise _unusable(root, error) from error
     except (ColdUnavailable, StorageFull) as error:
         _let_go(lock)
         raise StartRefused(f"cannot use the data directory {root}: {error.message}") from error
@@ -90,6 +90,24 @@ def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
         _let_go(lock)
         raise
     return DataDirectory(fs, root, lock, before, store_id)
+
+
+def refuse_streams(fs: Fs, root: str) -> None:
+    """Two engines in one directory would report, and perhaps remove, files of each other."""
+    try:
+        found = [path for path in layout.streams_state_logs(root) if fs.exists(path)]
+    except OSError as error:
+        raise _unusable(root, error) from error
+    if found:
+        raise StartRefused(
+            f"{root} is a data directory of streams: it has {found[0].removeprefix(root + '/')}; choose another data "
+            "directory, and give this one to the server as the directory of its streams (TOPICS_STREAMS_DIR)"
+        )
+
+
+def _unusable(root: str, error: OSError) -> StartRefused:
+    where = f"{error.filename}: " if error.filename else ""
+    return StartRefused(f"cannot use the data directory {root}: {where}{error.strerror or error}")
 
 
 def _take_lock(fs: Fs, path: str, clock: Clock) -> Lock:

@@ -51,6 +51,11 @@ class File(Protocol):
         """Fills the buffer and says how much it got; less than its length only at the end of the file."""
         ...
 
+    def pread_into_nowait(self, buffer: memoryview, offset: int) -> bool:
+        """Fills the whole buffer if that does not wait for a disk. False if it would, if the file ends before, or if
+        the system does not tell: then the content of the buffer is undefined."""
+        ...
+
     def is_cached(self, size: int, offset: int) -> bool:
         """Whether a `pread` of this would not wait for a disk. False also where the system does not tell."""
         ...
@@ -329,6 +334,22 @@ class RealFile:
             have += count
         return have
 
+    def pread_into_nowait(self, buffer: memoryview, offset: int) -> bool:
+        if _RWF_NOWAIT is None:
+            return False
+        have = 0
+        while have < len(buffer):
+            try:
+                count = os.preadv(self._fd, [buffer[have:] if have else buffer], offset + have, _RWF_NOWAIT)
+            except OSError as error:
+                if error.errno != errno.EAGAIN and error.errno not in _UNSUPPORTED:
+                    raise
+                return False
+            if count == 0:
+                return False
+            have += count
+        return True
+
     def is_cached(self, size: int, offset: int) -> bool:
         if _RWF_NOWAIT is None:
             return False
@@ -505,6 +526,11 @@ class RealFs:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """The size of the disk."""
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def can_sync_dir(self, path: str) -> bool:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -3,6 +3,7 @@
     .topics.lock   STORE   meta/snapshot.0001.bin   wal/CURRENT   wal/wal-0000000000000001.log
     topics/00000001/topic.json, seg-0000000000000001.data, .idx, .tags, .replaced
     staging/chunk-00000001-7-0-0-2-writer.staged (epoch 7, part 0, attempt 0, chunk 2)
+    streams/state.messages and more: a directory of the partitioned engine (`formats/stream_layout.py`)
 
 With more than one WAL shard the files of each shard are in wal/shard-NN/. Names of topics are not used as names of
 files: directories are numbered by topic id, 8 or more upper-case hex digits.
@@ -11,10 +12,14 @@ files: directories are numbered by topic id, 8 or more upper-case hex digits.
 import re
 from typing import Final
 
+from topics.formats.stream_state_names import STATE_LOGS
+
 LOCK: Final = ".topics.lock"
 STORE: Final = "STORE"
 CURRENT: Final = "CURRENT"
 TOPIC_JSON: Final = "topic.json"
+# In the root of a directory that `topics restore` made.
+RESTORE_NOTE: Final = "restore.json"
 TEMPORARY: Final = ".tmp"
 TORN: Final = ".torn"
 REWRITE: Final = ".rewrite"
@@ -34,6 +39,16 @@ _REPLACED_MARK: Final = re.compile(r"seg-([0-9]{16,20})\.replaced")
 # Not hidden, not a path, and not the name of a temporary file or a staged chunk.
 _OFFERED: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(?<!\.tmp)(?<!\.staged)")
 _TOPIC_DIR: Final = re.compile(r"([0-9A-F]{8,16})")
+
+
+def streams_state_logs(root: str) -> list[str]:
+    """A directory with one of these files holds streams of the partitioned engine, and no topics."""
+    return [f"{root}/{name}" for name in STATE_LOGS.values()]
+
+
+def streams_directory(root: str) -> str:
+    """Where a server keeps its streams, unless it is told otherwise."""
+    return f"{root}/streams"
 
 
 def wal_directory(root: str) -> str:

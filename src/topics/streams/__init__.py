@@ -14,7 +14,7 @@ try:
     from topics.streams.settings.sections import StreamsSettings
 except ModuleNotFoundError as error:
     if error.name in ("argon2", "blake3", "numpy"):
-        error.add_note("the partitioned engine needs more packages: pip install 'topics[streams]'")
+        error.add_note("the partitioned engine needs more packages: pip install 'topics-log[streams]'")
     raise
 
 __all__ = [

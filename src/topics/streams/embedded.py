@@ -11,15 +11,13 @@ A background thread saves buffered messages and does the work of retention, arch
 may call anything.
 """
 
-import logging
 import os
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
 from topics.clock import Clock, SystemClock
-from topics.errors import InvalidRequest, TopicsError
+from topics.errors import InvalidRequest
 from topics.formats.message import Buffer
 from topics.formats.message_codec import Codec
 from topics.formats.stream_command import Identifier
@@ -35,12 +33,10 @@ from topics.streams.retention.archive import open_archive
 from topics.streams.retention.restore import RestoreReport, restore
 from topics.streams.running.consuming import StoredOffset
 from topics.streams.running.running_topic import TopicState
+from topics.streams.running.upkeep_thread import UpkeepThread
 from topics.streams.settings import StreamsSettings
 from topics.streams.system import Sent, System
 
-logger = logging.getLogger(__name__)
-
-TICK_S: Final = 1.0
 POLL_COUNT_DEFAULT: Final = 1000
 
 
@@ -57,8 +53,27 @@ def open_streams(
     `settings` default to those of the server; `StreamsSettings` in `topics.streams.settings` lists them all, and
     `from_mapping` there makes them of a dict. Raises `StartRefused` with the reason.
     """
-    root = os.path.abspath(path)
-    return Streams(System.open(fs or RealFs(), root, settings, clock=clock or SystemClock(), root_user=root_user))
+    return Streams(open_system(path, settings, fs=fs, clock=clock, root_user=root_user))
+
+
+def open_system(
+    path: str | os.PathLike[str],
+    settings: StreamsSettings | None = None,
+    *,
+    fs: Fs | None = None,
+    clock: Clock | None = None,
+    root_user: Credentials = DEFAULT_ROOT_USER,
+    progress: Callable[[float], None] | None = None,
+) -> System:
+    """The engine alone, for a server: the caller does the regular work (`UpkeepThread`) and closes it."""
+    return System.open(
+        fs or RealFs(),
+        os.path.abspath(path),
+        settings,
+        clock=clock or SystemClock(),
+        root_user=root_user,
+        progress=progress,
+    )
 
 
 def restore_archive(path: str | os.PathLike[str], settings: StreamsSettings, *, fs: Fs | None = None) -> RestoreReport:
@@ -85,9 +100,7 @@ class Streams:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        self._stop = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="topics-streams-tick", daemon=True)
-        self._ticker.start()
+        self._upkeep = UpkeepThread(system.tick)
 
     def __enter__(self) -> Self:
         return self
@@ -97,18 +110,9 @@ class Streams:
     ) -> None:
         self.close()
 
-    def _tick(self) -> None:
-        while not self._stop.wait(TICK_S):
-            try:
-                self.system.tick()
-            except (OSError, TopicsError) as error:
-                # The next tick tries again.
-                logger.warning("background work failed: %s", error)
-
     def close(self) -> None:
         """Makes everything that was sent durable. A second call does nothing."""
-        self._stop.set()
-        self._ticker.join()
+        self._upkeep.stop()
         self.system.close()
 
     # Streams, topics and groups.

@@ -11,6 +11,7 @@ Any thread may call anything here. One thread calls `tick` regularly.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from topics.clock import Clock
 from topics.errors import StartRefused
@@ -19,18 +20,19 @@ from topics.formats.stream_command import Identifier
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError
 from topics.streams.consumers.consumer_group import ConsumerGroup
-from topics.streams.consumers.polling import Consumer, PollingStrategy
+from topics.streams.consumers.polling import Consumer, PollingStrategy, StrategyKind
 from topics.streams.metadata.accounts import Accounts
 from topics.streams.metadata.logins import DEFAULT_ROOT_USER, Credentials
 from topics.streams.metadata.streams_metadata import GroupInfo, StreamInfo, TopicInfo
 from topics.streams.metadata.users_metadata import ROOT_USER_ID
 from topics.streams.partitions.batch import IncomingBatch
 from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.partition import Appended, Partition
 from topics.streams.partitions.partitioning import Balanced, Partitioning, choose
 from topics.streams.running.consuming import Consuming, StoredOffset
-from topics.streams.running.groups import Groups
+from topics.streams.running.groups import Groups, Membership
 from topics.streams.running.lifecycle import Lifecycle
-from topics.streams.running.running_topic import TopicState
+from topics.streams.running.running_topic import GroupState, RunningTopic, StreamState, TopicFigures, TopicState
 from topics.streams.running.starting import Started, start
 from topics.streams.running.upkeep import Upkeep
 from topics.streams.settings import StreamsSettings, check_settings
@@ -43,6 +45,21 @@ class Sent:
     partition_id: int
     first_offset: int
     count: int
+
+
+class Target(NamedTuple):
+    """Where a send goes."""
+
+    running: RunningTopic
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Numbers for an operator, at about one moment."""
+
+    streams_count: int
+    topics: list[TopicFigures]
 
 
 class System:
@@ -66,6 +83,8 @@ class System:
         self._consuming = Consuming(started.commands, started.topics)
         self._groups = Groups(started.commands, started.topics, clock)
         self.accounts = Accounts(started.commands, clock)
+        # Told the numbers of the stream and the topic that got messages, by the thread that sent them.
+        self.on_sent: list[Callable[[int, int], None]] = []
         self.upkeep = Upkeep(settings, clock, started.commands, started.topics, started.archiver)
 
     # Opening and closing.
@@ -79,16 +98,20 @@ class System:
         *,
         clock: Clock,
         root_user: Credentials = DEFAULT_ROOT_USER,
+        progress: Callable[[float], None] | None = None,
     ) -> "System":
-        """Recovers the directory, or makes one. Raises `StartRefused` with the reason; then nothing was deleted."""
+        """Recovers the directory, or makes one. Raises `StartRefused` with the reason; then nothing was deleted.
+
+        `progress` is called with the part of the partitions that is open, from 0 to 1.
+        """
         settings = settings or StreamsSettings()
         check_settings(settings)
         try:
-            return cls(settings, clock, start(fs, root, settings, clock, root_user))
+            return cls(settings, clock, start(fs, root, settings, clock, root_user, progress))
         except OSError as error:
             raise StartRefused(f"{root} cannot be opened: {error}") from error
-        except StreamsError as error:
-            raise StartRefused(f"{root} cannot be opened: {error.message}") from error
+        except StreamsError as refusal:
+            raise StartRefused(f"{root} cannot be opened: {refusal.message}") from refusal
 
     def close(self) -> None:
         """Flushes and syncs everything. Raises the first error, after all partitions were tried."""
@@ -121,6 +144,32 @@ class System:
     def purge_stream(self, stream: Identifier, *, user_id: int = ROOT_USER_ID) -> None:
         """Deletes all messages and stored offsets of all topics; offsets restart at 0."""
         self._lifecycle.purge_stream(stream, user_id=user_id)
+
+    def stream_state(self, stream: Identifier) -> StreamState:
+        with self._commands.lock:
+            return self._stream_state(self.metadata.resolve_stream(stream))
+
+    def figures(self) -> Figures:
+        """Numbers for an operator. It waits for no lock and no disk."""
+        names = {stream.id: stream.name for stream in list(self.metadata.streams.values())}
+        return Figures(
+            len(names),
+            [topic.figures(names.get(topic.info.stream_id, "")) for topic in self._topics.now()],
+        )
+
+    def stream_names(self) -> list[str]:
+        """The names of all streams, sorted."""
+        with self._commands.lock:
+            return sorted(stream.name for stream in self.metadata.streams.values())
+
+    def stream_states(self) -> list[StreamState]:
+        """All streams, in the order of their ids."""
+        with self._commands.lock:
+            return [self._stream_state(stream) for stream in self.metadata.streams.ascending()]
+
+    def _stream_state(self, stream: StreamInfo) -> StreamState:
+        topics = sorted(self._topics.of_stream(stream.id), key=lambda topic: topic.info.id)
+        return StreamState(stream, [topic.state() for topic in topics])
 
     # Topics.
 
@@ -211,13 +260,30 @@ class System:
     ) -> Sent:
         """Appends the whole batch or, if it raises, nothing of it. The settings say whether the messages are
         buffered or written when this returns."""
-        with self._commands.lock:
-            self._commands.check_open()
-            running = self._topics.find(stream, topic)
-            partition_id = choose(partitioning or Balanced(), len(running.partitions), running.round_robin)
-            partition = running.partitions[partition_id].partition
-        appended = partition.append(batch)
-        return Sent(partition_id, appended.first_offset, appended.count)
+        return self.append(self.target(stream, topic, partitioning or Balanced()), batch)
+
+    def target(self, stream: Identifier, topic: Identifier, partitioning: Partitioning) -> Target:
+        """Where the next send goes. For `Balanced` each call chooses another partition."""
+        self._commands.check_open()
+        running = self._topics.find(stream, topic)
+        partition_id = choose(partitioning, len(running.partitions), running.round_robin)
+        return Target(running, running.partition(partition_id).partition)
+
+    def append(self, target: Target, batch: IncomingBatch) -> Sent:
+        """The same as `send`."""
+        return self._sent(target, target.partition.append(batch))
+
+    def append_nowait(self, target: Target, batch: IncomingBatch) -> Sent:
+        """The same for a batch that is only buffered. Raises `MustWait` if it has to be written, or if another thread
+        works on the partition."""
+        return self._sent(target, target.partition.append_nowait(batch))
+
+    def _sent(self, target: Target, appended: Appended) -> Sent:
+        if self.on_sent:
+            info = target.running.info
+            for tell in self.on_sent:
+                tell(info.stream_id, info.id)
+        return Sent(target.partition.partition_id, appended.first_offset, appended.count)
 
     def poll(
         self,
@@ -246,12 +312,46 @@ class System:
             client_id=client_id,
         )
 
+    def browse(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partition_id: int,
+        strategy: PollingStrategy,
+        count: int,
+        *,
+        bytes_max: int,
+    ) -> PolledMessages:
+        """Messages for a reader that is no consumer: nothing is stored, and `NEXT` is the same as `FIRST`."""
+        self._commands.check_open()
+        reader = self._topics.find(stream, topic).partition(partition_id).partition.reader
+        match strategy.kind:
+            case StrategyKind.OFFSET:
+                return reader.poll_offset(strategy.value, count, bytes_max)
+            case StrategyKind.TIMESTAMP:
+                return reader.poll_timestamp(strategy.value, count, bytes_max)
+            case StrategyKind.LAST:
+                return reader.poll_last(count, bytes_max)
+            case StrategyKind.FIRST | StrategyKind.NEXT:
+                return reader.poll_first(count, bytes_max)
+
+    def poll_nowait(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        consumer: Consumer,
+        strategy: PollingStrategy,
+        count: int,
+        *,
+        partition_id: int | None = None,
+    ) -> PolledMessages:
+        """The same for a single consumer without auto-commit. Raises `MustWait` if the messages are not in memory."""
+        return self._consuming.poll_nowait(stream, topic, consumer, strategy, count, partition_id=partition_id)
+
     def flush(self, stream: Identifier, topic: Identifier, partition_id: int, *, fsync: bool) -> None:
         """Writes buffered messages of the partition to its files; with `fsync` they are durable."""
-        with self._commands.lock:
-            self._commands.check_open()
-            running = self._topics.find(stream, topic).partition(partition_id)
-        running.partition.flush(fsync=fsync)
+        self._commands.check_open()
+        self._topics.find(stream, topic).partition(partition_id).partition.flush(fsync=fsync)
 
     # Stored offsets.
 
@@ -315,6 +415,22 @@ class System:
     def forget_client(self, client_id: int) -> None:
         """Leaves all groups of a client whose connection has ended."""
         self._groups.forget_client(client_id)
+
+    def memberships(self) -> dict[int, list[Membership]]:
+        """The groups that each client has joined, by the id of the client."""
+        return self._groups.memberships()
+
+    def group_state(self, stream: Identifier, topic: Identifier, group: Identifier) -> GroupState:
+        """The members of a group, and the partitions of each."""
+        with self._commands.lock:
+            running = self._topics.find(stream, topic)
+            return running.group_state(running.info.groups.resolve(group))
+
+    def group_states(self, stream: Identifier, topic: Identifier) -> list[GroupState]:
+        """All groups of the topic, in the order of their ids."""
+        with self._commands.lock:
+            running = self._topics.find(stream, topic)
+            return [running.group_state(group) for group in running.info.groups.ascending()]
 
     def group(self, stream: Identifier, topic: Identifier, group: Identifier) -> ConsumerGroup:
         """The members and partitions of a group. Callers read it; only the methods here change it."""

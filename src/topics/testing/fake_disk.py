@@ -129,6 +129,9 @@ class FakeFile:
         buffer[: len(data)] = data
         return len(data)
 
+    def pread_into_nowait(self, buffer: memoryview, offset: int) -> bool:
+        return self.pread_into(buffer, offset) == len(buffer)
+
     def is_cached(self, size: int, offset: int) -> bool:
         self._check_usable()
         return True

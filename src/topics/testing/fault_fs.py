@@ -181,6 +181,10 @@ class FaultFile(WrappedFile):
         self._fs.strike("pread", self.path)
         return self.inner.pread_into(buffer, offset)
 
+    def pread_into_nowait(self, buffer: memoryview, offset: int) -> bool:
+        self._fs.strike("pread", self.path)
+        return self.inner.pread_into_nowait(buffer, offset)
+
     def pwrite(self, data: Buffer, offset: int) -> int:
         if self._fs.strike("pwrite", self.path) is not None:
             data = memoryview(data)[: max(len(data) // 2, 1)]

@@ -53,11 +53,14 @@ class ServerProcess:
         folder = Path(self._folder.name)
         self.data_dir = folder / "data" if data_dir is None else Path(data_dir).absolute()
         self.port_file = folder / "port"
+        self.streams_port_file = folder / "streams-port"
         self.host = ""
         self.port = 0
         # By the environment, which is weaker than flags, so that a test may set these, too.
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
-        self._environ |= {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(self.data_dir), **(environ or {})}
+        # Streams are off unless a test asks for them (`streams_port=0`).
+        self._environ |= {"TOPICS_PORT": "0", "TOPICS_STREAMS_PORT": "off", "TOPICS_DATA_DIR": str(self.data_dir)}
+        self._environ |= {"TOPICS_STREAMS_PORT_FILE": str(self.streams_port_file), **(environ or {})}
         self._flags = [_flag(name, value) for name, value in settings.items()]
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
@@ -82,6 +85,11 @@ class ServerProcess:
     def address(self) -> str:
         """`host:port`, as in the port file."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def streams_address(self) -> str:
+        """`host:port` for clients of Apache Iggy, of a server that was started with `streams_port=0`."""
+        return self.streams_port_file.read_text("utf-8").strip()
 
     @property
     def pid(self) -> int:
@@ -110,6 +118,7 @@ class ServerProcess:
         assert self._process is None, "one process at a time holds a data directory"
         # The port file of an earlier process must not be taken for the one of this process.
         self.port_file.unlink(missing_ok=True)
+        self.streams_port_file.unlink(missing_ok=True)
         self._close_output()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as a test may ask for the output.
         self._process = subprocess.Popen(

@@ -18,6 +18,9 @@ class WrappedFile:
     def pread_into(self, buffer: memoryview, offset: int) -> int:
         return self.inner.pread_into(buffer, offset)
 
+    def pread_into_nowait(self, buffer: memoryview, offset: int) -> bool:
+        return self.inner.pread_into_nowait(buffer, offset)
+
     def is_cached(self, size: int, offset: int) -> bool:
         return self.inner.is_cached(size, offset)
 

@@ -11,8 +11,9 @@ from topics.engine.runtime import InlineRuntime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import ColdUnavailable, StartRefused
+from topics.results import NewRecord
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk
@@ -255,7 +256,7 @@ def test_a_pinned_segment_does_not_move_until_its_pin_is_over() -> None:
     append(log.engine, 1, 20)
     log.checkpointer.start()
     oldest = log.engine.topics["a"].live.segments.segments[0]
-    log.engine.pins.pin(log.engine.topics["a"].id, frozenset((oldest.first_seq,)), 1000)
+    log.engine.pins.pin(frozenset(((log.engine.topics["a"].id, oldest.first_seq),)), 1000)
     settle(log)
     assert log.relocator.moved_total == 0
     clock = log.engine.clock

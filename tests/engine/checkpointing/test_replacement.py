@@ -410,8 +410,9 @@ def test_a_cold_segment_is_not_replaced(disk: FakeDisk) -> None:
 def test_a_pinned_segment_is_replaced_when_the_pin_has_ended(disk: FakeDisk, log: SmallLog) -> None:
     offer = purged(disk, ROOT, log.topic(), sealed(log)[0])
     take_manifest(log.engine, "a", pin_ms=PIN_MS_MAX)
-    with pytest.raises(SegmentBusy):
+    with pytest.raises(SegmentBusy, match="is pinned for 3600 s more by 1 manifests of readers") as busy:
         replace(log, offer)
+    assert busy.value.detail == {"pinned_until_ms": log.clock.now_ms() + PIN_MS_MAX}
     log.clock.advance(PIN_MS_MAX)
     assert replace(log, offer).removed_count == 2
 

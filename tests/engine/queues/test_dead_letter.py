@@ -31,7 +31,7 @@ def test_members_come_behind_those_that_are_there(meta: bytes | None, expected: 
 
 
 def test_the_record_stays_as_it_was() -> None:
-    batch = dead_letter_batch(Record(7, 1, "node", "tag", b'{"x":1.50}', None), "jobs", 3)
+    batch = dead_letter_batch(Record(7, 1, "node", "tag", b'{"x":1.50}', None), "jobs", 3, "")
     data, meta = envelope.split(batch.envelopes[0])
     assert (data, batch.tags, batch.nodes) == (b'{"x":1.50}', [b"tag"], [b"node"])
     assert msgspec.json.decode(meta or b"") == {
@@ -43,5 +43,5 @@ def test_the_record_stays_as_it_was() -> None:
 
 
 def test_a_record_without_labels_gets_none() -> None:
-    batch = dead_letter_batch(Record(7, 1, None, None, b"1", None), "jobs", 3)
+    batch = dead_letter_batch(Record(7, 1, None, None, b"1", None), "jobs", 3, "")
     assert (batch.tags, batch.nodes) == (None, None)

@@ -16,8 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.conftest import FULL
 from tests.engine.driver import SMALL
 from tests.engine.queue_driver import QueueDriver
-from topics.engine.queues.jobs import Claim, Job
+from topics.engine.queues.jobs import Claim
+from topics.engine.queues.redrive import RedriveSpec
 from topics.errors import Closed
+from topics.results import Job
 from topics.testing.fake_disk import Damage
 
 NODES = st.sampled_from(["a", "b"])
@@ -70,6 +72,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.driver.put("dead", durability="fsync")
         self.jobs: dict[int, ModelJob] = {}
         self.letters: list[int] = []
+        # Payloads of redriven jobs: the seqs that they had first.
+        self.payloads: dict[int, int] = {}
         self.head_seq = 0
         self.lease_ids: set[int] = set()
         self.stale_ids: dict[int, int] = {}
@@ -120,7 +124,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.stale_ids[job.seq] = model.lease_id
             assert job.deliveries == model.deliveries + 1
             assert job.deadline == self.now_ms + lease_ms
-            assert job.data == b"%d" % job.seq
+            assert job.data == b"%d" % self.payloads.get(job.seq, job.seq)
             self.jobs[job.seq] = ModelJob(job.deliveries, node, job.lease_id, job.deadline, was_out=True)
 
     @rule(
@@ -223,6 +227,23 @@ class QueueMachine(RuleBasedStateMachine):
         self.driver.opened.engine.flush()
         for seq in seqs:
             self.jobs[seq].node, self.jobs[seq].until_ms = None, 0
+        self.serve_line()
+
+    @rule(limit=st.integers(0, 3))
+    def redrive(self, limit: int) -> None:
+        """Dead letters come back as new jobs. Their number in the model is their seq, so the payload is the old one."""
+        answers: list[Any] = []
+        self.driver.queues.redrive("q", RedriveSpec(limit=limit), answers.append)
+        for _ in range(8):
+            self.driver.opened.engine.flush()
+            self.driver.runtime.take_turn()
+        moved = self.letters[: limit or None]
+        assert self.driver.settle(answers).moved == len(moved)
+        del self.letters[: len(moved)]
+        for seq in moved:
+            self.head_seq += 1
+            self.jobs[self.head_seq] = ModelJob()
+            self.payloads[self.head_seq] = self.payloads.get(seq, seq)
         self.serve_line()
 
     @rule(data=st.data())

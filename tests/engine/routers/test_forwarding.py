@@ -14,9 +14,9 @@ from tests.engine.cold_log import ColdLog
 from tests.engine.driver import SMALL, records
 from tests.engine.router_driver import RouterDriver
 from topics.engine.topic.router import Router, RouterSpec
-from topics.engine.writing.intake import NewRecord
 from topics.errors import StorageFull, TopicExistsIncompatible, TopicNotFound
 from topics.limits import FORWARD_RETRY_MS_MIN
+from topics.results import NewRecord
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.fault_fs import FaultFs
 

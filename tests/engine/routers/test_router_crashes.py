@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.driver import SMALL, records
 from tests.engine.router_driver import RouterDriver
-from topics.engine.writing.intake import NewRecord
+from topics.results import NewRecord
 from topics.testing.fake_disk import CrashNow, Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 

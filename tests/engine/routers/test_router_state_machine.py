@@ -22,7 +22,7 @@ from tests.conftest import FULL
 from tests.engine.router_driver import RouterDriver
 from tests.engine.router_model import ModelRecord, ModelRouter, ModelTopic
 from tests.engine.small_log import rot_snapshots
-from topics.engine.writing.intake import NewRecord
+from topics.results import NewRecord
 from topics.testing.fake_disk import Damage
 
 TAGS = (None, "x", "x1", "y")

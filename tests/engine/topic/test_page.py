@@ -2,9 +2,9 @@ import pytest
 
 from tests.engine.driver import Driver, values
 from topics.engine.topic.page import Page
-from topics.engine.writing.intake import NewRecord
 from topics.formats.record_layout import decode_raw, raw_node, raw_size, raw_tag
 from topics.formats.records import Record
+from topics.results import NewRecord
 
 
 @pytest.fixture(params=["memory", "wal", "active segment", "sealed segment"])

@@ -8,8 +8,8 @@ import pytest
 from tests.engine.driver import Driver
 from tests.engine.small_log import SmallLog
 from topics.engine.topic.segment_set import SegmentSet, SlotRun
-from topics.engine.writing.intake import NewRecord
 from topics.formats.snapshot import SegmentState
+from topics.results import NewRecord
 from topics.storage.segments.cache import TagSelector
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import FakeDisk

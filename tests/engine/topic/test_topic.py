@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from tests.engine.driver import SMALL, Driver, seqs_of, values
-from topics.engine.topic.page import Tombstone
-from topics.engine.writing.intake import NewRecord
 from topics.errors import CorruptRecord, InvalidRequest, RecordTooLarge, TopicFull
+from topics.results import NewRecord, Tombstone
 from topics.testing.fake_disk import Damage
 
 Settle = Callable[[Driver], None]

@@ -21,7 +21,7 @@ from tests.engine.staging_log import (
 from topics.engine.config import checked_config
 from topics.engine.topic.router import RouterSpec
 from topics.engine.writing.commits import Committed
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.engine.writing.staging import StagedPart
 from topics.errors import (
     Closed,
@@ -34,6 +34,7 @@ from topics.errors import (
     TopicNotFound,
     WalFailed,
 )
+from topics.results import NewRecord
 from topics.testing.fake_disk import Damage, FakeDisk
 from topics.testing.fault_fs import FaultFs
 

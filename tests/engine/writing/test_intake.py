@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.engine.writing.intake import NewRecord, batch_of_payloads, batch_of_records
+from topics.engine.writing.intake import batch_of_payloads, batch_of_records
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.formats import envelope
 from topics.limits import BATCH_RECORDS_MAX, JSON_DEPTH_MAX, RECORD_BYTES_MAX
+from topics.results import NewRecord
 
 
 def texts(payloads: list[Any]) -> list[bytes]:

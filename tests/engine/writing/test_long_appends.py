@@ -8,8 +8,9 @@ import pytest
 from tests.engine.driver import SMALL, Driver
 from topics.engine.config import DURABILITIES
 from topics.engine.topic.appended import Appended
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import TopicFull
+from topics.results import NewRecord
 
 SETTINGS = replace(SMALL, long_write_bytes=100, long_write_turn_bytes=150)
 LARGE = ["x" * 60] * 9

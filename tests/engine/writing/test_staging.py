@@ -9,10 +9,11 @@ from tests.engine.driver import SteppedBackground
 from tests.engine.small_log import raised
 from tests.engine.staging_log import WRITER, StagingLog, opened, staged_names
 from topics.engine.runtime import InlineRuntime, Turn
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.engine.writing.staging import StagedPart
 from topics.errors import Closed, InvalidRequest, StageIncomplete, StorageFull, Throttled, TopicNotFound, TopicsError
 from topics.limits import STAGED_KEEP_MS, STAGED_SWEEP_MS, STAGED_TOUCH_MS
+from topics.results import NewRecord
 from topics.storage.background import Background
 from topics.testing.clock import ManualClock
 from topics.testing.fake_disk import Damage, FakeDisk

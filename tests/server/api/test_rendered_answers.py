@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw, Struct
 
-from topics.engine.queues.jobs import Claimed, Job
+from topics.engine.queues.jobs import Claimed
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Page, Tombstone
+from topics.engine.topic.page import Page
 from topics.formats import envelope, wal_frame
 from topics.formats.record_layout import WAL_BODY
 from topics.formats.records import RecordBatch
 from topics.protocol import response_body, sse_event, ws_message
 from topics.protocol.record_text import record_texts
+from topics.results import Job, Tombstone
 from topics.server.api.appending import appended_members, seqs_member
 from topics.server.api.queues import claimed_text
 from topics.server.api.records import diff_text

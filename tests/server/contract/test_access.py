@@ -47,6 +47,7 @@ CALLS = {
     "state, head only": Call("HEAD", "/v0/topics/{}", READ, 200),
     "diff": Call("POST", "/v0/topics/{}/diff", READ, 200, {}),
     "metrics": Call("GET", "/v0/metrics", READ, 200, has_name=False),
+    "rights of the key": Call("GET", "/v0/access", ANY, 200, has_name=False),
     "write": Call("POST", "/v0/topics/{}", WRITE, 200, RECORD),
     "write that creates": Call("POST", "/v0/topics/{}.new", WRITE, 201, RECORD),
     "write with a config to an existing topic": Call("POST", "/v0/topics/{}", WRITE, 200, RECORD | {"config": {}}),

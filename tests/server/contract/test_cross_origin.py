@@ -77,7 +77,8 @@ def test_a_page_of_another_origin_cannot_drain_a_queue(client: Client, topic: st
     work = f"/v0/topics/{topic}/work?node=page"
     assert client.request("GET", work, headers=page("cross-site")).refusal == (403, "forbidden")
     assert client.request("GET", work, headers=page("same-site")).refusal == (403, "forbidden")
-    assert client.state(topic)["queue"] == {"ready": 1, "in_flight": 0, "dead_lettered": 0}
+    queue_state = client.state(topic)["queue"]
+    assert (queue_state["ready"], queue_state["in_flight"], queue_state["dead_lettered"]) == (1, 0, 0)
 
 
 def test_a_page_of_another_origin_cannot_seal(client: Client, topic: str) -> None:
@@ -201,3 +202,35 @@ def test_with_keys_a_preflight_needs_none_and_every_origin_may_be_listed(
         # A request without an Origin can only be one whose answer the page may not read.
         blind = page("cross-site", authorization="Bearer secret")
         assert client.request("GET", "/v0/topics", headers=blind).refusal == (403, "forbidden")
+
+
+# The web console.
+
+NAVIGATION = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document", "sec-fetch-user": "?1"}
+
+
+def test_a_link_of_any_page_opens_the_console_and_nothing_else(client: Client, topic: str) -> None:
+    for site in ("cross-site", "same-site"):
+        opened = client.request("GET", "/", headers=page(site) | NAVIGATION)
+        assert (opened.status, opened.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert "access-control-allow-origin" not in opened.headers
+        for path in ("/v0/topics", f"/v0/topics/{topic}", "/v0/health", "/healthz", "/v0/nothing", "/nothing"):
+            assert client.request("GET", path, headers=page(site) | NAVIGATION).refusal == (403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        page("cross-site"),
+        # A script, a fetch, a frame, a form of another page.
+        page("cross-site") | {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"},
+        page("cross-site", FOREIGN) | {"sec-fetch-mode": "cors", "sec-fetch-dest": "empty"},
+        page("cross-site") | {"sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+        page("cross-site", FOREIGN) | NAVIGATION,
+    ],
+    ids=["no mode", "script", "fetch", "frame", "with an origin"],
+)
+def test_other_requests_of_pages_for_the_console_are_refused(client: Client, headers: dict[str, str]) -> None:
+    for path in ("/", "/console/app.js"):
+        assert client.request("GET", path, headers=headers).refusal == (403, "forbidden")
+        assert client.request("POST", path, b"", headers=headers).refusal == (403, "forbidden")

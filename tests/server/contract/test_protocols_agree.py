@@ -93,7 +93,7 @@ def comparable(answer: Answer) -> tuple[int, dict[str, str], Any]:
     body = answer.body
     if headers.get("content-encoding") == "gzip" and body:
         body = gzip.decompress(body)
-    document = json.loads(body) if body else None
+    document = json.loads(body) if body and headers["content-type"] == "application/json" else body
     if isinstance(document, dict):
         document.pop("performance", None)
     return answer.status, headers, document

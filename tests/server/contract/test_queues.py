@@ -30,7 +30,7 @@ def holder_body(verb: str, **members: Any) -> dict[str, Any]:
 
 def counters(client: Client, topic: str) -> tuple[int, int, int]:
     queue = client.state(topic)["queue"]
-    assert queue.keys() == {"ready", "in_flight", "dead_lettered"}
+    assert queue.keys() == {"ready", "in_flight", "dead_lettered", "delayed", "oldest_ready_age_ms", "dead"}
     return queue["ready"], queue["in_flight"], queue["dead_lettered"]
 
 

@@ -407,7 +407,21 @@ def test_a_router_is_shown_as_it_was_put(client: Client, pair: tuple[str, str]) 
         "allow_cycle": False,
         "guarantee": "exactly_once",
         "forwarded_total": 0,
+        "lag": 0,
     }
+
+
+def test_the_lag_of_a_router_counts_what_a_full_dest_holds_back(client: Client, pair: tuple[str, str]) -> None:
+    source, dest = pair
+    client.put_topic(dest, cap_records=1, discard="reject")
+    name = route(client, source, dest)
+    client.write(source, 1)
+    client.write(source, 2)
+    client.write(source, 3)
+    assert client.datas(dest) == [1]
+    assert shown(client, name)["lag"] == 2
+    listed = client.request("GET", f"/v0/routers?source={source}").json["routers"]
+    assert [(entry["router"], entry["lag"]) for entry in listed] == [(name, 2)]
 
 
 def test_deleting_a_router_stops_it_and_keeps_its_copies(client: Client, pair: tuple[str, str]) -> None:
@@ -446,6 +460,7 @@ def test_routers_are_listed_by_page(client: Client, pair: tuple[str, str]) -> No
             "dest": f"{source}.{name[-1]}",
             "guarantee": "at_least_once",
             "forwarded_total": 0,
+            "lag": 0,
         }
         for name in names[:2]
     ]

@@ -21,9 +21,10 @@ from topics.engine.runtime import InlineRuntime, LoopRuntime, Runtime
 from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
-from topics.engine.writing.intake import NewRecord, batch_of_records
+from topics.engine.writing.intake import batch_of_records
 from topics.errors import Throttled
 from topics.limits import WAL_QUEUE_SUBMISSIONS_MAX
+from topics.results import NewRecord
 from topics.storage.checkpoints.runner import InlineRunner
 from topics.storage.fs import File, Fs, OpenMode, RealFs
 from topics.testing.fake_disk import Damage, FakeDisk

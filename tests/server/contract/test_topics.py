@@ -28,7 +28,6 @@ STATE_MEMBERS = {
     "last_read_ts",
     "performance",
 }
-ENTRY_MEMBERS = {"topic", "head_seq", "earliest_seq", "count", "bytes", "durable", "effective_priority"}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,9 @@ def test_a_queue_shows_its_counters_and_a_log_has_none(client: Client, topic: st
     client.write(topic, 1, 2)
     state = client.state(topic)
     assert state["type"] == "queue"
-    assert state["queue"] == {"ready": 2, "in_flight": 0, "dead_lettered": 0}
+    age_ms = state["queue"].pop("oldest_ready_age_ms")
+    assert 0 <= age_ms < 60_000
+    assert state["queue"] == {"ready": 2, "in_flight": 0, "dead_lettered": 0, "delayed": 0, "dead": None}
     assert state.keys() == STATE_MEMBERS | {"queue"}
 
 
@@ -144,9 +145,10 @@ def test_a_list_entry_has_exactly_its_members(client: Client, topic: str) -> Non
         "count": 2,
         "bytes": 3,
         "durable": True,
+        "durability": "fsync",
         "effective_priority": 0,
+        "type": "log",
     }
-    assert entry.keys() == ENTRY_MEMBERS
     assert page.keys() == {"topics", "performance"}
 
 
@@ -167,6 +169,23 @@ def test_names_are_listed_in_the_order_of_their_bytes(client: Client, topic: str
 )
 def test_a_prefix_chooses_names(client: Client, topic: str, names: list[str], query: str, indices: list[int]) -> None:
     assert names_of(listed(client, query.replace("{}", topic))) == [names[index] for index in indices]
+
+
+def test_a_type_and_groups_choose_topics_page_by_page(client: Client, topic: str, names: list[str]) -> None:
+    queues = [f"{topic}.{suffix}" for suffix in ("Q", "q", "z")]
+    for name in queues:
+        client.put_topic(name, type="queue")
+    for name in (names[1], queues[1]):
+        client.request("PUT", f"/v0/topics/{name}/groups/g")
+    assert names_of(listed(client, f"prefix={topic}.&type=queue")) == queues
+    assert names_of(listed(client, f"prefix={topic}.&type=log")) == names
+    assert names_of(listed(client, f"prefix={topic}.&has_groups=true")) == [names[1], queues[1]]
+    assert names_of(listed(client, f"prefix={topic}.&has_groups=true&type=queue")) == queues[1:2]
+    assert names_of(listed(client, f"prefix={topic}.&type=nonsense")) == sorted(names + queues)
+    first = listed(client, f"prefix={topic}.&type=queue&page_size=2")
+    assert names_of(first) == queues[:2]
+    cursor = quote(first["next_cursor"], safe="")
+    assert names_of(listed(client, f"prefix={topic}.&type=queue&page_size=2&cursor={cursor}")) == queues[2:]
 
 
 @pytest.mark.usefixtures("names")

@@ -80,7 +80,8 @@ def test_max_is_one_unless_it_says_something_else(client: Client, work: Work, qu
     client.write(queue, 1, 2)
     stream = work(queue, query)
     assert stream.next().data["$seq"] == 1
-    assert client.state(queue)["queue"] == {"ready": 1, "in_flight": 1, "dead_lettered": 0}
+    queue_state = client.state(queue)["queue"]
+    assert (queue_state["ready"], queue_state["in_flight"], queue_state["dead_lettered"]) == (1, 1, 0)
 
 
 def test_a_lease_that_ends_is_pushed_again(client: Client, work: Work, queue: str) -> None:
@@ -132,7 +133,8 @@ def test_the_server_says_goodbye_and_jobs_are_ready_again(tmp_path: Path, protoc
         (event,) = stream.rest()
         assert (event.name, event.id, event.data["code"]) == ("error", None, "server_shutting_down")
     with running(tmp_path) as server, CLIENTS[protocol](server.host, server.port) as client:
-        assert client.state("q")["queue"] == {"ready": 1, "in_flight": 0, "dead_lettered": 0}
+        queue_state = client.state("q")["queue"]
+        assert (queue_state["ready"], queue_state["in_flight"], queue_state["dead_lettered"]) == (1, 0, 0)
 
 
 def test_keys_caps_and_a_key_in_the_query(tmp_path: Path, protocol: str) -> None:

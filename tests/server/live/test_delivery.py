@@ -13,9 +13,9 @@ import pytest
 
 from tests.engine.small_log import SmallLog
 from tests.server.wires import ManualLoop
-from topics.engine.topic.page import Reason, Tombstone
 from topics.engine.topic.router import RouterSpec
 from topics.limits import U64_MAX
+from topics.results import Reason, Tombstone
 from topics.server.live.delivery import CROWD_FEEDS, FEEDS_PER_TURN, FRAMES_PER_TURN, Feed, Hub, Subscription
 from topics.server.live.reading import Reading, ReadOptions
 from topics.testing.fake_disk import FakeDisk

@@ -13,6 +13,9 @@ from tests.conftest import REPOSITORY
 from tests.server.openapi_document import fetch_document, operations
 from tests.server.running import Running, running
 from topics.protocol.error_codes import ERROR_CODES
+from topics.server.settings_schema import StreamsPort
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 
 PAGE: Final = (REPOSITORY / "docs" / "http.md").read_text("utf-8")
 ADDRESS: Final = "localhost:4000"
@@ -47,11 +50,25 @@ def expect_output(example: Example, server: Running) -> None:
     assert re.fullmatch(pattern, done.stdout.strip()), f"{example.command}\n{done.stdout}{done.stderr}"
 
 
+def send_two_messages(server: Running) -> None:
+    """What the section about streams takes for granted."""
+    system = server.server.streams.system
+    assert system is not None
+    system.create_stream("orders")
+    system.create_topic("orders", "events", partitions_count=2)
+    messages = [NewMessage(b'{"id":42}', 7, {"trace": "t-1"}), NewMessage(b"\0\1\2")]
+    system.send("orders", "events", encode_send(messages), PartitionId(0))
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_every_example_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     count = 0
-    with running(tmp_path / "open") as plain, running(tmp_path / "keys", keys=KEY) as locked:
+    with (
+        running(tmp_path / "open", streams_port=StreamsPort(0)) as plain,
+        running(tmp_path / "keys", keys=KEY) as locked,
+    ):
+        send_two_messages(plain)
         for section in sections:
             for example in examples(section):
                 expect_output(example, locked if section.startswith("Keys") else plain)

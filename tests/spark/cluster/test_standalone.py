@@ -14,7 +14,7 @@ import pytest
 
 import topics
 from tests.spark.cluster.standalone import connect_server, standalone
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
 # Spark brings its own; the rest is for developers, and large.
@@ -32,10 +32,10 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path / "data", segment_max_events=50) as running:
         with Client(running.url) as client:
             for name in ("in", "out", "more"):
-                client.put_topic(name)
-            client.append("in", json.dumps([{"data": number, "tag": "x"} for number in range(120)]).encode())
+                client.create(name)
+            client.append_encoded("in", json.dumps([{"data": number, "tag": "x"} for number in range(120)]).encode())
             client.seal("in")
-            client.append("in", b'[{"data":120,"tag":"x"}]')
+            client.append_encoded("in", b'[{"data":120,"tag":"x"}]')
         yield running
 
 
@@ -53,9 +53,9 @@ def copy(address: str, server: ServerProcess, folder: Path, environ: Mapping[str
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [121, sum(range(121)), 121, None]
     with Client(server.url) as client:
-        out = client.diff("out", 0).records
+        out = client.read("out", 0, limit=1000).records
         assert [(bytes(record.data), record.tag) for record in out] == [(b"%d" % n, "x") for n in range(121)]
-        assert [bytes(record.data) for record in client.diff("more", 0).records] == [b"0", b"1", b"2"]
+        assert [bytes(record.data) for record in client.read("more", 0, limit=1000).records] == [b"0", b"1", b"2"]
 
 
 @pytest.mark.usefixtures("java")

@@ -35,7 +35,7 @@ from topics.storage.tiers.shared_folder import SCRATCH
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[World]:
     with world(tmp_path) as made:
-        made.client.put_topic("t")
+        made.client.create("t")
         yield made
 
 
@@ -67,7 +67,7 @@ def test_a_second_run_does_nothing_and_a_later_one_only_what_is_new(place: World
     archive_inline(config)
     again = archive_inline(config)
     assert (again.records, again.items_done, again.exit_code) == (0, 0, EXIT_DONE)
-    assert again.detail["manifest"] == 1
+    assert again.detail["version"] == 1
     fill(place, 2)
     assert archive_inline(config).records == 200
     assert lake_rows(config.lake) == place.rows("t", 500)
@@ -75,16 +75,18 @@ def test_a_second_run_does_nothing_and_a_later_one_only_what_is_new(place: World
 
 def test_deleted_and_evicted_records_are_not_archived(place: World, config: ArchiveOptions) -> None:
     fill(place, 4)
-    place.delete("t", match="t1")
-    place.client.put_topic("t", {"cap_records": 150})
-    archive_inline(config)
+    place.client.delete("t", tag="t1")
+    place.client.create("t", cap_records=150)
+    report = archive_inline(config)
     assert lake_rows(config.lake) == place.rows("t", 400)
     assert 0 < len(lake_rows(config.lake)) < 150
+    (gap,) = report.findings
+    assert (gap["gap_from"], gap["reason"], report.exit_code) == (1, "cap", EXIT_DATA_LOSS), "also in the first run"
 
 
 def test_segments_of_the_cold_tier_are_archived(tmp_path: Path) -> None:
     with world(tmp_path, cold_dir=str(tmp_path / "cold"), hot_retain_segments=1) as place:
-        place.client.put_topic("t")
+        place.client.create("t")
         fill(place, 4)
         place.relocate()
         assert {segment.tier for segment in place.manifest("t").segments} == {"cold", "hot"}
@@ -94,8 +96,8 @@ def test_segments_of_the_cold_tier_are_archived(tmp_path: Path) -> None:
 
 def test_a_directory_is_archived_without_a_server(tmp_path: Path) -> None:
     with world(tmp_path) as place:
-        place.client.put_topic("t")
-        place.client.put_topic("other")
+        place.client.create("t")
+        place.client.create("other")
         place.fill("other", SEGMENT_EVENTS)
         fill(place, 3)
         expected = place.rows("t")
@@ -111,7 +113,7 @@ def test_a_directory_is_archived_without_a_server(tmp_path: Path) -> None:
 
 def test_topics_are_chosen_by_name_or_pattern(place: World, config: ArchiveOptions) -> None:
     for name in ("a1", "a2", "b:c"):
-        place.client.put_topic(name)
+        place.client.create(name)
         place.fill(name, SEGMENT_EVENTS)
     place.checkpoint()
     assert archive_inline(config, topics=("a1",)).records == 100
@@ -138,8 +140,8 @@ def test_a_topic_that_was_created_again_is_another_instance_in_the_lake(place: W
     fill(place, 1)
     archive_inline(config)
     first = place.rows("t")
-    place.client.delete_topic("t")
-    place.client.put_topic("t")
+    place.client.drop("t")
+    place.client.create("t")
     fill(place, 2)
     report = archive_inline(config)
     assert [finding["reason"] for finding in report.findings] == ["recreated"]
@@ -154,7 +156,7 @@ def test_another_server_does_not_get_into_the_lake(place: World, config: Archive
     fill(place, 1)
     archive_inline(config)
     with world(tmp_path / "other") as other:
-        other.client.put_topic("t")
+        other.client.create("t")
         other.fill("t", SEGMENT_EVENTS)
         other.checkpoint()
         with pytest.raises(Conflict, match="give each server a lake of its own"):
@@ -183,20 +185,20 @@ def test_a_segment_that_was_purged_is_recognised_and_its_rows_leave_the_lake(
     fill(place, 4)
     archive_inline(config)
     before = lake_rows(config.lake)
-    place.delete("t", match="t1")
+    place.client.delete("t", tag="t1")
     place.checkpoint()
     assert archive_inline(config).records == 0, "a delete alone does not reach the lake"
     assert place.purge("t") == 4
     report = archive_inline(config)
     assert report.detail["segments"] == 4
     assert lake_rows(config.lake) == place.rows("t", 400)
-    assert lake_rows(config.lake, at=1) == before, "who reads an older manifest reads what it read before"
+    assert lake_rows(config.lake, at=1) == before, "a reader of an older version reads what it read before"
     assert archive_inline(config).items_done == 0
 
 
 def test_a_purge_of_what_was_never_archived_changes_no_file(place: World, config: ArchiveOptions) -> None:
     fill(place, 2)
-    place.delete("t", match="t1")
+    place.client.delete("t", tag="t1")
     archive_inline(config)
     place.checkpoint()
     files = set(open_lake(config.lake).state.files)
@@ -214,7 +216,7 @@ def test_deletes_reach_the_lake_when_they_are_to_be_applied(
     """Whether they are in the files already, or only known to the server."""
     fill(place, 4)
     archive_inline(config)
-    place.delete("t", match="t1")
+    place.client.delete("t", tag="t1")
     if is_flagged:
         place.checkpoint()
     assert archive_inline(config).items_done == 0
@@ -228,8 +230,8 @@ def test_a_delete_below_a_seq_is_applied_and_an_eviction_is_not(place: World, co
     fill(place, 4)
     rows = place.rows("t")
     archive_inline(config)
-    place.client.delete_below("t", 51)
-    place.client.put_topic("t", {"cap_records": 120})
+    place.client.delete("t", before_seq=51)
+    place.client.create("t", cap_records=120)
     place.checkpoint()
     archive_inline(config, apply_deletes=True)
     assert lake_rows(config.lake) == [row for row in rows if row[0] >= 51]
@@ -242,14 +244,14 @@ def test_what_was_evicted_before_it_was_archived_is_a_finding_once(place: World,
     fill(place, 2)
     archive_inline(config)
     fill(place, 4)
-    place.client.put_topic("t", {"cap_records": 150})
+    place.client.create("t", cap_records=150)
     report = archive_inline(config)
     assert report.exit_code == EXIT_DATA_LOSS
     assert report.findings == (
         {"topic": "t", "epoch": report.findings[0]["epoch"], "gap_from": 201, "gap_to": 450, "reason": "cap"},
     )
     assert [row[0] for row in lake_rows(config.lake)] == [*range(1, 201), *range(451, 601)]
-    gaps = open_lake(config.lake).state.gaps.values()
+    gaps = open_lake(config.lake).state.gaps
     assert [(gap.first_seq, gap.last_seq) for gap in gaps] == [(201, 450)]
     assert archive_inline(config).exit_code == EXIT_DONE
 
@@ -291,7 +293,7 @@ def test_a_row_of_the_lake_stays_when_the_server_cannot_read_it_any_more(place: 
     fill(place, 2)
     rows = place.rows("t")
     archive_inline(config)
-    place.delete("t", match="t1")
+    place.client.delete("t", tag="t1")
     place.checkpoint()
     deleted = {row[0] for row in rows} - {row[0] for row in place.rows("t")}
     assert deleted
@@ -342,7 +344,7 @@ def test_an_archiver_that_another_one_overtakes_adds_nothing_twice(place: World,
     """The other one runs between the tasks of a wave and its commit, and cuts its files elsewhere."""
     for other_records in (100, 200, 300, 1200):
         lake = f"{config.lake}-{other_records}"
-        place.client.put_topic("t")
+        place.client.create("t")
         fill(place, 3)
         expected = place.rows("t")
         has_run: list[bool] = []
@@ -374,7 +376,7 @@ def test_two_archivers_that_take_turns_share_the_work(place: World, config: Arch
         if not has_run:
             has_run.append(True)
             # Segments 2 and 3 of six, of which the first lies in one file of ours, the second in the next.
-            lake = open_lake(config.lake)
+            lake = open_lake(config.lake, must_exist=False)
             single = Archiver(ArchiveOptions(endpoint=place.url, lake=config.lake, file_records=100), InProcess())
             own = [work(item) for item in single._plan()[1:3]]
             assert len(lake.commit("archive", own, now_ms=1)) == 2
@@ -383,7 +385,7 @@ def test_two_archivers_that_take_turns_share_the_work(place: World, config: Arch
     report = Archiver(config, InProcess(spread_out)).run()
     assert lake_rows(config.lake) == place.rows("t")
     assert report.records == 400
-    assert open_lake(config.lake).state.totals.records == 600
+    assert sum(file.records for file in open_lake(config.lake).state.files.values()) == 600
 
 
 def killed_at(place: World, lake: str, stops: int) -> str:

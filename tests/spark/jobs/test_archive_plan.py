@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from tests.spark.lakes import done, lake_file
+from tests.spark.lakes import state_of as lake
 from tests.spark.manifests import make_manifest, make_segment
 from topics.spark.errors import Conflict
 from topics.spark.jobs.archive_plan import ArchiveItem, Bounds, by_topic, plan_topic
-from topics.spark.lake.state import LakeFile, LakeManifest, LakeState, SegmentDone, gap_name
-from topics.spark.loss import Gap
+from topics.spark.lake.state import LakeGap, LakeState
 from topics.spark.manifest import Manifest, Segment
 
 BOUNDS = Bounds(file_records=30)
@@ -24,22 +24,8 @@ def topic(*segments: Segment, **changes: object) -> Manifest:
     return make_manifest("a", **(members | changes))  # type: ignore[arg-type]
 
 
-def lake(*files: LakeFile, segments: tuple[SegmentDone, ...] = ()) -> LakeState:
-    state = LakeState()
-    totals = state.totals_after(files, ())
-    state.apply(
-        LakeManifest(v=1, job="t", writer="w", parent=0, created_ms=1, adds=files, segments=segments, totals=totals)
-    )
-    return state
-
-
 def ranges(items: list[ArchiveItem]) -> list[tuple[int, int]]:
     return [(part.first_seq, part.last_seq) for item in items for part in item.partitions]
-
-
-def gap_file(first_seq: int, last_seq: int, reason: str = "ttl") -> LakeFile:
-    name = gap_name("a", 1, first_seq, last_seq, reason)
-    return LakeFile(name=name, topic="a", epoch=1, first_seq=first_seq, last_seq=last_seq, records=1, bytes=9)
 
 
 def test_neighbours_share_a_file_up_to_its_bounds() -> None:
@@ -65,7 +51,7 @@ def test_the_active_segment_and_what_is_below_the_floors_are_left_alone() -> Non
     picture = topic(sealed(1, 10), sealed(11, 20), sealed(21, 30), active, evict_floor=15, earliest_seq=15)
     plan = plan_topic(picture, LakeState(), BOUNDS, apply_deletes=False)
     assert ranges(plan.items) == [(15, 30)]
-    assert plan.gaps == [], "a lake begins where its first segment does"
+    assert plan.gaps == [LakeGap("a", 1, 1, 14, "mixed")], "what was evicted before the first run is missing, too"
 
 
 def test_a_segment_that_was_written_again_replaces_the_files_with_its_seqs() -> None:
@@ -124,11 +110,11 @@ def test_what_was_evicted_before_it_was_archived_is_a_gap_once() -> None:
     state = lake(lake_file(1, 10), segments=(done(1, 10),))
     picture = topic(sealed(41, 50), evict_floor=41, earliest_seq=41, cap_floor=40, ttl_floor=0)
     plan = plan_topic(picture, state, BOUNDS, apply_deletes=False)
-    assert plan.gaps == [(Gap("a", 11, 40, "cap"), 1)]
-    known = lake(lake_file(1, 10), gap_file(11, 40), segments=(done(1, 10),))
+    assert plan.gaps == [LakeGap("a", 1, 11, 40, "cap")]
+    known = lake(lake_file(1, 10), segments=(done(1, 10),), gaps=(LakeGap("a", 1, 11, 40, "cap"),))
     assert plan_topic(picture, known, BOUNDS, apply_deletes=False).gaps == []
     wider = topic(sealed(61, 70), evict_floor=61, earliest_seq=61)
-    assert plan_topic(wider, known, BOUNDS, apply_deletes=False).gaps == [(Gap("a", 41, 60, "mixed"), 1)]
+    assert plan_topic(wider, known, BOUNDS, apply_deletes=False).gaps == [LakeGap("a", 1, 41, 60, "mixed")]
 
 
 def test_seqs_that_never_had_a_record_are_no_gap() -> None:
@@ -143,8 +129,8 @@ def test_seqs_that_never_had_a_record_are_no_gap() -> None:
 
 def test_a_power_loss_is_a_gap_once() -> None:
     picture = topic(sealed(1, 10), lost_ranges=((4, 6),))
-    assert plan_topic(picture, LakeState(), BOUNDS, apply_deletes=False).gaps == [(Gap("a", 4, 6, "power_loss"), 1)]
-    known = lake(gap_file(4, 6, "power_loss"))
+    assert plan_topic(picture, LakeState(), BOUNDS, apply_deletes=False).gaps == [LakeGap("a", 1, 4, 6, "power_loss")]
+    known = lake(gaps=(LakeGap("a", 1, 4, 6, "power_loss"),))
     assert plan_topic(picture, known, BOUNDS, apply_deletes=False).gaps == []
 
 
@@ -154,13 +140,13 @@ def test_a_topic_that_was_created_again_is_archived_as_another_instance(epoch: i
     state = lake(lake_file(1, 10), segments=(done(1, 10),))
     picture = topic(sealed(1, 10, "other"), epoch=epoch, topic_id=8)
     plan = plan_topic(picture, state, BOUNDS, apply_deletes=False)
-    assert plan.gaps == [(Gap("a", 11, None, "recreated"), 1)]
+    assert plan.gaps == [LakeGap("a", 1, 11, None, "recreated")]
     (item,) = plan.items
     assert (item.epoch, item.replaces, item.expects) == (2, (), frozenset())
     # Of one that the lake knows, the beginning counts, too.
     later = topic(sealed(11, 20, "other"), epoch=epoch, topic_id=8, evict_floor=11, earliest_seq=11)
     gaps = plan_topic(later, state, BOUNDS, apply_deletes=False).gaps
-    assert gaps == [(Gap("a", 11, None, "recreated"), 1), (Gap("a", 1, 10, "mixed"), 2)]
+    assert gaps == [LakeGap("a", 1, 11, None, "recreated"), LakeGap("a", 2, 1, 10, "mixed")]
 
 
 def test_a_topic_of_another_store_is_refused() -> None:

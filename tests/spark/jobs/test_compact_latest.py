@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
 from topics.spark.jobs.compact_latest import run
 from topics.spark.jobs.job_options import CompactOptions
@@ -29,12 +29,12 @@ SELECT tag, node, data, meta FROM (
 def records_of(client: Client, topic: str) -> list[tuple[Any, ...]]:
     """(tag, node, data, meta) of each; None for what is not there."""
 
-    def value(text: msgspec.Raw | msgspec.UnsetType) -> Any:
-        return None if isinstance(text, msgspec.UnsetType) else msgspec.json.decode(text)
+    def value(text: bytes | None) -> Any:
+        return None if text is None else msgspec.json.decode(text)
 
     return [
-        (record.tag or None, record.node or None, value(record.data), value(record.meta))
-        for record in client.diff(topic, 0, 1000).records
+        (record.tag, record.node, value(record.data), value(record.meta))
+        for record in client.read(topic, 0, limit=1000).records
     ]
 
 
@@ -42,12 +42,12 @@ def test_the_last_live_record_of_each_tag_is_what_a_window_query_gives(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:
     with Client(server.url) as client:
-        client.put_topic("orders")
+        client.create("orders")
         records: list[dict[str, Any]] = [
             {"data": {"n": n}, "node": f"n{n % 2}", **({"tag": f"t{n * n % 23}"} if n % 9 else {})} for n in range(450)
         ]
         records[440]["meta"] = {"why": "it is late"}
-        client.append("orders", json.dumps(records).encode())
+        client.append_encoded("orders", json.dumps(records).encode())
         config = CompactOptions(endpoint=server.url, topics=("orders",), latest_by_tag=True, into="topic:latest")
         done = run(spark, config)
         again = run(spark, config)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import topics.spark
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.jobs.doctor import Interpreter, _compare, run
 from topics.spark.jobs.job_options import DoctorOptions
 from topics.testing.server_process import ServerProcess
@@ -25,8 +25,8 @@ def test_all_is_well_beside_a_server_and_its_files_are_seen_by_executors(
     spark: "SparkSession", server: ServerProcess
 ) -> None:
     with Client(server.url) as client:
-        client.put_topic("orders")
-        client.append("orders", json.dumps([{"data": number} for number in range(300)]).encode())
+        client.create("orders")
+        client.append_encoded("orders", json.dumps([{"data": number} for number in range(300)]).encode())
     # What is in the log goes into segments.
     server.stop()
     server.start()
@@ -58,8 +58,8 @@ def test_a_server_without_segments_is_no_reason_to_worry(server: ServerProcess) 
 @pytest.mark.usefixtures("java")
 def test_files_of_another_store_are_read_over_http(server: ServerProcess) -> None:
     with Client(server.url) as client:
-        client.put_topic("orders")
-        client.append("orders", json.dumps([{"data": number} for number in range(300)]).encode())
+        client.create("orders")
+        client.append_encoded("orders", json.dumps([{"data": number} for number in range(300)]).encode())
     server.stop()
     server.start()
     (server.data_dir / "STORE").write_text(json.dumps({"format": 1, "store_id": "0" * 32}))

@@ -1,14 +1,15 @@
 """Rows of files become records."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.spark.jobs.records import all_records
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
 from topics.spark.jobs.import_data import ImportChunk, SortKey, format_of, pack, parse_key, run
 from topics.spark.jobs.job import Progress
@@ -107,7 +108,109 @@ def test_an_import_that_was_killed_goes_on_with_the_files_of_its_first_run(
             assert (record["tag"], record["node"]) == (f"u{each % 3}", "importer")
             assert record["meta"] == {"_topics_origin": {"ts": 1_767_225_600_000 + each}}
         assert run(spark, config).items_done == 0
-        assert client.topic("orders").count == 300
+        assert client.state("orders").count == 300
+
+
+@pytest.fixture(scope="module")
+def typed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("typed-import") / "data") as running:
+        yield running
+
+
+def test_one_file_is_imported(spark: "SparkSession", server: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "my orders.csv"
+    file.write_text("id,customer\n1,a\n2,b\n")
+    config = ImportOptions(
+        endpoint=server.url, paths=(str(file),), topic="orders", create_topic=True, state=str(tmp_path / "state")
+    )
+    assert run(spark, config).records == 2
+    with Client(server.url) as client:
+        assert [record["data"] for record in all_records(client, "orders")] == [
+            {"id": "1", "customer": "a"},
+            {"id": "2", "customer": "b"},
+        ]
+
+
+CSV = "id,price,at\n007,1.50,2026-01-31\n8,2.25,2026-02-01\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        (
+            CSV,
+            {"infer": True},
+            [{"id": 7, "price": 1.5, "at": "2026-01-31"}, {"id": 8, "price": 2.25, "at": "2026-02-01"}],
+        ),
+        (
+            CSV,
+            {"schema": "id string, price decimal(10,2), at date"},
+            [{"id": "007", "price": 1.5, "at": "2026-01-31"}, {"id": "8", "price": 2.25, "at": "2026-02-01"}],
+        ),
+        ("1,a\n2,b\n", {"header": False, "schema": "i int, n string"}, [{"i": 1, "n": "a"}, {"i": 2, "n": "b"}]),
+    ],
+)  # fmt: skip
+def test_columns_of_csv_are_texts_or_have_the_types_that_were_asked_for(
+    text: str,
+    options: dict[str, Any],
+    expected: list[dict[str, Any]],
+    spark: "SparkSession",
+    typed_server: ServerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.csv").write_text(text)
+    topic = f"typed-{tmp_path.name[-20:]}"
+    # The path is the whole address: the JVM was started in another folder.
+    config = ImportOptions(
+        endpoint=typed_server.url,
+        paths=(f"{tmp_path}/orders.csv",),
+        topic=topic,
+        create_topic=True,
+        state=str(tmp_path / "state"),
+        **options,
+    )
+    assert run(spark, config).records == 2
+    with Client(typed_server.url) as client:
+        assert [record["data"] for record in all_records(client, topic)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"), [("id,price\nx,1\n", "id int, price double"), ("price,id\n1,2\n", "id int, price int")]
+)
+def test_a_value_of_another_type_or_a_column_in_another_place_fails_the_import(
+    text: str, schema: str, spark: "SparkSession", typed_server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "orders.csv").write_text(text)
+    config = ImportOptions(
+        endpoint=typed_server.url,
+        paths=(f"{tmp_path}/orders.csv",),
+        topic="none",
+        create_topic=True,
+        schema=schema,
+        state=str(tmp_path / "state"),
+    )
+    with pytest.raises(Exception, match=r"(?i)malformed|header does not conform"):
+        run(spark, config)
+    with Client(typed_server.url) as client:
+        assert "none" not in client.topics() or client.state("none").count == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"paths": ("a.parquet",), "schema": "id int"}, "--schema is for CSV and JSON"),
+        ({"paths": ("a.json",), "infer": True}, "--infer is for CSV"),
+        ({"paths": ("a.orc",), "header": False}, "--header is for CSV"),
+    ],
+)
+def test_types_are_for_formats_that_have_none(
+    options: dict[str, Any], problem: str, typed_server: ServerProcess
+) -> None:
+    config = ImportOptions(endpoint=typed_server.url, topic="none", dry_run=True, **options)
+    with pytest.raises(BadOption, match=problem):
+        run(None, config)  # type: ignore[arg-type]
 
 
 def test_an_order_is_kept_over_all_chunks_and_rows_may_name_their_topic(
@@ -152,4 +255,4 @@ def test_a_line_that_cannot_be_read_fails_the_import_instead_of_becoming_nulls(
     with pytest.raises(Exception, match=r"(?i)malformed"):
         run(spark, config)
     with Client(server.url) as client:
-        assert "orders" not in client.topic_names() or client.topic("orders").count == 0
+        assert "orders" not in client.topics() or client.state("orders").count == 0

@@ -14,6 +14,7 @@ from topics.spark.jobs.job_options import (
     ImportOptions,
     Job,
     ReencodeOptions,
+    ReplayOptions,
     RestoreOptions,
     VacuumOptions,
 )
@@ -57,6 +58,7 @@ def test_a_member_that_is_not_for_the_command_line_has_a_default() -> None:
         ),
         (ArchiveOptions, {"lake": "l", "path": "p", "seal": True}, "only a server can seal segments"),
         (VacuumOptions, {"lake": "l", "older_than_ms": 1000}, "younger than an hour"),
+        (ReplayOptions, {"source": "a", "target": "a"}, 'topic "a" would get its own records a second time'),
         (RestoreOptions, {"path": "x"}, "give --to or --into-dir"),
         (RestoreOptions, {"target": "x"}, "give --lake or --path"),
         (RestoreOptions, {"lake": "l", "target": "x"}, "give --topic: it names the topic of the lake"),

@@ -1,106 +1,77 @@
 """Small files of a lake become large ones; nothing that a reader sees changes."""
 
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import polars as pl
 import pytest
 
-from tests.spark.lake.test_files import rows
-from tests.spark.lakes import done, lake_file, lake_rows
-from topics.spark.jobs.optimize import merge_files, small_neighbours
-from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, file_batches
+from tests.spark.lakes import NOW_MS, archived, lake_rows, lake_seqs
+from topics.spark.errors import Conflict
+from topics.spark.jobs.job_options import OptimizeOptions
+from topics.spark.jobs.lake_check import LakeTask, check_lake_file
+from topics.spark.jobs.optimize import run
 from topics.spark.lake.lake import Lake, open_lake
-from topics.spark.lake.state import LakeChange, LakeFile, LakeManifest, LakeState
-from topics.storage.tiers.shared_folder import SharedFolder
+from topics.spark.lake.state import LakeNotFound
+from topics.spark.lake.table import CommitRefused, Table
 
 
-def state(*files: LakeFile, covered: tuple[tuple[int, int], ...] = ((1, 1000),)) -> LakeState:
-    made = LakeState()
-    segments = tuple(done(first, last, epoch=epoch) for first, last in covered for epoch in (1, 2))
-    totals = made.totals_after(files, ())
-    made.apply(
-        LakeManifest(v=1, job="t", writer="w", parent=0, created_ms=1, adds=files, segments=segments, totals=totals)
-    )
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = open_lake(str(tmp_path / "lake"), must_exist=False)
+    for first_seq in (1, 11, 21):
+        made.commit("test", [archived(made, first_seq, first_seq + 9)], now_ms=NOW_MS)
+    made.commit("test", [archived(made, 1, 10, topic="b")], now_ms=NOW_MS)
     return made
 
 
-def merged_seqs(found: LakeState, target_bytes: int, topics: tuple[str, ...] | None = None) -> list[list[int]]:
-    return [[file.first_seq for file in group] for group in small_neighbours(found, topics, target_bytes)]
+def test_small_files_of_a_topic_are_merged_and_an_older_version_reads_as_before(lake: Lake) -> None:
+    before = lake_rows(lake.address, "a")
+    report = run(None, OptimizeOptions(lake=lake.address))
+    assert (report.detail["files_before"], report.detail["files_after"], report.records) == (3, 1, 30)
+    assert lake_rows(lake.address, "a") == before == lake_rows(lake.address, "a", at=3)
+    assert sorted(pl.read_delta(lake.address).filter(pl.col("topic") == "a")["seq"]) == list(range(1, 31))
+    merged, single = lake.refresh().files_of()
+    assert (merged.first_seq, merged.last_seq, merged.records, single.topic) == (1, 30, 30, "b")
+    again = run(None, OptimizeOptions(lake=lake.address))
+    assert (again.items_done, again.detail["version"]) == (0, report.detail["version"])
 
 
-SIZE = lake_file(1, 10).bytes
+def test_one_topic_can_be_chosen_and_a_dry_run_only_counts(lake: Lake) -> None:
+    assert run(None, OptimizeOptions(lake=lake.address, dry_run=True)).items_skipped == 3
+    assert run(None, OptimizeOptions(lake=lake.address, topics=("b",))).items_done == 0
+    with pytest.raises(LakeNotFound, match='no records of topic "c"; it has a, b'):
+        run(None, OptimizeOptions(lake=lake.address, topics=("c",)))
+    assert run(None, OptimizeOptions(lake=lake.address, topics=("a",))).items_done == 1
 
 
-def test_neighbours_are_merged_up_to_the_target() -> None:
-    files = [lake_file(first, first + 9) for first in range(101, 191, 10)]
-    target = files[0].bytes * 4
-    assert merged_seqs(state(*files), target) == [[101, 111, 121, 131], [141, 151, 161, 171]]
-    assert merged_seqs(state(*files), target * 100) == [[file.first_seq for file in files]]
-    assert merged_seqs(state(files[0]), target) == [], "one file is merged with nothing"
+def test_a_flipped_bit_of_a_merged_file_is_found(lake: Lake) -> None:
+    """The library writes no digest, so that the job does."""
+    run(None, OptimizeOptions(lake=lake.address))
+    (file,) = lake.refresh().files_of(["a"])
+    assert not check_lake_file(LakeTask(lake.address, file)).findings
+    path = Path(lake.address, file.name)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    (finding,) = check_lake_file(LakeTask(lake.address, file)).findings
+    assert finding.message == "the bytes do not have the digest of the file"
 
 
-def test_large_files_stay_as_they_are_and_part_the_others() -> None:
-    files = [lake_file(first, first + 9) for first in (101, 111, 131, 141)]
-    large = lake_file(121, 130, mark="x" * 40)
-    assert merged_seqs(state(*files, large), large.bytes * 2 - 1) == [[101, 111], [131, 141]]
+def test_a_run_that_was_killed_before_the_digests_is_finished_by_the_next(lake: Lake) -> None:
+    from deltalake import DeltaTable
+
+    DeltaTable(lake.address).optimize.compact()
+    assert [file.digest != "" for file in lake.refresh().files_of()] == [False, True]
+    assert run(None, OptimizeOptions(lake=lake.address)).records == 30
+    assert all(file.digest for file in lake.refresh().files_of())
 
 
-def test_files_of_different_days_topics_and_instances_are_not_mixed() -> None:
-    files = [
-        lake_file(101, 110),
-        lake_file(111, 120, date="2026-01-02"),
-        lake_file(111, 120, epoch=2),
-        lake_file(121, 130, date="2026-01-02"),
-    ]
-    other = lake_file(1, 10, topic="b")
-    assert merged_seqs(state(*files, other), 10_000) == [[111, 121]]
-    assert merged_seqs(state(*files, other), 10_000, ("b",)) == []
+def test_a_job_that_other_jobs_always_overtake_says_so(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommitRefused("files were removed")
 
-
-def test_files_are_not_merged_over_seqs_that_may_still_come() -> None:
-    """Else a segment between them could not get into the lake any more."""
-    files = (lake_file(1, 10), lake_file(11, 20), lake_file(31, 40))
-    assert merged_seqs(state(*files, covered=((1, 10), (11, 20), (31, 40))), 10_000) == [[1, 11]]
-    assert merged_seqs(state(*files, covered=((1, 10), (11, 30), (31, 40))), 10_000) == [[1, 11, 31]]
-
-
-def put_small(lake: Lake, *groups: list[int]) -> list[LakeFile]:
-    """A file for each of the groups of seqs, all committed."""
-    found: list[LakeFile] = []
-    for seqs in groups:
-        files = DayFiles("t", 1)
-        files.write(rows(seqs))
-        found += files.put(lake.store)
-    lake.commit("archive", [LakeChange(adds=tuple(found))], now_ms=1)
-    return found
-
-
-def test_the_merged_file_has_the_rows_of_all_in_their_order(tmp_path: Path) -> None:
-    lake = open_lake(str(tmp_path / "lake"))
-    small = put_small(lake, [1, 2, 5], [7, 8], [20])
-    before = lake_rows(lake.address)
-    part = merge_files(small, address=lake.address)
-    assert lake_rows(lake.address) == before, "nothing counts before its commit"
-    assert lake.commit("optimize", [part], now_ms=2) == (part,)
-    (file,) = lake.state.files.values()
-    assert (file.first_seq, file.last_seq, file.records) == (1, 20, 6)
-    merged = pa.Table.from_batches(file_batches(lake.store, file.name), LAKE_SCHEMA)
-    assert merged.equals(pa.Table.from_batches([rows([1, 2, 5, 7, 8, 20])]))
-    assert lake_rows(lake.address, at=1) == before, "and who reads the manifest before goes on"
-
-
-def test_a_file_that_another_job_changed_meanwhile_is_left_out(tmp_path: Path) -> None:
-    lake = open_lake(str(tmp_path / "lake"))
-    small = put_small(lake, [1, 2, 5], [7, 8])
-    part = merge_files(small, address=lake.address)
-    lake.commit("archive", [LakeChange(removes=(small[0].name,))], now_ms=2)
-    assert open_lake(lake.address).commit("optimize", [part], now_ms=3) == ()
-    assert [row[0] for row in lake_rows(lake.address)] == [7, 8]
-
-
-def test_a_small_file_that_is_gone_fails_the_task(tmp_path: Path) -> None:
-    lake = open_lake(str(tmp_path / "lake"))
-    small = put_small(lake, [1], [2])
-    SharedFolder.delete(lake.store, small[0].name)  # type: ignore[arg-type]
-    with pytest.raises(FileNotFoundError):
-        merge_files(small, address=lake.address)
+    monkeypatch.setattr(Table, "compact", refuse)
+    with pytest.raises(Conflict, match="other jobs changed the same files 3 times; run optimize again"):
+        run(None, OptimizeOptions(lake=lake.address))
+    assert lake_seqs(lake.address) == list(range(1, 31))

@@ -39,7 +39,7 @@ def fill(there: World, topic: str = "a") -> None:
 
 
 def delete(there: World, topic: str, tag: str) -> None:
-    there.delete(topic, match=tag)
+    there.client.delete(topic, tag=tag)
     # The first one sets the bytes, in the files that the second one speaks of.
     there.checkpoint()
     there.checkpoint()
@@ -109,7 +109,7 @@ def test_deletes_during_the_job_survive(there: World, monkeypatch: pytest.Monkey
 
     def exchange(*arguments: Any) -> Outcome:
         # Between the reading of a segment and its exchange. So few that no checkpoint writes a segment again.
-        there.delete("a", match="t2", before_seq=SEGMENT_EVENTS // 4)
+        there.client.delete("a", tag="t2", before_seq=SEGMENT_EVENTS // 4)
         there.checkpoint()
         return rewriting.exchange(*arguments)
 

@@ -34,7 +34,7 @@ def fill(there: World) -> None:
     """Segments with tags, nodes, deleted records, and seqs that never came to a segment."""
     for _ in range(4):
         there.fill("a", SEGMENT_EVENTS - 20)
-        there.delete("a", match="t1")
+        there.client.delete("a", tag="t1")
         there.checkpoint()
     there.fill("b", 30)
     there.checkpoint()

@@ -17,8 +17,8 @@ from topics.spark.jobs.job_options import ReencodeOptions
 from topics.spark.jobs.reencode import Reencoder, run
 from topics.spark.jobs.reencode_segment import SegmentItem, SegmentRewritten
 from topics.storage.fs import RealFs
+from topics.streams.inspect.verify import StreamsVerifier
 from topics.streams.settings import StreamsSettings
-from topics.streams.verify import StreamsVerifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

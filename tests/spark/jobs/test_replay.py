@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.jobs.records import all_records, fill
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Progress, exit_code_of
 from topics.spark.jobs.job_options import ReplayOptions
@@ -63,7 +63,7 @@ def test_a_copy_has_everything_in_order_and_names_its_source_and_a_rerun_adds_no
 ) -> None:
     with Client(server.url) as client:
         fill(client, "orders", 700)
-        client.delete_below("orders", 11)
+        client.delete("orders", before_seq=11)
         config = ReplayOptions(
             endpoint=server.url,
             source="orders",
@@ -79,7 +79,7 @@ def test_a_copy_has_everything_in_order_and_names_its_source_and_a_rerun_adds_no
 
         with pytest.raises(RuntimeError, match="killed after 1"):
             run(spark, config, report=stop_after_the_first)
-        assert 0 < client.topic("again").count < 590
+        assert 0 < client.state("again").count < 590
         report = run(spark, config)
         assert report.items_skipped == 1
         originals = [record for record in all_records(client, "orders") if record["seq"] <= 600]
@@ -93,7 +93,7 @@ def test_a_copy_has_everything_in_order_and_names_its_source_and_a_rerun_adds_no
             ]
         finished = run(spark, config)
         assert (finished.items_done, finished.items_skipped, finished.exit_code) == (0, report.detail["epochs"], 0)
-        assert client.topic("again").count == 590
+        assert client.state("again").count == 590
 
 
 def test_a_source_that_was_deleted_and_created_again_is_not_replayed_on(
@@ -115,12 +115,12 @@ def test_a_source_that_was_deleted_and_created_again_is_not_replayed_on(
 
         with pytest.raises(RuntimeError, match="killed after 1"):
             run(spark, config, report=stop_after_the_first)
-        copied = client.topic("again").head_seq
-        client.delete_topic("orders")
+        copied = client.state("again").head_seq
+        client.drop("orders")
         fill(client, "orders", 300)
         with pytest.raises(BadOption, match="was deleted and created again since the replay began"):
             run(spark, config)
-        assert client.topic("again").head_seq == copied < 300, "nothing of the other topic is in the copy"
+        assert client.state("again").head_seq == copied < 300, "nothing of the other topic is in the copy"
 
 
 def test_records_that_are_gone_fail_the_replay_or_are_told(
@@ -145,7 +145,7 @@ def test_at_a_speed_chunks_are_what_the_source_got_in_a_tick_and_as_of_leaves_ou
         fill(client, "orders", 10)
         moment = all_records(client, "orders")[-1]["ts"]
         while all_records(client, "orders")[-1]["ts"] <= moment:
-            client.append("orders", b'[{"data":{"n":0}}]')
+            client.append_encoded("orders", b'[{"data":{"n":0}}]')
         config = ReplayOptions(
             endpoint=server.url,
             source="orders",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.jobs.records import all_records, fill
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs import archive
 from topics.spark.jobs.job import Progress
@@ -38,7 +38,7 @@ def filled(server: ServerProcess) -> list[dict[str, Any]]:
     with Client(server.url) as client:
         fill(client, "orders", 650)
         fill(client, "parcels", 20)
-        client.delete_below("orders", 21)
+        client.delete("orders", before_seq=21)
         originals = all_records(client, "orders")
     server.stop()
     return originals
@@ -72,7 +72,7 @@ def test_a_directory_of_segments_is_served_as_it_was(
     assert [finding.line() for finding in verifier.run() if finding.severity != "note"] == []
     with ServerProcess(restored) as again, Client(again.url) as client:
         assert all_records(client, "orders") == originals
-        assert client.append("orders", b'[{"data":1}]').first_seq == 651
+        assert client.append_encoded("orders", b'[{"data":1}]').first_seq == 651
     with pytest.raises(Conflict, match="is not empty"):
         run(
             spark,
@@ -141,7 +141,7 @@ def test_a_topic_gets_everything_that_a_lake_has_and_what_it_has_not_is_told(
         )
         assert beyond.exit_code == 3
         assert [(gap["problem"], gap["last_seq"]) for gap in beyond.findings] == [("not archived", 9999)]
-        assert client.topic("more").count == report.records
+        assert client.state("more").count == report.records
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, server: ServerProcess) -> None:

@@ -2,16 +2,17 @@
 
 import json
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.spark.jobs.records import all_records
-from topics.client import Client
-from topics.spark.errors import BadOption
+from topics.client.sync.client import Client
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.job_options import RunOptions
-from topics.spark.jobs.run import check_project, command_line, find_spec, run
+from topics.spark.jobs.run import check_project, command_line, find_spec, require_free_port, run, with_storage
 from topics.storage.fs import RealFs
 from topics.testing.server_process import ServerProcess
 
@@ -54,21 +55,42 @@ def test_the_command_never_has_a_master_and_a_remote_comes_first() -> None:
     assert command_line("/p/s.yml", RunOptions(spec="/p", dry_run=True), {})[1] == "dry-run"
 
 
+def test_a_project_without_a_place_for_checkpoints_gets_one_below_itself(tmp_path: Path) -> None:
+    """So two users of one machine do not share it."""
+    project = Path(shutil.copytree(EXAMPLE, tmp_path / "project"))
+    spec = find_spec(RealFs(), str(project))
+    options = RunOptions(spec=spec)
+    copy = with_storage(RealFs(), spec, options)
+    assert Path(copy).parent == project, "globs of the spec are relative to its folder"
+    assert f"{project}/.topics-pipeline/storage" in Path(copy).read_text()
+    assert find_spec(RealFs(), str(project)) == spec
+    Path(spec).write_text("name: x\nstorage: file:///elsewhere\n")
+    assert with_storage(RealFs(), spec, options) == spec
+
+
+def test_a_second_local_pipeline_is_told_why_it_cannot_run_now() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        with pytest.raises(Conflict, match=f"port {port} of this machine is in use, probably by another `topics"):
+            require_free_port(port)
+    require_free_port(port)
+
+
 @pytest.mark.slow
 def test_the_example_runs_and_a_second_run_adds_nothing_twice(
     java: None, server: ServerProcess, tmp_path: Path
 ) -> None:
     project = tmp_path / "project"
     shutil.copytree(EXAMPLE, project)
-    spec = project / "spark-pipeline.yml"
-    spec.write_text(spec.read_text().replace("file:///tmp/topics-example-pipeline", (tmp_path / "storage").as_uri()))
 
     def order(first: int, count: int) -> None:
         records = [{"data": {"customer": f"c{each % 3}", "amount": each}} for each in range(first, first + count)]
-        client.append("orders", json.dumps(records).encode())
+        client.append_encoded("orders", json.dumps(records).encode())
 
     with Client(server.url) as client:
-        client.put_topic("orders")
+        client.create("orders")
         order(0, 150)
         config = RunOptions(spec=str(project), endpoint=server.url)
         told: list[str] = []

@@ -7,8 +7,8 @@ import pytest
 
 from tests.storage.directories import ROOT, SMALL, Store, filled_disk
 from topics.engine.settings import EngineSettings
-from topics.engine.writing.intake import NewRecord
 from topics.formats import segment, segment_index
+from topics.results import NewRecord
 from topics.spark.jobs.segment_check import check_segment
 from topics.storage.inspect.segment_survey import SegmentTask
 from topics.storage.inspect.verify import Verifier

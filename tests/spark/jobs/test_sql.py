@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from topics.client import Client
+from tests.spark.lakes import NOW_MS, archived
+from topics.client.sync.client import Client
 from topics.errors import TopicNotFound
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.job_options import SqlOptions
-from topics.spark.jobs.sql import run
+from topics.spark.jobs.sql import lake_topics, run
 from topics.spark.lake import lake
 from topics.testing.server_process import ServerProcess
 
@@ -39,14 +40,14 @@ FROM orders WHERE tag <> 't3'
 def fill(client: Client, topic: str, count: int) -> None:
     records = [{"data": {"n": n}, "tag": f"t{n % 5}"} for n in range(count)]
     for start in range(0, count, 1000):
-        client.append(topic, json.dumps(records[start : start + 1000]).encode())
+        client.append_encoded(topic, json.dumps(records[start : start + 1000]).encode())
 
 
 def payloads(client: Client, topic: str) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     cursor = 0
     while True:
-        page = client.diff(topic, cursor)
+        page = client.read(topic, cursor, limit=1000)
         found += [(msgspec.json.decode(record.data), record.tag) for record in page.records]
         if page.caught_up:
             return found
@@ -68,6 +69,8 @@ def expected(count: int) -> list[tuple[Any, Any]]:
         ({"inputs": (("a", "topic:x"), ("a", "topic:y"))}, "several inputs a"),
         ({"inputs": (("a", "orders"),)}, "no place for rows"),
         ({"input_options": {"b": {"tag": "x"}}}, "no input b"),
+        ({"schemas": {"b": "id int"}}, "no input b to have a schema"),
+        ({"inputs": (("a", "parquet:/x"),), "schemas": {"a": "id int"}}, "is for topics and lakes"),
         ({"checkpoint": "/tmp/c"}, "goes with --trigger"),
         ({"trigger": "5s"}, "needs --into"),
         ({"trigger": "5s", "into": "topic:t"}, "needs --checkpoint"),
@@ -97,7 +100,7 @@ def test_a_select_over_topic_lake_and_files_goes_where_it_should_and_once(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:
     with Client(server.url) as client:
-        client.put_topic("orders")
+        client.create("orders")
         fill(client, "orders", 500)
         names = tmp_path / "names.json"
         names.write_text("".join(f'{{"tag": "t{n}", "name": "name {n}"}}\n' for n in range(4)))
@@ -115,7 +118,7 @@ def test_a_select_over_topic_lake_and_files_goes_where_it_should_and_once(
         assert run(spark, some).items_skipped == 1
         with pytest.raises(Conflict):
             run(spark, replace(some, writer_id="another"))
-        assert lake.open_lake(address).state.totals.records == 250
+        assert sum(file.records for file in lake.open_lake(address).state.files.values()) == 250
 
         joined = run(
             spark,
@@ -127,6 +130,17 @@ def test_a_select_over_topic_lake_and_files_goes_where_it_should_and_once(
         )
         counts = {row["name"]: row["n"] for row in map(json.loads, joined.detail["rows"])}
         assert counts == {f"name {n}": 40 for n in range(4)}
+
+        sums = "SELECT sum(t.data.n) AS t, (SELECT sum(data.n) FROM hist) AS l, count(t._rescued) AS r FROM {} t"
+        for table, schemas in (("orders", {"orders": "n int"}), ("topics.orders", {"orders": "infer"})):
+            typed = replace(
+                base,
+                query=sums.format(table),
+                inputs=(("hist", f"lake:{address}"), ("orders", "topic:orders")),
+                schemas={**schemas, "hist": "infer"},
+            )
+            (row,) = map(json.loads, run(spark, typed).detail["rows"])
+            assert row == {"t": sum(range(500)), "l": sum(range(1, 500, 2)), "r": 0}
 
         to_files = replace(base, query="SELECT seq, tag FROM orders", into=f"parquet:{tmp_path}/files")
         assert run(spark, to_files).records == 500
@@ -182,7 +196,7 @@ class Job:
 
 def head(client: Client, topic: str) -> int:
     try:
-        return client.topic(topic).head_seq
+        return client.state(topic).head_seq
     except TopicNotFound:
         return 0
 
@@ -216,7 +230,7 @@ def test_a_stream_from_topic_to_topic_that_is_killed_writes_what_a_batch_writes(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     with Client(server.url) as client:
-        client.put_topic("orders")
+        client.create("orders")
         fill(client, "orders", 1000)
         run_with_kills(server, tmp_path, [1, 100], (*STREAM, "--input-option=orders.maxRecordsPerTrigger=100"))
         assert payloads(client, "doubled") == expected(1000)
@@ -230,7 +244,7 @@ def test_a_stream_that_is_killed_every_few_seconds_writes_what_a_batch_writes(
     chance = random.Random(5)
     kills = [chance.randrange(1, 900) for _ in range(12)]
     with Client(server.url) as client:
-        client.put_topic("orders")
+        client.create("orders")
         fill(client, "orders", 20_000)
         run_with_kills(server, tmp_path, kills, (*STREAM, "--input-option=orders.maxRecordsPerTrigger=250"))
         found = payloads(client, "doubled")
@@ -246,3 +260,13 @@ def test_a_stream_that_is_killed_every_few_seconds_writes_what_a_batch_writes(
             ),
         )
         assert found == payloads(client, "batch")
+
+
+def test_a_view_of_a_lake_has_the_topic_of_its_name(tmp_path: Path) -> None:
+    made = lake.open_lake(str(tmp_path), must_exist=False)
+    made.commit("test", [archived(made, 1, 2, topic="orders"), archived(made, 1, 2, topic="other")], now_ms=NOW_MS)
+    assert lake_topics("orders", str(tmp_path), None) == ["orders"]
+    assert lake_topics("both", str(tmp_path), "orders,other") == ["orders", "other"]
+    assert lake_topics("both", str(tmp_path), "*") is None
+    with pytest.raises(BadOption, match="has topics orders, other: name the view like one of them"):
+        lake_topics("ordres", str(tmp_path), None)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from topics.client import Client
+from topics.client.sync.client import Client
+from topics.errors import TopicsError
 from topics.spark.jobs.job_options import StatsOptions
 from topics.spark.jobs.stats import run
 from topics.testing.server_process import ServerProcess
@@ -29,24 +30,29 @@ def fill(client: Client, topic: str, count: int) -> None:
         }
         for number in range(count)
     ]
-    client.append(topic, json.dumps(records).encode())
+    client.append_encoded(topic, json.dumps(records).encode())
+
+
+def test_a_place_that_cannot_be_written_to_is_told_before_the_counting() -> None:
+    with pytest.raises(TopicsError, match="/proc/x"):
+        run(None, StatsOptions(endpoint="http://127.0.0.1:1", out="/proc/x"))  # type: ignore[arg-type]
 
 
 def test_totals_are_the_servers_counters(spark: "SparkSession", server: ServerProcess, tmp_path: Path) -> None:
     with Client(server.url) as client:
-        client.put_topic("orders", {"durability": "fsync"})
-        client.put_topic("capped", {"cap_records": 250})
-        client.put_topic("empty")
+        client.create("orders", durability="fsync")
+        client.create("capped", cap_records=250)
+        client.create("empty")
         fill(client, "orders", 700)
         fill(client, "capped", 400)
-        client.delete_below("orders", 31)
+        client.delete("orders", before_seq=31)
     # A stop writes a checkpoint; what comes after it is in the log only.
     assert server.stop() == 0
     server.start()
     with Client(server.url) as client:
         fill(client, "orders", 40)
         found = run(spark, StatsOptions(endpoint=server.url, out=str(tmp_path / "out"), title="A <title>"))
-        states = {name: client.topic(name) for name in ("orders", "capped", "empty")}
+        states = {name: client.state(name) for name in ("orders", "capped", "empty")}
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
     counted = {topic["topic"]: (topic["records"], topic["bytes"], topic["head_seq"]) for topic in stats["topics"]}
     assert counted == {name: (state.count, state.bytes, state.head_seq) for name, state in states.items()}

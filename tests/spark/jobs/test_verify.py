@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.jobs.job_options import ArchiveOptions, VerifyOptions
 from topics.spark.jobs.verify import run
 from topics.spark.manifest import decode_manifest
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server with three sealed segments of `orders` in files, and an active one; more is in the log."""
     with ServerProcess(tmp_path / "data", segment_max_events=200) as server:
         with Client(server.url) as client:
-            client.put_topic("orders", {"durability": "fsync"})
+            client.create("orders", durability="fsync")
             fill(client, "orders", RECORDS)
         # A stop writes a checkpoint.
         assert server.stop() == 0
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def fill(client: Client, topic: str, count: int) -> None:
     records = [{"data": {"number": number}, "tag": f"t{number % 5}"} for number in range(count)]
-    client.append(topic, json.dumps(records).encode())
+    client.append_encoded(topic, json.dumps(records).encode())
 
 
 def segment_paths(server: ServerProcess) -> list[Path]:

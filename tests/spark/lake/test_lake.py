@@ -1,465 +1,405 @@
-"""The chain of manifests: what counts, who wins, and what a crash, a full disk or a failing bucket leaves of it."""
+"""The lake as a Delta table: commits, writers that meet, crashes, and readers that know nothing of this package."""
 
-import http.server
-import itertools
-import threading
+import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any
 
-import msgspec
+import duckdb
+import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
-from tests.spark.lakes import archived, assert_whole, content_of, covered_seqs, done, lake_file, merged, put_files
-from tests.storage.tiers.test_folder_store import (
-    BUCKET,
-    new_s3_address,
-    request_plain,
-    running_moto,
-    set_aws_environment,
-)
-from tests.storage.tiers.test_shared_folder import RunAt
-from topics.errors import ColdUnavailable, FutureVersion, StorageFull
-from topics.spark.errors import Conflict
-from topics.spark.lake.lake import Lake, manifest_name, open_lake
-from topics.spark.lake.state import GAPS, GapFile, LakeChange, LakeDamaged, LakeFile, LakeState, gap_name
-from topics.storage.fs import RealFs
+from tests.spark.lakes import NOW_MS, archived, done, lake_file, lake_seqs, put, state_of
+from topics.spark import lake as offered
+from topics.spark.errors import BadOption, Conflict
+from topics.spark.lake import lake as lake_module
+from topics.spark.lake.lake import Lake, open_lake, restore
+from topics.spark.lake.state import LakeChange, LakeDamaged, LakeGap, LakeNotFound, WriterEpoch
+from topics.spark.lake.table import Table
 from topics.storage.tiers.shared_folder import SharedFolder
-from topics.storage.tiers.store import SharedStore
-from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk
 
-ROOT: Final = "/mnt/lake"
-NOW_MS: Final = 1_800_000_000_000
-ONE, TWO, THREE = archived(1, 10), archived(11, 20), archived(21, 30)
-
-Opener = Callable[[], SharedStore]
+GAP = LakeGap("a", 1, 31, 40, "ttl")
 
 
-def on_disk(disk: FakeDisk) -> Lake:
-    lake = Lake(SharedFolder(disk, ROOT))
-    lake.refresh()
-    return lake
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
 
 
-def put_and_commit(lake: Lake, *parts: LakeChange) -> tuple[LakeChange, ...]:
-    put_files(lake.store, *parts)
-    return lake.commit("test", parts, now_ms=NOW_MS)
+def new_lake(address: str) -> Lake:
+    return open_lake(address, must_exist=False)
 
 
-# --- what counts ------------------------------------------------------------------------------------------------
+def commit(lake: Lake, *changes: LakeChange) -> tuple[LakeChange, ...]:
+    return lake.commit("test", changes, now_ms=NOW_MS)
 
 
-def test_a_lake_that_is_not_there_yet_is_empty() -> None:
-    assert on_disk(FakeDisk()).state == LakeState()
+# --- what is in a lake ------------------------------------------------------------------------------------------
 
 
-def test_what_is_committed_counts_for_everybody_who_looks_from_then_on() -> None:
-    disk = FakeDisk()
-    writer, reader = on_disk(disk), on_disk(disk)
-    assert put_and_commit(writer, ONE, TWO) == (ONE, TWO)
-    assert reader.state.number == 0
-    assert reader.refresh() == writer.state == on_disk(disk).state
-    assert reader.state.totals.records == 20
+def test_every_process_sees_what_was_committed_and_nothing_else(address: str) -> None:
+    writer, reader = new_lake(address), new_lake(address)
+    assert not reader.is_there
+    one, two = archived(writer, 1, 10), archived(writer, 11, 20)
+    put(writer, [21, 22])
+    assert commit(writer, one, two) == (one, two)
+    assert lake_seqs(address) == list(range(1, 21))
+    assert reader.refresh() == writer.state == open_lake(address).state
     assert [file.first_seq for file in reader.state.files_of(["a"])] == [1, 11]
     assert reader.state.files_of(["b"]) == []
 
 
-def test_a_file_that_no_manifest_names_is_invisible() -> None:
-    disk = FakeDisk()
-    lake = on_disk(disk)
-    put_and_commit(lake, ONE)
-    put_files(lake.store, TWO)
-    assert covered_seqs(on_disk(disk).state) == list(range(1, 11))
+def test_a_place_without_a_lake_and_a_topic_that_is_not_there_are_errors(address: str) -> None:
+    with pytest.raises(BadOption, match="cannot use a path with a %; choose another"):
+        open_lake(f"{address}%20")
+    with pytest.raises(LakeNotFound, match=r"there is no lake at .*/lake; `topics pipeline archive` makes one"):
+        open_lake(address)
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10))
+    with pytest.raises(LakeNotFound, match=r'has no records of topic "b"; it has a$'):
+        offered.read(None, address, topics=["b"])  # type: ignore[arg-type]
 
 
-def test_an_older_manifest_still_says_what_it_said() -> None:
-    lake = on_disk(FakeDisk())
-    put_and_commit(lake, ONE, TWO)
+def test_programs_without_this_package_read_the_table_and_leave_out_files_by_its_statistics(address: str) -> None:
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10), archived(lake, 11, 20), archived(lake, 5, 8, topic="o:1"))
+    commit(lake, LakeChange(gaps=(GAP,)))
+    found = pl.read_delta(address).sort("topic", "seq")
+    assert found.columns == ["topic", "seq", "ts", "node", "tag", "data", "meta", "epoch"]
+    assert found.filter(pl.col("topic") == "a")["seq"].to_list() == list(range(1, 21))
+    assert found.row(0, named=True)["ts"].timestamp() * 1000 == NOW_MS + 1
+    rows = DeltaTable(address).scan()
+    assert duckdb.sql("SELECT topic, count(*), sum(seq) FROM rows GROUP BY topic ORDER BY topic").fetchall() == [
+        ("a", 20, 210),
+        ("o:1", 4, 26),
+    ]
+    assert rows is not None
+    pruned = DeltaTable(address).file_uris(file_pruning_predicate=f"seq > 15 AND topic = 'a' AND ts > {NOW_MS!r}000")
+    assert [Path(uri).name.partition("-")[0] for uri in pruned] == ["11"]
+    assert pl.read_delta(f"{address}/_topics/gaps").rows() == [("a", 1, 31, 40, "ttl")]
+
+
+def test_the_log_has_a_transaction_for_each_instance_and_says_which_segments_are_in(address: str) -> None:
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10), archived(lake, 5, 8, topic="b"))
+    table = DeltaTable(address)
+    assert (table.transaction_version("lake/a/1"), table.transaction_version("lake/b/1")) == (10, 8)
+    (info,) = table.history(1)
+    assert [segment["digest"] for segment in info["topics"]["segments"]] == ["1-10", "5-8"]
+    assert info["topics"]["job"] == "test"
+
+
+def test_an_older_version_still_says_what_it_said_and_can_be_restored(address: str) -> None:
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10))
     before = lake.at(1)
-    put_and_commit(lake, merged(*lake.state.files_of()))
+    commit(lake, archived(lake, 11, 20))
     assert lake.at(1) == before
-    assert len(lake.state.files) == 1
-    assert covered_seqs(lake.at(1)) == covered_seqs(lake.at(2)) == list(range(1, 21))
-    assert lake.at(0) == LakeState()
-    with pytest.raises(LakeDamaged, match=r"^/mnt/lake has no manifest 3, the newest is 2$"):
+    assert lake_seqs(address, at=1) == list(range(1, 11))
+    with pytest.raises(LakeDamaged, match="has no version 3, the newest is 2"):
         lake.at(3)
+    assert restore(address, 1) == 3
+    assert lake_seqs(address) == list(range(1, 11))
+    assert [each.digest for each in open_lake(address).state.segments["a", 1]] == ["1-10"], "the rest is not archived"
+    assert lake.refresh() == open_lake(address).state, "also for a process that knew more"
+    commit(lake, archived(lake, 11, 20))
+    assert lake_seqs(address) == list(range(1, 21))
+    operations = [told["operation"] for told in offered.history(address)]
+    assert operations == ["WRITE", "RESTORE", "WRITE", "WRITE", "CREATE TABLE"]
 
 
-def test_a_manifest_is_readable_json_with_the_members_of_the_format() -> None:
-    lake = on_disk(FakeDisk())
-    put_and_commit(lake, ONE)
-    manifest = msgspec.json.decode(lake.store.read_range(manifest_name(1), 0, 10_000))
-    assert manifest_name(1) == "_topics/manifest-00000000000000000001.json"
-    assert manifest.keys() == {"v", "job", "writer", "parent", "created_ms", "adds", "removes", "segments", "totals"}
-    assert (manifest["v"], manifest["job"], manifest["parent"], manifest["created_ms"]) == (1, "test", 0, NOW_MS)
-    assert manifest["adds"][0]["name"] == "topic=a/date=2026-01-01/1-10-10.parquet"
+def test_a_restore_to_a_time_is_one_to_the_version_of_that_time(address: str) -> None:
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10))
+    commit(lake, archived(lake, 11, 20))
+    commits = [{"timestamp": 5}, *lake.table.commits(range(1, 3))]
+    commits[1]["timestamp"], commits[2]["timestamp"] = 10, 20
+    commits.append({"operation": "RESTORE", "operationParameters": {"datetime": 15}, "timestamp": 30})
+    found = lake_module._ledger_of(commits, 3, address)
+    assert [each.digest for each in found.segments["a", 1]] == ["1-10"]
 
 
-def test_a_topic_is_quoted_so_that_it_is_one_folder_of_a_lake() -> None:
-    name = lake_file(1, 2, topic="a/b ü%=..").name
-    assert name == "topic=a%2Fb%20%C3%BC%25%3D../date=2026-01-01/1-2-10.parquet"
-
-
-def test_gaps_are_named_once_however_often_they_are_met() -> None:
-    lake = on_disk(FakeDisk())
-    name = gap_name("a", 1, 5, 9, "ttl")
-    gap = LakeFile(name=name, topic="a", epoch=1, first_seq=5, last_seq=9, records=1, bytes=10)
+def test_gaps_are_there_once_however_often_they_are_met(address: str) -> None:
     for _ in range(2):
-        assert lake.commit("archive", [LakeChange(gaps=(GapFile(gap, "ttl"),))], now_ms=NOW_MS)
-    assert lake.state.gaps == {name: gap}
-    assert name.startswith(GAPS)
-    assert lake.state.files == {}
+        assert commit(new_lake(address), LakeChange(gaps=(GAP,)))
+    assert open_lake(address).state.gaps == {GAP}
+    assert DeltaTable(f"{address}/_topics/gaps").version() == 1, "an empty table and one commit"
 
 
-def test_a_segment_that_was_written_again_takes_the_place_of_the_first() -> None:
-    lake = on_disk(FakeDisk())
-    put_and_commit(lake, ONE, TWO)
+def test_a_segment_that_was_written_again_takes_the_place_of_the_first(address: str) -> None:
+    lake = new_lake(address)
+    one = archived(lake, 1, 10)
+    commit(lake, one, archived(lake, 11, 20))
     again = LakeChange(
-        adds=(lake_file(1, 10, mark="x"),),
-        removes=(ONE.adds[0].name,),
+        adds=(put(lake, [1, 2]),),
+        removes=(one.adds[0].name,),
         segments=(done(1, 10, "other"),),
         expects=frozenset({"1-10"}),
     )
-    assert put_and_commit(lake, again) == (again,)
+    assert commit(lake, again) == (again,)
     assert [each.digest for each in lake.state.segments["a", 1]] == ["other", "11-20"]
-    assert lake.state.removed_ms == {ONE.adds[0].name: NOW_MS}
-    assert covered_seqs(lake.state) == list(range(1, 21))
+    assert lake_seqs(address) == [1, 2, *range(11, 21)]
 
 
-# --- who wins ---------------------------------------------------------------------------------------------------
+def test_a_file_without_statistics_may_have_any_seq(address: str) -> None:
+    """Another program may have written it."""
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10))
+    entry = Path(address, "_delta_log", f"{1:020d}.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    assert [file.first_seq for file in open_lake(address).state.files_between("a", 1, 500, 600)] == [0]
 
 
-def test_the_loser_keeps_only_what_the_winner_did_not_cover() -> None:
-    disk = FakeDisk()
-    winner, loser = on_disk(disk), on_disk(disk)
-    put_and_commit(winner, ONE)
-    assert put_and_commit(loser, ONE, TWO) == (TWO,)
-    assert put_and_commit(winner, TWO) == ()
-    assert covered_seqs(on_disk(disk).state) == list(range(1, 21))
-    assert on_disk(disk).state.number == 2
+# --- writers that meet ------------------------------------------------------------------------------------------
 
 
-def test_a_part_that_shares_only_some_segments_with_the_winner_is_given_up_as_a_whole() -> None:
-    disk = FakeDisk()
-    winner, loser = on_disk(disk), on_disk(disk)
-    put_and_commit(winner, TWO)
-    both = LakeChange(adds=(lake_file(1, 20),), segments=(done(1, 10), done(11, 20)))
-    assert put_and_commit(loser, both) == ()
-    assert put_and_commit(loser, ONE) == (ONE,)
+def test_the_loser_keeps_only_what_the_winner_did_not_cover(address: str) -> None:
+    winner, loser = new_lake(address), new_lake(address)
+    one, two = archived(winner, 1, 10), archived(winner, 11, 20)
+    commit(winner, one)
+    assert commit(loser, one, two) == (two,)
+    assert commit(winner, two) == ()
+    assert lake_seqs(address) == list(range(1, 21))
 
 
-def test_two_instances_of_a_topic_do_not_get_the_same_epoch() -> None:
+def test_a_change_that_shares_only_some_segments_with_the_winner_is_given_up_as_a_whole(address: str) -> None:
+    winner, loser = new_lake(address), new_lake(address)
+    commit(winner, archived(winner, 1, 10))
+    both = LakeChange(adds=(put(loser, list(range(1, 21))),), segments=(done(1, 10), done(11, 20)))
+    assert commit(loser, both) == ()
+
+
+def test_two_instances_of_a_topic_do_not_get_the_same_epoch(address: str) -> None:
     """The topic was created again, twice, and each archiver has seen another instance."""
-    disk = FakeDisk()
-    winner, loser = on_disk(disk), on_disk(disk)
-    put_and_commit(winner, ONE)
-    other = msgspec.structs.replace(done(11, 20), topic_id=8)
-    assert put_and_commit(loser, LakeChange(adds=(lake_file(11, 20),), segments=(other,))) == ()
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10))
+    other = done(11, 20)
+    change = LakeChange(segments=(type(other)(**{**_members(other), "topic_id": 8}),))
+    assert not lake.state.fits(change)
 
 
-def test_two_optimizers_do_not_both_replace_the_same_files() -> None:
-    disk = FakeDisk()
-    put_and_commit(on_disk(disk), ONE, TWO, THREE)
-    first, second = on_disk(disk), on_disk(disk)
-    files = first.state.files_of()
-    assert put_and_commit(first, merged(*files[:2]))
-    assert put_and_commit(second, merged(*files[1:])) == ()
-    assert covered_seqs(on_disk(disk).state) == list(range(1, 31))
+def _members(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
-def test_a_commit_that_another_interrupts_anywhere_adds_nothing_twice() -> None:
-    for operation_index in itertools.count():
-        disk = FakeDisk()
-        put_and_commit(on_disk(disk), ONE)
-        first, other = on_disk(disk), on_disk(disk)
-        put_files(first.store, TWO, THREE)
+@contextmanager
+def just_before_the_commit(act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another process acts after the change was found to fit, and before it is committed."""
+    real, is_done = Table.commit, []
 
-        def interrupt(disk: FakeDisk = disk, other: Lake = other) -> None:
-            hook, disk.on_operation = disk.on_operation, None
-            other.commit("other", [TWO], now_ms=NOW_MS)
-            disk.on_operation = hook
+    def commit_later(self: Table, *given: Any, **named: Any) -> None:
+        if not is_done:
+            is_done.append(True)
+            act()
+        real(self, *given, **named)
 
-        hook = disk.on_operation = RunAt(operation_index)
-        hook.work = interrupt
-        kept = first.commit("first", [TWO, THREE], now_ms=NOW_MS)
-        was_interrupted = hook.count > operation_index
-        disk.on_operation = None
-        assert THREE in kept
-        assert (TWO in kept) or was_interrupted
-        assert covered_seqs(on_disk(disk).state) == list(range(1, 31))
-        if not was_interrupted:
-            break
-    assert operation_index > 4
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "commit", commit_later)
+        yield
+    assert is_done
 
 
-class AlwaysFirst(SharedFolder):
-    """A store on which another writer is always faster."""
-
-    def put_if_absent(self, name: str, data: bytes | bytearray | memoryview) -> bool:
-        manifest = msgspec.json.decode(bytes(data))
-        nothing = {**manifest, "adds": [], "segments": [], "totals": {"files": 0, "records": 0, "bytes": 0}}
-        super().put_if_absent(name, msgspec.json.encode(nothing))
-        return super().put_if_absent(name, data)
-
-
-def test_a_writer_that_never_wins_says_so_in_the_end() -> None:
-    lake = Lake(AlwaysFirst(FakeDisk(), ROOT))
-    with pytest.raises(Conflict, match="commits of others came first; run fewer jobs at once"):
-        lake.commit("test", [ONE], now_ms=NOW_MS)
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[int, str, int]]:
-    """Steps of two writers: which one, what it does, and to which segment or file."""
-    steps = st.tuples(st.integers(0, 1), st.sampled_from(["archive", "merge", "rewrite", "look"]), st.integers(0, 7))
-    return draw(st.lists(steps, max_size=25))
-
-
-@given(histories())
-def test_whatever_two_writers_do_every_seq_is_there_once_and_all_see_the_same(
-    steps: list[tuple[int, str, int]],
+def test_a_commit_that_another_overtakes_at_the_last_moment_is_refused_by_the_format(
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = FakeDisk()
-    writers = [on_disk(disk), on_disk(disk)]
-    expected: set[int] = set()
-    for number, (which, what, place) in enumerate(steps):
-        lake = writers[which]
-        files = lake.state.files_of()
-        if what == "look":
-            lake.refresh()
-        elif what == "archive":
-            first_seq = place * 10 + 1
-            for part in put_and_commit(lake, archived(first_seq, first_seq + 9)):
-                expected |= set(range(part.segments[0].first_seq, part.segments[0].last_seq + 1))
-        elif what == "merge" and len(files) > 1:
-            # Planned on what this writer has seen, which may be long ago.
-            start = place % (len(files) - 1)
-            file, after = files[start : start + 2]
-            if lake.state.is_covered("a", 1, (file.last_seq or 0) + 1, after.first_seq - 1):
-                put_and_commit(lake, merged(file, after))
-        elif what == "rewrite" and files:
-            old = files[place % len(files)]
-            new = lake_file(old.first_seq, old.last_seq or 0, mark=f"r{number}")
-            put_and_commit(lake, LakeChange(adds=(new,), removes=(old.name,)))
-        assert set(covered_seqs(on_disk(disk).state)) == expected
-    final = on_disk(disk)
-    assert covered_seqs(final.state) == sorted(expected)
-    assert [writer.refresh() for writer in writers] == [final.state, final.state]
-    assert_whole(final)
+    winner, loser = new_lake(address), new_lake(address)
+    one, two = archived(winner, 1, 10), archived(winner, 11, 20)
+    with just_before_the_commit(lambda: _ensure(commit(winner, one)), monkeypatch):
+        assert commit(loser, one, two) == (two,)
+    assert lake_seqs(address) == list(range(1, 21))
 
 
-# --- crashes and full disks -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("damage", list(Damage))
-def test_a_crash_anywhere_leaves_a_chain_that_is_valid_and_nothing_half_visible(damage: Damage) -> None:
-    def work(disk: FakeDisk) -> None:
-        lake = on_disk(disk)
-        put_and_commit(lake, ONE)
-        put_and_commit(lake, TWO, THREE)
-        put_and_commit(lake, merged(*lake.state.files_of()))
-
-    def is_done(disk: FakeDisk) -> bool:
-        with suppress(CrashNow):
-            work(disk)
-            return True
-        return False
-
-    allowed = ([], list(range(1, 11)), list(range(1, 31)))
-    for operation_index in itertools.count():
-        for seed in range(3):
-            disk = FakeDisk()
-            disk.on_operation = CrashAt(operation_index)
-            finished = is_done(disk)
-            disk.on_operation = None
-            disk.crash(damage, seed)
-            lake = on_disk(disk)
-            assert covered_seqs(lake.state) in allowed, f"operation {operation_index}, seed {seed}"
-            assert_whole(lake)
-            assert not finished or lake.state.number == 3
-            # And the job is run again.
-            for part in (ONE, TWO, THREE):
-                put_and_commit(lake, part)
-            assert covered_seqs(on_disk(disk).state) == list(range(1, 31))
-            assert_whole(on_disk(disk))
-        if finished:
-            break
-    assert operation_index > 20
-
-
-def test_a_full_disk_leaves_the_lake_as_it_was_and_the_commit_works_with_more_room() -> None:
-    disk = FakeDisk()
-    lake = on_disk(disk)
-    put_and_commit(lake, ONE)
-    put_files(lake.store, TWO)
-    disk.capacity_bytes = sum(map(len, disk.files().values())) + 100
-    with pytest.raises(StorageFull):
-        lake.commit("test", [TWO], now_ms=NOW_MS)
-    with pytest.raises(StorageFull):
-        put_files(lake.store, THREE)
-    assert on_disk(disk).state == lake.state
-    assert covered_seqs(lake.state) == list(range(1, 11))
-    disk.capacity_bytes = None
-    assert put_and_commit(lake, TWO, THREE) == (TWO, THREE)
-
-
-# --- damage -----------------------------------------------------------------------------------------------------
-
-
-def damaged_lake(change: Callable[[FakeDisk], None]) -> Lake:
-    disk = FakeDisk()
-    lake = on_disk(disk)
-    put_and_commit(lake, ONE)
-    put_and_commit(lake, TWO)
-    change(disk)
-    return Lake(SharedFolder(disk, ROOT))
-
-
-def rewritten(number: int, old: bytes, new: bytes) -> Callable[[FakeDisk], None]:
-    path = f"{ROOT}/{manifest_name(number)}"
-
-    def change(disk: FakeDisk) -> None:
-        assert old in disk.read(path)
-        disk.replace(path, disk.read(path).replace(old, new))
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda disk: disk.unlink(f"{ROOT}/{manifest_name(1)}"), "the chain is broken"),
-        (rewritten(2, b'"parent":1', b'"parent":0'), "manifest 2 follows 0, not 1"),
-        (rewritten(2, b'"records":20', b'"records":21'), "manifest 2 counts"),
-        (rewritten(2, b'"first_seq":11', b'"first_seq":10'), "whose seqs are also in"),
-        (rewritten(2, b'"removes":[]', b'"removes":["x"]'), "manifest 2 removes x, which is not in the lake"),
-        (rewritten(2, b'"job"', b'"bob"'), "is not readable"),
-        (rewritten(2, b"{", b"["), "is not readable"),
-    ],
-)
-def test_a_chain_that_is_none_is_refused_and_says_where(change: Callable[[FakeDisk], None], words: str) -> None:
-    with pytest.raises(LakeDamaged, match=words):
-        damaged_lake(change).refresh()
-
-
-def test_a_manifest_of_a_later_version_is_refused() -> None:
-    with pytest.raises(FutureVersion, match="version 2, this one knows 1; use a newer topics"):
-        damaged_lake(rewritten(2, b'"v":1', b'"v":2')).refresh()
-
-
-def test_a_commit_that_would_break_the_chain_is_refused_before_anybody_sees_it() -> None:
-    """Parts that overlap each other are our own bug; the lake must not pay for it."""
-    disk = FakeDisk()
-    lake = on_disk(disk)
-    both = [archived(1, 10), LakeChange(adds=(lake_file(5, 15),), segments=(done(11, 15),))]
-    with pytest.raises(LakeDamaged):
-        lake.commit("test", both, now_ms=NOW_MS)
-    assert on_disk(disk).state.number == 0
-
-
-# --- real stores ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    pytest.importorskip("obstore", reason="obstore (the extra `s3`) is not installed")
-    with running_moto() as endpoint:
-        assert request_plain(endpoint, "PUT", f"/{BUCKET}") == 200
-        yield endpoint
-
-
-ON_S3: Final = pytest.param("s3", marks=pytest.mark.filterwarnings("ignore::DeprecationWarning"))
-
-
-def s3_opener(address: str, retries_max: int) -> Opener:
-    from topics.storage.tiers.s3_store import S3Bounds, S3Store
-
-    # Patient with a busy machine.
-    return lambda: S3Store(address, bounds=S3Bounds(connect_ms=20_000, idle_ms=20_000, retries_max=retries_max))
-
-
-@pytest.fixture(params=["folder", ON_S3])
-def opener(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
-    if request.param == "folder":
-        return lambda: SharedFolder(RealFs(), str(tmp_path / "lake"))
-    set_aws_environment(monkeypatch, request.getfixturevalue("s3_endpoint"))
-    return s3_opener(new_s3_address(), retries_max=2)
-
-
-def test_many_writers_at_once_lose_nothing_and_add_nothing_twice(opener: Opener) -> None:
-    parts = [archived(place * 10 + 1, place * 10 + 10) for place in range(8)]
-    kept: list[LakeChange] = []
-
-    def write(mine: list[LakeChange]) -> None:
-        lake = Lake(opener())
-        for part in mine:
-            kept.extend(put_and_commit(lake, part))
-
-    # All want all, each in another order.
-    threads = [threading.Thread(target=write, args=(parts[start:] + parts[:start],)) for start in (0, 3, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    lake = Lake(opener())
-    assert covered_seqs(lake.refresh()) == list(range(1, 81))
-    assert lake.state.number == 8
-    assert sorted(part.segments[0].first_seq for part in kept) == [part.segments[0].first_seq for part in parts]
-    assert_whole(lake)
-
-
-def test_a_lake_opens_by_its_address(tmp_path: Path) -> None:
-    put_and_commit(open_lake(str(tmp_path / "lake")), ONE)
-    assert covered_seqs(open_lake(f"file://{tmp_path}/lake").state) == list(range(1, 11))
-    assert (tmp_path / "lake" / ONE.adds[0].name).read_bytes() == content_of(ONE.adds[0].name)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("fault_name", ["503", "carried out but 500", "hang up"])
-@pytest.mark.parametrize("retries_max", [0, 2])
-def test_a_bucket_that_fails_at_any_request_leaves_the_state_before_or_after(
-    fault_name: str, retries_max: int, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+def test_an_optimize_at_the_last_moment_makes_a_rewrite_plan_again(
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.storage.tiers.test_s3_store import FAULTS, Front, FrontHandler
+    lake = new_lake(address)
+    one = archived(lake, 1, 10)
+    commit(lake, one)
+    commit(lake, archived(lake, 11, 20))
+    rewrite = LakeChange(adds=(put(lake, [1]),), removes=(one.adds[0].name,))
+    with just_before_the_commit(lambda: _ensure(DeltaTable(address).optimize.compact()), monkeypatch):
+        assert commit(lake, rewrite) == ()
+    assert lake_seqs(address) == list(range(1, 21))
 
-    class Handler(FrontHandler):
-        pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Handler.front = front = Front(f"http://127.0.0.1:{server.server_port}", s3_endpoint)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        set_aws_environment(monkeypatch, s3_endpoint)
-        address = new_s3_address()
-        truth = s3_opener(address, retries_max=2)
-        put_and_commit(Lake(truth()), ONE)
-        put_files(truth(), TWO)
-        set_aws_environment(monkeypatch, front.endpoint)
-        faulty = Lake(s3_opener(address, retries_max)())
-        for fault_index in itertools.count():
-            front.faults = [lambda forward: forward()] * fault_index + [FAULTS[fault_name]]
-            with suppress(ColdUnavailable):
-                faulty.commit("test", [TWO], now_ms=NOW_MS)
-            is_over = bool(front.faults)
-            front.faults = []
-            there = Lake(truth())
-            assert covered_seqs(there.refresh()) in (list(range(1, 11)), list(range(1, 21)))
-            if is_over or there.state.number == 2:
-                break
-        assert there.state.number == 2
-        assert Lake(truth()).commit("test", [TWO], now_ms=NOW_MS) == ()
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def test_an_optimize_that_a_rewrite_overtakes_is_refused(address: str) -> None:
+    lake = new_lake(address)
+    one = archived(lake, 1, 10)
+    commit(lake, one)
+    commit(lake, archived(lake, 11, 20))
+    optimizer = DeltaTable(address)
+    assert commit(lake, LakeChange(adds=(put(lake, [1]),), removes=(one.adds[0].name,)))
+    with pytest.raises(CommitFailedError):
+        optimizer.optimize.compact()
+    assert lake_seqs(address) == [1, *range(11, 21)]
+
+
+def _ensure(found: object) -> None:
+    assert found
+
+
+def test_a_lost_answer_is_no_second_commit(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library tries again, and is refused because of its own commit."""
+    from topics.spark.lake.table import CommitRefused
+
+    lake = new_lake(address)
+    real = Table.commit
+
+    def commit_and_be_refused(self: Table, *given: Any, **named: Any) -> None:
+        real(self, *given, **named)
+        raise CommitRefused("concurrent transaction")
+
+    one = archived(lake, 1, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "commit", commit_and_be_refused)
+        assert commit(lake, one) == (one,)
+    assert lake_seqs(address) == list(range(1, 11))
+
+
+def test_a_writer_that_never_wins_says_so_in_the_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from topics.spark.lake.table import CommitRefused
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommitRefused("concurrent transaction")
+
+    lake = new_lake(address)
+    one = archived(lake, 1, 10)
+    monkeypatch.setattr(lake_module, "COMMITS_LOST_MAX", 3)
+    monkeypatch.setattr(Table, "commit", refuse)
+    with pytest.raises(Conflict, match=r"3 commits of others came first; .*: concurrent transaction"):
+        commit(lake, one)
+
+
+def test_many_writers_at_once_lose_nothing_and_add_nothing_twice(address: str) -> None:
+    """Each wants all of it, in an order of its own."""
+    changes = [archived(new_lake(address), first, first + 9) for first in range(1, 61, 10)]
+
+    def write(number: int) -> int:
+        lake = new_lake(address)
+        mine = changes[number:] + changes[:number]
+        return sum(len(commit(lake, change)) for change in mine)
+
+    with ThreadPoolExecutor(3) as threads:
+        assert sum(threads.map(write, range(3))) == len(changes)
+    assert lake_seqs(address) == list(range(1, 61))
+
+
+def test_a_run_of_a_writer_is_in_the_lake_once(address: str) -> None:
+    first, second = new_lake(address), new_lake(address)
+    run = LakeChange(adds=(put(first, [1, 2]),), writer=WriterEpoch("w", 3))
+    assert commit(first, run) == (run,)
+    assert commit(second, run) == ()
+    assert second.state.has_epoch(WriterEpoch("w", 3))
+    assert not second.state.has_epoch(WriterEpoch("w", 4))
+    assert DeltaTable(address).transaction_version("writer/w") == 3
+
+
+def test_rows_of_a_writer_fit_only_beside_files_that_were_compared() -> None:
+    state = state_of(lake_file(1, 30))
+    adds = (lake_file(11, 20, mark="1"),)
+    assert not state.fits(LakeChange(adds=adds, writer=WriterEpoch("w", 0)))
+    compared = frozenset(state.overlapping(adds))
+    assert state.fits(LakeChange(adds=adds, writer=WriterEpoch("w", 0), compared=compared))
+
+
+# --- crashes and damage -----------------------------------------------------------------------------------------
+
+
+class Crashed(BaseException):
+    pass
+
+
+@contextmanager
+def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Ends the run before or after the n-th thing that it does to the disk; the steps that were made are listed."""
+    steps: list[str] = []
+    numbers = count()
+
+    def wrap(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def acted(self: Any, *given: Any, **named: Any) -> Any:
+            if next(numbers) == step:
+                raise Crashed
+            found = real(self, *given, **named)
+            steps.append(name)
+            if next(numbers) == step:
+                raise Crashed
+            return found
+
+        patched.setattr(owner, name, acted)
+
+    with monkeypatch.context() as patched:
+        for owner, name in ((SharedFolder, "put"), (Table, "create"), (Table, "commit"), (Table, "synced")):
+            wrap(owner, name)
+        yield steps
+
+
+def test_a_crash_at_any_step_leaves_the_table_as_it_was_or_as_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in count():
+        address = str(tmp_path / str(step))
+        lake = new_lake(address)
+        old = archived(lake, 1, 10)
+        commit(lake, old)
+
+        def change(lake: Lake = lake, old: LakeChange = old) -> None:
+            fresh = archived(lake, 11, 20)
+            rewrite = LakeChange(
+                adds=(put(lake, [1, 2, 3]),),
+                removes=(old.adds[0].name,),
+                segments=(done(1, 10, "purged"),),
+                expects=frozenset({"1-10"}),
+                gaps=(GAP,),
+            )
+            commit(lake, rewrite, fresh)
+
+        is_over = False
+        with crash_at(step, monkeypatch) as steps, suppress(Crashed):
+            change()
+            is_over = True
+        # The gaps are the first commit, the records the second. A commit may be there before it is synced.
+        expected = [1, 2, 3, *range(11, 21)] if open_lake(address).state.version == 2 else list(range(1, 11))
+        is_in = expected[-1] == 20
+        assert is_in or steps.count("commit") < 2, f"step {step}: {steps}"
+        assert lake_seqs(address) == expected, f"step {step}: {steps}"
+        assert pl.read_delta(address)["seq"].sort().to_list() == expected
+        if is_in:
+            assert open_lake(address).state.gaps == {GAP}, "gaps come before the records around them"
+        # The next run does the rest, once.
+        again = new_lake(address)
+        change(again)
+        assert lake_seqs(address) == [1, 2, 3, *range(11, 21)]
+        assert again.state.gaps == {GAP}
+        if is_over:
+            break
+    assert step > 10
+
+
+def test_a_log_entry_that_is_missing_or_not_whole_is_named(address: str) -> None:
+    lake = new_lake(address)
+    commit(lake, archived(lake, 1, 10))
+    commit(lake, archived(lake, 11, 20))
+    entry = Path(address, "_delta_log", f"{2:020d}.json")
+    content = entry.read_bytes()
+    entry.write_bytes(content[:50])
+    with pytest.raises(LakeDamaged, match=address):
+        open_lake(address)
+    entry.write_bytes(content)
+    DeltaTable(address).create_checkpoint()
+    Path(address, "_delta_log", f"{1:020d}.json").unlink()
+    with pytest.raises(LakeDamaged, match=r"the log has no entry 1, .* bring back _delta_log/0*1\.json"):
+        open_lake(address)
 
 
 def test_the_package_offers_what_the_documentation_calls() -> None:
-    from topics.spark import lake as package
-    from topics.spark.lake.lake import read
-
-    assert package.read is read
+    assert sorted(offered.__all__) == ["gaps", "history", "read", "restore"]

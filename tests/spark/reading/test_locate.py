@@ -15,7 +15,8 @@ from msgspec import structs
 
 from tests.client.faulty_proxy import DROP, faulty_proxy
 from tests.spark.world import SEGMENT_EVENTS, Row, World, batch_options, gaps, plan, read, read_rows, short, world
-from topics.client import Client, Unreachable
+from topics.client.retrying import Unreachable
+from topics.client.sync.client import Client
 from topics.engine.pins import PINS_MAX
 from topics.errors import ColdUnavailable
 from topics.formats.segment import HEADER_BYTES
@@ -68,7 +69,7 @@ def test_a_read_equals_the_diff_at_its_head_whatever_happens_to_the_files_meanwh
 def test_a_read_equals_the_diff_at_its_head_while_a_writer_never_stops(place: World) -> None:
     """With a writer in a thread of its own that also seals and moves, and a topic that evicts: what is
     not delivered is named as a gap."""
-    place.client.put_topic("capped", {"cap_records": 500})
+    place.client.create("capped", cap_records=500)
     over = threading.Event()
 
     def write() -> None:
@@ -109,7 +110,7 @@ def test_a_path_gives_the_same_rows_as_its_server(place: World, monkeypatch: pyt
     monkeypatch.setenv("TOPICS_COLD_DIR", str(place.root.parent / "cold"))
     place.fill("t", 450)
     assert place.relocate() == ["cold"] * 3 + ["hot"] * 2
-    head_seq = place.client.topic("t").head_seq
+    head_seq = place.client.state("t").head_seq
 
     def read_path(**more: str) -> list[Row]:
         return short([row for row in read(place.options(path=place.root, **more)) if row["topic"] == "t"])
@@ -126,10 +127,10 @@ def test_a_server_that_is_gone_between_planning_and_reading_is_an_error_and_neve
 ) -> None:
     with ServerProcess(tmp_path / "data") as server:
         with Client(server.url) as client:
-            client.put_topic("t")
-            client.append("t", b'[{"data":1},{"data":2}]')
+            client.create("t")
+            client.append_encoded("t", b'[{"data":1},{"data":2}]')
             client.seal("t")
-            client.append("t", b'[{"data":3}]')
+            client.append_encoded("t", b'[{"data":3}]')
         options = batch_options(endpoint=server.url, subscribe="t", retries=1)
         (each,) = plan(options)
         server.kill()
@@ -177,7 +178,7 @@ def test_files_that_were_evicted_after_planning_are_a_gap_and_the_rest_is_read(p
         partitions = [plan(failing)[0], plan(telling)[0]]
         expected = place.rows("t")
         first_seq = partitions[0].first_seq
-        place.client.put_topic("t", {"cap_records": 450 - first_seq - 130})
+        place.client.create("t", cap_records=450 - first_seq - 130)
         place.checkpoint()
         place.checkpoint()
         floor = place.manifest("t").evict_floor
@@ -195,21 +196,21 @@ def test_files_that_were_evicted_after_planning_are_a_gap_and_the_rest_is_read(p
 
 def test_a_topic_that_was_deleted_or_created_again_is_not_read_as_the_old_one(place: World) -> None:
     for access in ("files", "http"):
-        place.client.put_topic("u")
+        place.client.create("u")
         place.fill("u", 150)
         place.checkpoint()
         options = place.options(subscribe="u", access=access, pinMs=0, gaps="rows")
         (each,) = plan(options)
-        place.client.delete_topic("u")
+        place.client.drop("u")
         place.checkpoint()
         assert not any(Path(file.uri.removeprefix("file://")).exists() for file in each.files)
         with pytest.raises(TopicsDataLoss, match="gone with the topic"):
             read_rows(each, options)
-        place.client.put_topic("u")
+        place.client.create("u")
         place.fill("u", 150)
         with pytest.raises(TopicsDataLoss, match="created again"):
             read_rows(each, options)
-        place.client.delete_topic("u")
+        place.client.drop("u")
 
 
 def test_a_store_that_only_has_the_same_path_is_not_read(place: World) -> None:
@@ -312,7 +313,7 @@ def test_an_index_that_is_gone_or_wrong_costs_nothing_but_a_warning(
 def test_a_range_of_an_active_segment_is_read_without_the_rest(place: World) -> None:
     place.fill("t", 90)
     place.checkpoint()
-    place.delete("t", match="t1")
+    place.client.delete("t", tag="t1")
     place.checkpoint()
     for first, last in ((1, 1), (20, 40), (90, 90)):
         options = place.options(
@@ -325,8 +326,8 @@ def test_deleted_records_are_no_gap_and_are_there_for_those_who_ask(place: World
     place.fill("t", 250)
     place.checkpoint()
     everything = place.rows("t")
-    place.client.delete_below("t", 31)
-    place.delete("t", match="t2")
+    place.client.delete("t", before_seq=31)
+    place.client.delete("t", tag="t2")
     left = place.rows("t")
     assert 0 < len(left) < 200
     for _ in range(2):
@@ -348,7 +349,7 @@ def test_who_gets_no_pin_reads_without_one(place: World) -> None:
         opened = place.server.server.app.opened
         assert opened is not None
         for number in range(PINS_MAX):
-            opened.engine.pins.pin(1000 + number, frozenset((1,)), 600_000)
+            opened.engine.pins.pin(frozenset(((1000 + number, 1),)), 600_000)
 
     place.server.call(take_all())
     assert short(read(place.options(subscribe="t", pinMs=60_000))) == place.rows("t")

@@ -19,7 +19,7 @@ from tests.storage.tiers.test_folder_store import (
     running_moto,
     set_aws_environment,
 )
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.clock import SystemClock
 from topics.errors import StartRefused
 from topics.offline_view import view
@@ -145,8 +145,8 @@ def test_a_killed_server_is_read_to_its_last_acked_record(
             for number in range(30):
                 records = [{"data": {"n": number * 5 + place}, "tag": f"t{place}"} for place in range(5)]
                 for topic in topics:
-                    client.append(topic, json.dumps(records).encode())
-            client.delete_below("orders", 11)
+                    client.append_encoded(topic, json.dumps(records).encode())
+            client.delete("orders", before_seq=11)
             expected = {topic: diff(client, topic) for topic in topics}
         server.kill()
         assert told(read(server.data_dir)) == expected
@@ -164,7 +164,7 @@ def told(rows: dict[str, list[Row]]) -> dict[str, list[tuple[int, str, Any]]]:
 
 
 def diff(client: Client, topic: str) -> list[tuple[int, str, Any]]:
-    answer = client.diff(topic, 0, limit=1000)
+    answer = client.read(topic, 0, limit=1000)
     assert answer.caught_up
     return [(record.seq, str(record.tag), json.loads(bytes(record.data))) for record in answer.records]
 

@@ -161,6 +161,10 @@ def test_a_time_begins_with_the_segment_that_reaches_it_and_wins_over_seqs() -> 
     options = replace(READ, starting_timestamp_ms=35_000, starting_offsets={"orders": 99})
     assert plan_batch([manifest], options)[0].first_seq == 31
     assert plan_batch([manifest], replace(READ, starting_timestamp_ms=10**9))[0].first_seq == 96
+    by_topic = replace(READ, starting_ms_by_topic={"orders": 35_000}, ending_ms_by_topic={"orders": 65_000})
+    planned = plan_batch([manifest], by_topic)
+    assert (planned[0].first_seq, planned[-1].last_seq) == (31, 70)
+    assert plan_batch([manifest], replace(by_topic, starting_ms_by_topic={"other": 1}))[0].first_seq == 1
 
 
 def test_earliest_is_what_is_there_and_no_gap() -> None:

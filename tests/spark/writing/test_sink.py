@@ -14,12 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import UNSET
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tests.spark.proxy import Proxy
 from tests.spark.writing.test_body import JSON_TEXT, OBJECT_TEXT, TEXT, rows_of
-from topics.client import Client, Unreachable
+from topics.client.retrying import Unreachable
+from topics.client.sync.client import Client
 from topics.errors import InvalidRequest, StageIncomplete, Throttled, TopicNotFound, TopicsError
 from topics.spark.writing import sink as sink_module
 from topics.spark.writing.body import BadRow
@@ -56,7 +56,7 @@ def proxy(log: ServerProcess) -> Iterator[Proxy]:
 
 def new_topic(client: Client, **config: object) -> str:
     name = f"t{next(_numbers)}"
-    client.put_topic(name, config)
+    client.create(name, **config)
     return name
 
 
@@ -89,10 +89,10 @@ def stored(client: Client, topic: str) -> list[tuple[str | None, ...]]:
     found = []
     cursor = 0
     while True:
-        page = client.diff(topic, cursor)
+        page = client.read(topic, cursor, limit=1000)
         for record in page.records:
-            meta = None if record.meta is UNSET else bytes(record.meta).decode()
-            labels = [None if label is UNSET else label for label in (record.tag, record.node)]
+            meta = None if record.meta is None else record.meta.decode()
+            labels = [record.tag, record.node]
             found.append((bytes(record.data).decode(), *labels, meta))
         cursor = page.next_from_seq
         if page.caught_up:
@@ -132,7 +132,7 @@ def test_nothing_is_seen_before_the_commit_and_then_all_in_the_order_of_the_part
 ) -> None:
     sink = stream_sink(log.url, topic=topic, chunkRecords="3")
     messages = [sink.write(numbers(part * 50, part * 50 + 50), task(part)) for part in (2, 0, 1)]
-    assert client.topic(topic).count == 0
+    assert client.state(topic).count == 0
     sink.commit(messages)
     assert values(client, topic) == list(range(150))
 
@@ -161,7 +161,7 @@ def test_partitions_and_epochs_without_rows_add_nothing(log: ServerProcess, clie
     sink.commit([sink.write([], task(0)), sink.write([rows_of(data=[])], task(1))])
     sink.commit([])
     sink.abort([])
-    assert client.topic(topic).count == 0
+    assert client.state(topic).count == 0
     sink.commit([sink.write([], task(0, 1)), sink.write(numbers(0, 3), task(1, 1))])
     assert values(client, topic) == [0, 1, 2]
 
@@ -230,7 +230,7 @@ def test_a_row_that_is_not_json_fails_the_task_by_name_and_nothing_is_stored(
     with pytest.raises(BadRow, match=r"^partition 5, row 2: `data` is not JSON: "):
         sink.write([rows_of(data=rows)], task(5))
     sink.abort([None])
-    assert client.topic(topic).head_seq == 0
+    assert client.state(topic).head_seq == 0
 
 
 @pytest.mark.parametrize("mode", ["staged", "direct"])
@@ -241,7 +241,7 @@ def test_a_row_that_only_the_server_minds_is_named_too(
     batches = [rows_of(data=["1"] * 30, tag=["x"] * 30), rows_of(data=["1", "2"], tag=["é" * 129, "y"])]
     with pytest.raises(BadRow, match=r"^partition 1, row 30: a tag has at most 256 bytes$"):
         sink.write(batches, task(1))
-    assert client.topic(topic).head_seq == 0
+    assert client.state(topic).head_seq == 0
 
 
 def test_null_topics_name_their_row(log: ServerProcess) -> None:
@@ -310,7 +310,7 @@ def test_an_abort_drops_what_was_staged_and_a_late_commit_says_so(
     sink.abort([message, None])
     with pytest.raises(StageIncomplete):
         sink.commit([message])
-    assert client.topic(topic).count == 0
+    assert client.state(topic).count == 0
     sink.commit([sink.write(numbers(0, 10), task())])
     assert values(client, topic) == list(range(10))
 
@@ -351,7 +351,7 @@ def test_a_commit_without_all_messages_commits_nothing(log: ServerProcess, clien
     sink = stream_sink(log.url, topic=topic)
     with pytest.raises(TopicsError, match="nothing is committed"):
         sink.commit([sink.write(numbers(0, 10), task()), None])
-    assert client.topic(topic).count == 0
+    assert client.state(topic).count == 0
 
 
 def test_a_stream_under_the_name_of_a_later_one_fails_instead_of_losing_rows(
@@ -407,7 +407,7 @@ def test_a_complete_result_takes_the_place_of_the_last_one(log: ServerProcess, c
 
 
 def test_overwriting_with_no_partition_at_all_empties_the_topic(log: ServerProcess, client: Client, topic: str) -> None:
-    client.append(topic, b'[{"data":1}]')
+    client.append_encoded(topic, b'[{"data":1}]')
     options = {"topic": topic, "writerId": f"w:{topic}", "allowTruncate": "true"}
     batch_sink(log.url, overwrite=True, **options).commit([])
     assert values(client, topic) == []
@@ -472,18 +472,18 @@ def test_topics_are_created_only_if_that_was_asked_for(log: ServerProcess, clien
     ):
         stream_sink(log.url, topic=name, writeMode=mode).write(numbers(0, 1), task())
     with pytest.raises(TopicNotFound):
-        client.topic(name)
+        client.state(name)
     options = {"topic": name, "createTopic": "true", "topicConfig": '{"cap_records": 1000}', "writeMode": mode}
     sink = stream_sink(log.url, **options)
     sink.commit([sink.write(numbers(0, 5), task())])
-    assert client.topic(name).config.cap_records == 1000
+    assert client.state(name).config.cap_records == 1000
     assert values(client, name) == list(range(5))
 
 
 def test_chunks_are_cut_to_what_the_server_is_set_to_take() -> None:
     with ServerProcess(max_batch_records=30, max_body_bytes=700) as server, Client(server.url) as client:
         for mode in ("staged", "direct"):
-            client.put_topic(mode)
+            client.create(mode)
             options = {"topic": mode, "writeMode": mode, "acceptWindow": "true", "writerId": "w"}
             sink = stream_sink(server.url, **options)
             sink.commit([sink.write([rows_of(data=[str(n) for n in range(500)])] * 2, task())])
@@ -492,7 +492,7 @@ def test_chunks_are_cut_to_what_the_server_is_set_to_take() -> None:
 
 def test_one_record_that_is_too_large_for_the_server_is_refused_by_name() -> None:
     with ServerProcess(max_record_bytes=50) as server, Client(server.url) as client:
-        client.put_topic("a")
+        client.create("a")
         with pytest.raises(InvalidRequest, match="partition 0, rows 0 to 1: a record has at most 50 bytes"):
             stream_sink(server.url, topic="a").write([rows_of(data=["1", f'"{"x" * 50}"'])], task())
 
@@ -514,7 +514,7 @@ def test_a_server_that_says_not_now_is_waited_for_or_not(
 
 def test_keys_are_found_where_the_task_runs_and_are_in_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     with ServerProcess(api_keys="sesame") as server, Client(server.url, token="sesame") as client:
-        client.put_topic("a")
+        client.create("a")
         monkeypatch.setenv("SINK_KEY", "sesame")
         (tmp_path / "key").write_text("sesame\n")
         ways = ({"token": "sesame"}, {"tokenEnv": "SINK_KEY"}, {"tokenFile": str(tmp_path / "key")})

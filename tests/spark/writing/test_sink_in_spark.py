@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
 from tests.spark.writing.test_sink import stored, values
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_errors_say_what_to_do(spark: "SparkSession", server: ServerProcess) -> 
         return str(caught.value)
 
     with Client(server.url) as client:
-        client.put_topic("out")
+        client.create("out")
         assert "needs `writerId`" in refusal(topic="out", token="s3cret")
         assert "option `allowTruncate=true`" in refusal(topic="out", writerId="w", mode="overwrite")
         assert "did you mean `writerId`" in refusal(topic="out", writeId="w")
@@ -65,7 +65,7 @@ def test_errors_say_what_to_do(spark: "SparkSession", server: ServerProcess) -> 
         text = refusal(broken.coalesce(1), topic="out", writerId="w", token="s3cret")
         assert "partition 0, row 7: `data` is not JSON" in text
         assert "s3cret" not in text
-        assert client.topic("out").head_seq == 0
+        assert client.state("out").head_seq == 0
 
 
 def run(query: "StreamingQuery") -> None:
@@ -87,7 +87,7 @@ def test_a_stream_from_files_adds_each_batch_once_over_restarts(
 ) -> None:
     source = tmp_path / "in"
     with Client(server.url) as client:
-        client.put_topic("out")
+        client.create("out")
         for step in range(2):
             spark.range(step * 100, step * 100 + 100, numPartitions=1).write.mode("append").parquet(str(source))
             frame = spark.readStream.schema("id long").parquet(str(source))
@@ -109,9 +109,9 @@ def test_a_complete_result_replaces_the_last_one(spark: "SparkSession", server: 
     counts = frame.groupBy((fn.col("id") % 2).alias("odd")).count()
     rows = counts.select(fn.to_json(fn.struct("odd", "count")).alias("data"))
     with Client(server.url) as client:
-        client.put_topic("out")
+        client.create("out")
         stream(rows, server, tmp_path / "checkpoint", "complete", topic="out", allowTruncate="true")
         assert sorted(value["count"] for value in values(client, "out")) == [15, 15]
-        assert client.topic("out").head_seq > 2, "there were two results"
+        assert client.state("out").head_seq > 2, "there were two results"
     with pytest.raises(PySparkException, match=r'outputMode\("complete"\) deletes everything'):
         stream(rows, server, tmp_path / "other", "complete", topic="out")

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from tests.storage.directories import ROOT, Store, filled_disk, flip
-from topics.engine.writing.intake import NewRecord
 from topics.errors import InvalidRequest
+from topics.results import NewRecord
 from topics.storage.inspect.dump import Row, dump
 from topics.testing.fake_disk import FakeDisk
 

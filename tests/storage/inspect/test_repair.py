@@ -14,11 +14,12 @@ import pytest
 from tests.storage.directories import ROOT, SMALL, Store, filled_disk, flip, lines, store, verified
 from tests.storage.inspect.test_verify import SEGMENT, WAL, cold_disk, random_directory, rotated_disk, store_id_of
 from topics.engine.settings import EngineSettings
-from topics.engine.topic.page import Tombstone
 from topics.errors import DirectoryLocked, StartRefused
 from topics.formats.snapshot import SegmentState, TopicState
+from topics.results import Tombstone
 from topics.storage.fs import RealFs
-from topics.storage.inspect.doctor import FREE_BYTES_MIN, Doctor, fsync_micros
+from topics.storage.inspect.disk_check import FREE_BYTES_MIN, fsync_micros
+from topics.storage.inspect.doctor import Doctor
 from topics.storage.inspect.dump import dump
 from topics.storage.inspect.repair import repair
 from topics.storage.inspect.repair_plan import give_up_segments

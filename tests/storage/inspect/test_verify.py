@@ -11,10 +11,10 @@ import pytest
 
 from tests.storage.directories import ROOT, SMALL, Store, filled_disk, flip, lines, store, verified
 from topics.engine.settings import EngineSettings
-from topics.engine.writing.intake import NewRecord
 from topics.errors import CorruptRecord, FutureVersion, StartRefused, TopicNotFound
 from topics.formats import segment
 from topics.formats import snapshot as snapshot_codec
+from topics.results import NewRecord
 from topics.storage.fs import RealFs
 from topics.storage.inspect.dump import dump
 from topics.storage.inspect.verify import Verifier

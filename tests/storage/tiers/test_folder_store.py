@@ -630,7 +630,7 @@ def test_an_s3_address_without_obstore_is_refused_and_names_the_extra(monkeypatc
     monkeypatch.delitem(sys.modules, "topics.storage.tiers.s3_store", raising=False)
     with pytest.raises(StartRefused) as caught:
         open_store("s3://bucket/prefix", FakeDisk())
-    assert str(caught.value) == "a cold tier on S3 needs the package obstore: pip install 'topics[s3]'"
+    assert str(caught.value) == "a cold tier on S3 needs the package obstore: pip install 'topics-log[s3]'"
 
 
 def test_obstore_is_imported_for_s3_addresses_only() -> None:

@@ -23,13 +23,11 @@ from tests.streams.partitions.partition_world import (
 )
 from topics.formats.message import BodyOrder
 from topics.formats.message_codec import Codec
-from topics.formats.message_index import POSITION_MAX
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.partitions.memory_pool import MemoryPool, PooledBuffer
 from topics.streams.partitions.partition import UNSYNCED_SEGMENTS_MAX, Partition, PartitionOptions
 from topics.testing.clock import ManualClock
-from topics.testing.fake_disk import Damage
+from topics.testing.fake_disk import Damage, FakeFile
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 START_US = ManualClock().now_ms() * 1000
@@ -226,17 +224,16 @@ def test_a_flush_or_a_save_never_rolls() -> None:
     assert [info.start_offset for info in partition.segments] == [0, 2], "a segment found full takes no more"
 
 
-def test_positions_that_do_not_fit_in_32_bits_roll_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.streams.partitions.partition.POSITION_MAX", 300)
+def test_positions_that_do_not_fit_in_32_bits_roll_first() -> None:
     world = World()
-    partition = world.open()
+    partition = world.open(position_max=300)
     world.send(b"1", b"2")
     world.send(b"3", b"4", b"5")
     world.send(b"6")
     assert [(info.start_offset, info.messages_count) for info in partition.segments] == [(0, 2), (2, 4)]
     assert refusal(world, bytes(300)) is StreamStatus.INVALID_MESSAGES_SIZE
     assert offsets(partition.reader.poll_first(100)) == list(range(6))
-    assert POSITION_MAX == 2**32 - 1
+    assert PartitionOptions().position_max == 2**32 - 1
 
 
 def test_a_roll_without_room_leaves_the_messages_and_is_made_up_for_by_the_next_append() -> None:
@@ -470,27 +467,25 @@ def test_an_error_of_the_disk_keeps_the_segment() -> None:
     assert payloads(partition.reader.poll_first(10)) == [b"1", b"2"]
 
 
-class MeddlingPool(MemoryPool):
-    """Calls a function right before a log is read: a poll takes a buffer when it knows where the messages are."""
+def meddle_before_the_next_read(monkeypatch: pytest.MonkeyPatch, meddle: Callable[[], object]) -> None:
+    """Calls a function right before a log is read: the poll knows where the messages are by then."""
+    read = FakeFile.pread_into
 
-    def __init__(self, meddle: Callable[[], object]) -> None:
-        super().__init__(enabled=True, size=1 << 30, bucket_capacity=128)
-        self.meddle: Callable[[], object] | None = meddle
+    def pread_into(file: FakeFile, buffer: memoryview, offset: int) -> int:
+        monkeypatch.setattr(FakeFile, "pread_into", read)
+        meddle()
+        return read(file, buffer, offset)
 
-    def acquire(self, size: int) -> PooledBuffer:
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            meddle()
-        return super().acquire(size)
+    monkeypatch.setattr(FakeFile, "pread_into", pread_into)
 
 
-def test_a_reader_of_a_segment_that_is_deleted_reads_on() -> None:
+def test_a_reader_of_a_segment_that_is_deleted_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The segment is deleted between the lookup and the read."""
     world = World(EAGER)
-    world.pool = MeddlingPool(lambda: world.partition.delete_segment(0))
     partition = world.open(segment_size=130, cache_indexes="none")
     for number in range(4):
         world.send(b"%d" % number)
+    meddle_before_the_next_read(monkeypatch, lambda: world.partition.delete_segment(0))
     assert payloads(partition.reader.poll_offset(0, 2)) == [b"0", b"1"]
     assert [info.start_offset for info in partition.segments] == [2, 4]
     assert offsets(partition.reader.poll_offset(0, 2)) == [2, 3]
@@ -516,7 +511,7 @@ def test_a_purge_drops_segments_and_journal_and_offsets_restart() -> None:
     assert world.all() == [(0, b"again")]
 
 
-def test_a_poll_that_a_purge_overtakes_does_not_mix_old_and_new() -> None:
+def test_a_poll_that_a_purge_overtakes_does_not_mix_old_and_new(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(EAGER)
 
     def purge_and_fill() -> None:
@@ -524,10 +519,10 @@ def test_a_poll_that_a_purge_overtakes_does_not_mix_old_and_new() -> None:
         for number in range(6):
             world.send(b"new %d" % number)
 
-    world.pool = MeddlingPool(purge_and_fill)
     partition = world.open(segment_size=60)
     for number in range(6):
         world.send(b"old %d" % number)
+    meddle_before_the_next_read(monkeypatch, purge_and_fill)
     assert payloads(partition.reader.poll_first(100)) == [b"old 0"]
     assert payloads(partition.reader.poll_first(2)) == [b"new 0", b"new 1"]
 

@@ -75,6 +75,8 @@ class PartitionAgainstList(RuleBasedStateMachine):
     def forget(self) -> None:
         # By offset: payload and time.
         self.messages: dict[int, tuple[bytes, int]] = {}
+        # By offset: the id, of messages that were sent with one.
+        self.ids: dict[int, int] = {}
         self.next_offset = 0
         # All messages below this offset are durable.
         self.durable_end = 0
@@ -101,11 +103,12 @@ class PartitionAgainstList(RuleBasedStateMachine):
                 if number in self.seen and self.seen[number] + EXPIRY_US > now_us:
                     continue
                 self.seen[number] = now_us
-            kept.append(payload)
+            kept.append((payload, number))
         appended = self.world.partition.append(encode_send(sent))
         assert (appended.first_offset, appended.count) == (self.next_offset, len(kept))
-        for payload in kept:
+        for payload, number in kept:
             self.messages[self.next_offset] = (payload, self.last_us)
+            self.ids[self.next_offset] = number
             self.next_offset += 1
         if kept and self.world.options.enforce_fsync and not self.world.partition.unsaved_messages_count:
             self.durable_end = self.next_offset
@@ -154,8 +157,8 @@ class PartitionAgainstList(RuleBasedStateMachine):
     # Ends and starts.
 
     def started_again(self) -> None:
-        """The recovered messages are durable. Ids, and times of lost messages, are forgotten."""
-        self.seen = {}
+        """The recovered messages are durable. Ids and times of lost and deleted messages are forgotten."""
+        self.seen = {self.ids[offset]: time for offset, (_, time) in sorted(self.messages.items())}
         self.durable_end = self.next_offset
         self.last_us = max((time for _, time in self.messages.values()), default=0)
 

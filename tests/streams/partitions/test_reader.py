@@ -20,7 +20,9 @@ from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.must_wait import MustWait
 from topics.testing.clock import ManualClock
+from topics.testing.fake_disk import FakeFile
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 START_US = ManualClock().now_ms() * 1000
@@ -56,6 +58,56 @@ def test_polls_by_offset_cross_segments_and_the_journal(spread: World) -> None:
             assert offsets(polled) == expected
             assert payloads(polled) == [b"message %d" % number for number in expected]
             assert (polled.partition_id, polled.current_offset, len(polled)) == (7, 19, len(expected))
+
+
+def test_a_poll_that_must_not_wait_gets_the_same_or_says_that_it_must_wait(spread: World) -> None:
+    reader = spread.partition.reader
+    for offset in (0, 1, 5, 12, 17, 18, 19, 20, 21):
+        for count in (0, 1, 3, 7, 100):
+            expected = reader.poll_offset(offset, count)
+            try:
+                polled = reader.poll_offset_nowait(offset, count)
+            except MustWait:
+                # Of sealed segments that are synced only the one that was read last is open.
+                continue
+            assert polled.to_bytes() == expected.to_bytes()
+    assert offsets(reader.poll_offset_nowait(18, 100)) == [18, 19], "the journal"
+    assert offsets(reader.poll_offset(0, 1)) == offsets(reader.poll_offset_nowait(0, 1)) == [0]
+
+
+def test_a_poll_that_must_not_wait_does_not_read_what_is_not_cached(
+    spread: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = spread.partition.reader
+    assert offsets(reader.poll_offset(0, 2)) == offsets(reader.poll_offset_nowait(0, 2)) == [0, 1]
+    monkeypatch.setattr(FakeFile, "pread_into_nowait", lambda *_: False)
+    with pytest.raises(MustWait):
+        reader.poll_offset_nowait(0, 2)
+    assert offsets(reader.poll_offset_nowait(18, 2)) == [18, 19]
+
+
+def test_a_poll_that_must_not_wait_reads_no_more_than_a_little() -> None:
+    world = World(EAGER)
+    world.open()
+    world.send(*[bytes(300_000)] * 5)
+    reader = world.partition.reader
+    assert len(reader.poll_offset_nowait(0, 4)) == 4
+    with pytest.raises(MustWait):
+        reader.poll_offset_nowait(0, 5)
+    world.send(*[b""] * 30_000)
+    with pytest.raises(MustWait):
+        reader.poll_offset_nowait(5, 2**32 - 1)
+    assert len(reader.poll_offset_nowait(5, 1000)) == 1000
+
+
+@pytest.mark.parametrize("others", [{"codec": Codec.LZ4}, {"cipher": Cipher(KEY)}])
+def test_messages_that_are_compressed_or_encrypted_must_wait(others: dict[str, object]) -> None:
+    world = World(EAGER, **others)
+    world.open()
+    world.send(b"x" * 100)
+    assert payloads(world.partition.reader.poll_offset(0, 1)) == [b"x" * 100]
+    with pytest.raises(MustWait):
+        world.partition.reader.poll_offset_nowait(0, 1)
 
 
 def test_polls_of_the_first_and_the_last_messages(spread: World) -> None:

@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -11,7 +11,7 @@ from topics.stream_errors import StreamsError
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.running.consuming import StoredOffset
-from topics.testing.fake_disk import Damage
+from topics.testing.fake_disk import Damage, FakeFile
 
 SMALL_SEGMENTS: Final = {"segment": {"size": 512}}
 FIRST: Final = PollingStrategy.first()
@@ -124,25 +124,26 @@ def test_a_poll_in_the_middle_of_a_deletion_is_answered_or_refused_and_never_wro
     assert world.names(f"{ROOT}/streams/0/topics") == [], "nobody made a folder for what was deleted"
 
 
-def test_an_offset_that_is_committed_while_its_topic_is_purged_does_not_come_back() -> None:
+def test_an_offset_that_is_committed_while_its_topic_is_purged_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The offset would skip messages that are sent afterwards."""
     world = World({"system": {"partition": {"messages_required_to_save": 1}}})
     world.make_topic()
     world.system.create_group("s", "t", "g")
     world.system.join_group("s", "t", "g", 1)
+    read = FakeFile.pread_into
+
+    def read_and_purge(file: FakeFile, buffer: memoryview, offset: int) -> int:
+        count = read(file, buffer, offset)
+        world.system.purge_topic("s", "t")
+        return count
+
     for consumer in (Consumer("c"), Consumer.group("g")):
         world.send(*numbered(4))
-        partition = world.system._topics.find("s", "t").partitions[0].partition
-        read = partition.reader.poll_first
-
-        def poll_and_purge(count: int, read: Any = read) -> Any:
-            polled = read(count)
-            world.system.purge_topic("s", "t")
-            return polled
-
-        partition.reader.poll_first = poll_and_purge  # type: ignore[method-assign]
-        world.poll(NEXT, consumer=consumer, client_id=1, auto_commit=True)
-        partition.reader.poll_first = read  # type: ignore[method-assign]
+        with monkeypatch.context() as patched:
+            patched.setattr(FakeFile, "pread_into", read_and_purge)
+            world.poll(NEXT, consumer=consumer, client_id=1, auto_commit=True)
         assert world.system.get_offset("s", "t", consumer) is None
         world.send(b"new")
         polled = world.poll(NEXT, consumer=consumer, client_id=1)

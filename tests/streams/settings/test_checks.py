@@ -32,7 +32,7 @@ def test_the_defaults_are_those_of_the_specification_and_pass() -> None:
     system = settings.system
     assert (system.path, system.flavour) == ("local_data", "page")
     assert (system.stream.path, system.topic.path, system.partition.path) == ("streams", "topics", "partitions")
-    assert (system.runtime.path, system.logging.path, system.backup.path) == ("runtime", "logs", "backup")
+    assert (system.runtime.path, system.backup.path) == ("runtime", "backup")
     assert (system.topic.max_size, system.topic.message_expiry_us) == (UNLIMITED, UNLIMITED)
     assert system.partition.messages_required_to_save == 1024
     assert system.partition.size_of_messages_required_to_save == 2**20
@@ -65,6 +65,7 @@ def test_the_defaults_are_those_of_the_specification_and_pass() -> None:
         ("system.encryption.enabled", True, "system.encryption.key must be the base64 of exactly 32 bytes"),
         ("message_saver.interval", "0", "message_saver.interval must not be 0 while it is enabled"),
         ("system.runtime.path", "state", "system.runtime.path is 'state', which belongs to the state log"),
+        ("system.runtime.path", "logs", "system.runtime.path is 'logs', which belongs to the logs of an Apache Iggy"),
         ("system.runtime.path", "streams", "system.stream.path is 'streams', which belongs to system.runtime.path"),
         ("system.stream.path", "../streams", "system.stream.path is '../streams': it must be the name of one folder"),
         ("system.path", "", "system.path is empty: it must be a folder"),

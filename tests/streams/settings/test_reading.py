@@ -4,7 +4,7 @@ import pytest
 
 from topics.errors import SettingsError
 from topics.streams.settings import check_settings, environment_mapping, from_mapping, setting_names
-from topics.streams.settings.reading import parse_cache_indexes
+from topics.streams.settings.reading import WITHOUT_EFFECT, parse_cache_indexes
 
 
 def test_names_are_those_of_the_specification() -> None:
@@ -12,8 +12,6 @@ def test_names_are_those_of_the_specification() -> None:
     assert {
         "system.path",
         "system.flavour",
-        "system.backup.compatibility.path",
-        "system.state.retry_delay",
         "system.topic.message_expiry",
         "system.message_deduplication.expiry",
         "message_saver.interval",
@@ -26,6 +24,19 @@ def test_names_are_those_of_the_specification() -> None:
         "system.compression.force",
     } <= names
     assert not [name for name in names if name.endswith("_us")]
+
+
+def test_settings_without_effect_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for name in WITHOUT_EFFECT:
+        caplog.clear()
+        values: object = "1"
+        for part in reversed(name.split(".")):
+            values = {part: values}
+        assert isinstance(values, dict)
+        assert from_mapping(values) == from_mapping({})
+        assert caplog.messages == [f"{name} has no effect here"]
+    with pytest.raises(SettingsError, match=r"system\.logging is not a setting"):
+        from_mapping({"system": {"logging": {"path": "logs", "level": "info"}}})
 
 
 def test_cached_indexes_may_be_said_by_a_flag() -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,16 @@ import typer
 
 from topics.cli.output import Output
 from topics.cli.pipeline.flags import members_of, parameters_of, parsed
-from topics.cli.pipeline.frame import CommonOptions, exit_code_of, open_session, print_report, progress_of
+from topics.cli.pipeline.frame import (
+    CommonOptions,
+    check_session,
+    exit_code_of,
+    open_session,
+    print_report,
+    progress_of,
+)
+from topics.cli.pipeline.reporting import leave_failure, leave_report
+from topics.errors import TopicsError
 from topics.spark.jobs.job_options import JOBS, DoctorOptions, Job, RunOptions
 
 if TYPE_CHECKING:
@@ -26,9 +36,14 @@ def _add_command(job: Job, run: Runner) -> None:
         def call() -> int:
             common = CommonOptions(**parsed(CommonOptions, given))
             shared = members_of(job.options, common)
-            return run(common, job.options(**shared, **parsed(job.options, given)))
+            options = job.options(**shared, **parsed(job.options, given))
+            try:
+                return run(common, options)
+            except TopicsError as error:
+                leave_failure(common, options, job.name, error)
+                raise
 
-        raise typer.Exit(exit_code_of(call))
+        raise typer.Exit(exit_code_of(call, debug=given["debug"]))
 
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [*parameters_of(job.options), *parameters_of(CommonOptions)]
@@ -41,6 +56,7 @@ def _runner(job: Job) -> Runner:
     """Runs the job in a session, with progress, and prints its report."""
 
     def run(common: CommonOptions, options: Any) -> int:
+        from topics.spark.jobs.sources import require_sources
         from topics.spark.session import require_packages
 
         # The module of the job imports packages that may be missing.
@@ -49,9 +65,15 @@ def _runner(job: Job) -> Runner:
             # A job without dry run would do the work, and a job without state would keep nothing.
             if getattr(common, member) and not hasattr(options, member):
                 raise typer.BadParameter(f"`{job.name}` has no --{member.replace('_', '-')}")
-        with open_session(job.name, common) as spark, progress_of(job.name) as report:
+        if job.needs_spark:
+            # Before a JVM is started, which takes many seconds.
+            check_session(common)
+            require_sources(options)
+        session = open_session(job.name, common) if job.needs_spark else nullcontext()
+        with session as spark, progress_of(job.name) as report:
             result: Report = import_module(job.module).run(spark, options, report=report)
         print_report(result, as_json=common.as_json, lines=_lines_of(result))
+        leave_report(common, options, result)
         return result.exit_code
 
     return run
@@ -80,6 +102,7 @@ def _run_doctor(common: CommonOptions, options: DoctorOptions) -> int:
         if check["fix"]:
             lines.append(f"{'':4}  {'':{width}}  {check['fix']}")
     print_report(report, as_json=common.as_json, lines=lines)
+    leave_report(common, options, report)
     return report.exit_code
 
 
@@ -104,6 +127,7 @@ def _run_project(common: CommonOptions, options: RunOptions) -> int:
     report = job.run(None, options, tell=tell)
     lines = [f"run: {report.items_done} flows completed, {report.items_skipped} skipped in {report.seconds:.1f} s"]
     print_report(report, as_json=common.as_json, lines=lines)
+    leave_report(common, options, report)
     return report.exit_code
 
 

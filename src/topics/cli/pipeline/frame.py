@@ -3,11 +3,17 @@
 Nothing of Spark is imported before a job runs.
 """
 
+import logging
+import os
+import signal
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 
     from topics.errors import TopicsError
     from topics.spark.jobs.job import Progress, Report, ReportProgress
+
+STOPPED_AT_ONCE: Final = "topics: stopped at once; run the same command again to go on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +44,28 @@ class CommonOptions:
     state: Annotated[str | None, About("Where the job keeps what it needs to go on later.", "ADDRESS")] = None
     dry_run: Annotated[bool, About("Say what would be done, and do nothing.")] = False
     as_json: Annotated[bool, About("The summary as one JSON object.", flag="--json")] = False
+    report_to: Annotated[str | None, About("Also append the summary to this topic of the server.", "TOPIC")] = None
+    debug: Annotated[bool, About("Show what Spark logs, and whole tracebacks.")] = False
 
 
-def exit_code_of(call: Callable[[], int]) -> int:
-    """Calls, and returns the exit code. An error is one line on stderr."""
+def exit_code_of(call: Callable[[], int], *, debug: bool = False) -> int:
+    """Calls, and returns the exit code. An error is one line on stderr; with `debug` it is raised."""
     from topics.errors import TopicsError
 
     try:
         return call()
     except TopicsError as error:
+        if debug:
+            raise
         return _failed(error)
     except KeyboardInterrupt:
-        message("topics: stopped at once; run the same command again to go on")
+        # Another Ctrl-C must not interrupt the end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        message(STOPPED_AT_ONCE)
         return 1
     except Exception as error:
+        if debug:
+            raise
         # Errors of Spark have the stacks of two languages.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
@@ -65,22 +81,82 @@ def _failed(error: "TopicsError") -> int:
     return exit_code_of(error)
 
 
+def check_session(common: CommonOptions) -> None:
+    """Raises what is known before the start: options that contradict each other, no Java."""
+    from topics.spark.session import require_java
+
+    if common.master is not None and common.remote is not None:
+        raise typer.BadParameter("give --master or --remote, not both")
+    if common.remote is None:
+        require_java()
+
+
 @contextmanager
 def open_session(name: str, common: CommonOptions) -> "Iterator[SparkSession]":
     from topics import spark as topics_spark
 
-    if common.master is not None and common.remote is not None:
-        raise typer.BadParameter("give --master or --remote, not both")
-    spark = topics_spark.session(
-        f"topics {name}",
-        master=common.master or "local[*]",
-        remote=common.remote,
-        conf=common.conf,
-    )
+    check_session(common)
+    with nullcontext() if common.debug or common.remote else _jvm_silenced():
+        spark = topics_spark.session(
+            f"topics {name}",
+            master=common.master or "local[*]",
+            remote=common.remote,
+            conf=common.conf,
+        )
+    if not common.debug:
+        _silence_stacks()
     try:
         yield spark
     finally:
+        _stop(spark)
+
+
+def _silence_stacks() -> None:
+    """Spark and the library that talks to Java log errors and interrupts with their stacks, before they raise them."""
+    from pyspark.logger import PySparkLogger
+
+    logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _stop(spark: "SparkSession") -> None:
+    """Ends the session. A Ctrl-C meanwhile ends this process at once, and the JVM ends with it."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _end_at_once)
+    # After an interrupt the connection may be in the middle of an answer. Why the job ended is told elsewhere.
+    with suppress(Exception):
         spark.stop()
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> None:
+    message(STOPPED_AT_ONCE)
+    os._exit(1)
+
+
+@contextmanager
+def _jvm_silenced() -> Iterator[None]:
+    """The JVM that is started meanwhile writes what it logs to a file, which is shown only when the start fails."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            log.seek(0)
+            os.write(kept, log.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(
+        ("KeyboardInterrupt while sending command", "Exception while sending command")
+    )
 
 
 # Output.
@@ -110,7 +186,11 @@ def print_report(report: "Report", *, as_json: bool, lines: Sequence[str] = ()) 
     if as_json:
         import msgspec
 
-        output.line(msgspec.json.encode(report.members()).decode())
+        members = report.members()
+        if "rows" in members["detail"]:
+            # The rows of a query are JSON already.
+            members["detail"]["rows"] = [msgspec.Raw(row.encode()) for row in report.detail["rows"]]
+        output.line(msgspec.json.encode(members).decode())
     else:
         output.line_block("\n".join(lines or _lines(report)))
     output.flush()

@@ -80,6 +80,11 @@ class Checkpointer:
         return self._progress.count_total
 
     @property
+    def backlog_bytes(self) -> int:
+        """Bytes of the write-ahead log whose records are in no segment yet."""
+        return self._progress.backlog_bytes
+
+    @property
     def busy_segments(self) -> set[SegmentKey]:
         """Segments that are being moved or replaced: a checkpoint sets no delete bytes in them."""
         return self._requests.busy_segments

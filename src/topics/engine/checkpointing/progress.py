@@ -45,6 +45,12 @@ class CheckpointProgress:
         return sum(shard.stats.bytes_written for shard in self._engine.wal.shards)
 
     @property
+    def backlog_bytes(self) -> int:
+        """Bytes of the WAL whose records are in no segment yet."""
+        # What was replayed at the start counts as captured later, and as filed with the first checkpoint.
+        return self._wal_bytes() - min(self._filed_bytes, self._captured_bytes)
+
+    @property
     def is_due(self) -> bool:
         """Whether enough was written since the last capture.
 

@@ -36,6 +36,8 @@ class Relocator:
         self._idle_since_count = -1
         self._retry_at_ms = 0
         self.moved_total = 0
+        # Failed copies, and questions to the tier without an answer.
+        self.failed_total = 0
 
     def tick(self) -> bool:
         """Begins the next move, if no move is under way. Returns whether one is: the next move follows it."""
@@ -64,7 +66,7 @@ class Relocator:
             self._busy = False
             if isinstance(result, BaseException):
                 logger.warning("no segment is moved to the cold tier: %s", result)
-                self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
+                self._failed()
             else:
                 self._engine.core.claim_cold()
 
@@ -103,7 +105,7 @@ class Relocator:
         self._checkpointer.busy_segments.discard((topic.id, state.first_seq))
         if isinstance(result, BaseException):
             logger.warning("segment %d of %s stays in the hot tier: %s", state.first_seq, topic.name, result)
-            self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
+            self._failed()
             return
         if not self._engine.core.is_current(topic) or not topic.live.segments.holds(state):
             self._discard(topic, state)
@@ -112,6 +114,10 @@ class Relocator:
         topic.checkpoint.mark_changed()
         self._checkpointer.segment_moved(topic.id, state)
         self.moved_total += 1
+
+    def _failed(self) -> None:
+        self.failed_total += 1
+        self._retry_at_ms = self._engine.clock.monotonic_ms() + RETRY_MS
 
     def _discard(self, topic: Topic, state: SegmentState) -> None:
         """All records of the segment died while it was copied: the cold copy is removed."""

@@ -77,7 +77,12 @@ class Replacer:
         state = self._segment(topic, offer)
         key = (topic.id, state.first_seq)
         if self._engine.pins.holds(*key):
-            raise SegmentBusy("the segment is pinned; try again when the pin has ended")
+            held = self._engine.pins.held(*key)
+            raise SegmentBusy(
+                f"the segment is pinned for {-(-held.left_ms // 1000)} s more by {held.pin_count} manifests of "
+                "readers, such as a Spark query or an archive job; try again then",
+                {"pinned_until_ms": held.until_ms},
+            )
         busy_segments = self._checkpointer.busy_segments
         if key in busy_segments:
             raise SegmentBusy("the segment is being moved or replaced; take a new manifest, then try again")

@@ -106,9 +106,7 @@ def _give_reservations_back(topic: Topic, *, closing: bool) -> None:
 
 def capture_topic(topic: Topic, now_ms: int, busy_segments: set[tuple[int, int]], *, seal: bool) -> CapturedTopic:
     """Captures the topic for a job. `busy_segments` get no delete bytes; `seal`: the active segment is sealed."""
-    is_ephemeral = topic.config.durability == "ephemeral"
-    upto_seq = topic.live.logged_last_seq if is_ephemeral else topic.head_seq
-    upto_seq = max(upto_seq, topic.live.checkpointed_seq)
+    upto_seq = stored_last_seq(topic)
     if topic.links.hops is not None and topic.links.routers_out:
         topic.links.hops.checkpoint(min(router.settled[0] for router in topic.links.routers_out))
     segments = topic.live.segments
@@ -136,6 +134,12 @@ def capture_topic(topic: Topic, now_ms: int, busy_segments: set[tuple[int, int]]
     dead = topic.live.begin_capture(upto_seq)
     topic.checkpoint.begin_capture()
     return CapturedTopic(topic, state, work, dead, deleted_bits)
+
+
+def stored_last_seq(topic: Topic) -> int:
+    """The last seq whose record outlives the process. Records of an ephemeral topic are only in memory."""
+    is_ephemeral = topic.config.durability == "ephemeral"
+    return max(topic.live.logged_last_seq if is_ephemeral else topic.head_seq, topic.live.checkpointed_seq)
 
 
 def current_entry(topic: Topic, now_ms: int) -> bytes:
@@ -176,9 +180,10 @@ def capture_state(topic: Topic, upto_seq: int, now_ms: int, flagged: Collection[
         pending_deletes=segments.pending_runs(segments.segments, without=flagged),
         leases=leases.states() if leases is not None and keeps_leases else [],
         lease_ceiling=leases.ceiling if leases is not None else 1,
-        moved=sorted(leases.moved) if leases is not None else [],
+        moved=sorted(topic.live.moved.seqs) if topic.live.moved is not None else [],
         groups=list(topic.groups.values()),
         writers=list(topic.writers.values()),
+        bridges=topic.links.bridge_states(),
         hops=topic.links.hops.within(0, upto_seq) if topic.links.hops is not None else [],
     )
 

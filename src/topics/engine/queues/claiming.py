@@ -24,7 +24,8 @@ from topics.engine.queues.claim_line import ClaimLine
 from topics.engine.queues.dead_letters import DeadLetters
 from topics.engine.queues.holding import Holding
 from topics.engine.queues.job_pool import take_jobs
-from topics.engine.queues.jobs import Claim, Claimed, Job
+from topics.engine.queues.jobs import Claim, Claimed
+from topics.engine.queues.moves import Moves
 from topics.engine.queues.queue_leases import QueueLeases, bounded_lease_ms, logs_leases, ready_count, table_of
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.topic.fetch import Fetch
@@ -35,19 +36,19 @@ from topics.formats import control, wal_frame
 from topics.formats.records import Record
 from topics.formats.wal_frame import FrameType
 from topics.limits import READ_BYTES_MAX, RESERVE_LEASE_IDS
+from topics.results import Job
 from topics.storage.background import Background
 
 logger = logging.getLogger(__name__)
 
 
 class Claiming:
-    def __init__(
-        self, core: Core, leases: QueueLeases, forwarder: Forwarder, dead_letters: DeadLetters, holding: Holding
-    ) -> None:
+    def __init__(self, core: Core, leases: QueueLeases, forwarder: Forwarder, moves: Moves, holding: Holding) -> None:
         self._core = core
+        self._moves = moves
         self._leases = leases
         self._forwarder = forwarder
-        self._dead_letters = dead_letters
+        self._dead_letters = DeadLetters(moves)
         self._holding = holding
         # Claims that wait for their window to close, for a reservation of lease ids, or for a file.
         self._windows: dict[Topic, list[Claim]] = {}
@@ -211,7 +212,7 @@ class Claiming:
         if table.next_id + wanted > table.ceiling:
             self._reserve(topic, table, claims)
             return
-        self._dead_letters.finish_moves(topic)
+        self._moves.finish(topic)
         try:
             topic.refresh(self._core.now_ms())
             self._leases.waiters.refresh(topic)

@@ -11,14 +11,15 @@ from typing import Literal
 
 from topics.engine.completions import Done
 from topics.engine.core import Core
-from topics.engine.queues.jobs import Extended, Settled
 from topics.engine.queues.queue_leases import QueueLeases, bounded_lease_ms, logs_leases, ready_count, table_of
 from topics.engine.topic.leases import Lease, LeaseTable
 from topics.engine.topic.topic import Topic
+from topics.engine.writing.append import check_unicode
 from topics.engine.writing.deletion import Deleted, Deletion
-from topics.errors import TopicsError
+from topics.errors import InvalidRequest, TopicsError
 from topics.formats import control
-from topics.limits import DELAY_MS_MAX
+from topics.limits import DELAY_MS_MAX, NACK_REASON_BYTES_MAX
+from topics.results import Extended, Settled
 
 
 class Holding:
@@ -74,12 +75,16 @@ class Holding:
         lease_ids: Sequence[int | None],
         delay_ms: int,
         done: Done[Settled],
+        *,
+        reason: str = "",
     ) -> None:
         """The jobs are not done: other nodes may have them, at once or after the delay. `done(Settled)`."""
+        if check_unicode(reason, "reason") > NACK_REASON_BYTES_MAX:
+            raise InvalidRequest(f"the reason of a nack has at most {NACK_REASON_BYTES_MAX} bytes")
         topic, table = self._leases.up_to_date(name)
         held, skipped = _hold(table, node, seqs, lease_ids)
         due_ms = self._leases.now_ms() + min(delay_ms, DELAY_MS_MAX) if delay_ms else 0
-        self._release_held(topic, held, due_ms, skipped, done)
+        self._release_held(topic, held, due_ms, skipped, done, reason)
 
     def release(self, name: str, leases: Sequence[tuple[int, int]]) -> None:
         """Ends exactly these leases, (seq, lease id), unless they have ended: their jobs are ready at once."""
@@ -96,14 +101,20 @@ class Holding:
         self._release_held(topic, held, 0, [], None)
 
     def _release_held(
-        self, topic: Topic, held: list[Lease], due_ms: int, skipped: list[int], done: Done[Settled] | None
+        self,
+        topic: Topic,
+        held: list[Lease],
+        due_ms: int,
+        skipped: list[int],
+        done: Done[Settled] | None,
+        reason: str = "",
     ) -> None:
-        logged = partial(self._release_logged, topic, held, due_ms, skipped, done)
+        logged = partial(self._release_logged, topic, held, due_ms, skipped, done, reason)
         if not held or not logs_leases(topic):
             logged(None, is_logged=False)
             return
         try:
-            self._leases.log(topic, _event("released", held, due_ms), logged)
+            self._leases.log(topic, _event("released", held, due_ms, reason), logged)
         except TopicsError as error:
             logged(error)
 
@@ -114,6 +125,7 @@ class Holding:
         due_ms: int,
         skipped: list[int],
         done: Done[Settled] | None,
+        reason: str,
         error: TopicsError | None,
         *,
         is_logged: bool = True,
@@ -126,7 +138,7 @@ class Holding:
         table = table_of(topic)
         for lease in held:
             if table.has(lease):
-                table.release(lease, due_ms)
+                table.release(lease, due_ms, reason)
         self._leases.changed(topic)
         self._leases.waiters.wake(topic)
         if done is not None:
@@ -180,8 +192,9 @@ class Holding:
         self._leases.waiters.wake(topic)
 
 
-def _event(kind: Literal["released", "extended"], held: list[Lease], until_ms: int) -> control.Lease:
-    return control.Lease(kind, [lease.seq for lease in held], [lease.lease_id for lease in held], until_ms=until_ms)
+def _event(kind: Literal["released", "extended"], held: list[Lease], until_ms: int, reason: str = "") -> control.Lease:
+    seqs, lease_ids = [lease.seq for lease in held], [lease.lease_id for lease in held]
+    return control.Lease(kind, seqs, lease_ids, until_ms=until_ms, reason=reason)
 
 
 def _hold(

@@ -81,7 +81,7 @@ class _Pool:
             if record is None:
                 continue
             if is_dying:
-                table.begin_move(lease)
+                table.begin_move(lease.seq)
                 taken.dying.append((lease, record))
             else:
                 taken.records.append(record)

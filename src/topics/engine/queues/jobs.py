@@ -6,19 +6,7 @@ from topics.engine.completions import Done
 from topics.engine.topic.topic import Topic
 from topics.errors import TopicsError
 from topics.formats.records import Record
-
-
-class Job(NamedTuple):
-    """A job and its lease. `data` and `meta` are JSON text; `deadline` is the last millisecond of the lease."""
-
-    seq: int
-    ts: int
-    tag: str | None
-    data: bytes
-    meta: bytes | None
-    lease_id: int
-    deadline: int
-    deliveries: int
+from topics.results import Job
 
 
 class Claimed(NamedTuple):
@@ -28,28 +16,32 @@ class Claimed(NamedTuple):
     ready: int
 
 
-class Settled(NamedTuple):
-    """How many jobs were acked or nacked, and the seqs that were not, in the order of the call."""
-
-    settled: int
-    skipped: list[int]
-    ready: int
-    in_flight: int
-    # How long the log's sync took; 0.0 unless there was one.
-    sync_ms: float = 0.0
-
-
-class Extended(NamedTuple):
-    """New deadlines by seq, and the seqs that got none."""
-
-    deadlines: dict[int, int]
-    skipped: list[int]
-
-
 class Counters(NamedTuple):
     ready: int
     in_flight: int
     dead_lettered: int
+
+
+class QueueDepth(NamedTuple):
+    """How many jobs of a queue are in which state, and since when the oldest ready one waits."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    # Jobs that were moved to the dead-letter topic since the start of the process.
+    dead_lettered: int
+    # When the oldest ready job was written; None if no job is ready.
+    oldest_ready_ts: int | None
+
+
+class LeaseEntry(NamedTuple):
+    """A job that is leased, as the overview of a queue lists it."""
+
+    seq: int
+    node: str
+    lease_id: int
+    deadline: int
+    deliveries: int
 
 
 class Claim:

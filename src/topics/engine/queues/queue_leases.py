@@ -3,6 +3,8 @@ wait for jobs. Owner only."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from topics.engine.config import LEASE_MS_MAX, LEASE_MS_MIN
 from topics.engine.core import Applied, Core
 from topics.engine.queues.job_waiters import JobWaiters
@@ -11,6 +13,9 @@ from topics.engine.topic.topic import Topic
 from topics.errors import NotAQueue
 from topics.formats import control, wal_frame
 from topics.formats.wal_frame import FrameType
+
+# Jobs that one look for the oldest ready job passes. The next look goes on after them.
+_PASSED_JOBS_MAX: Final = 1000
 
 
 def table_of(topic: Topic) -> LeaseTable:
@@ -24,6 +29,29 @@ def logs_leases(topic: Topic) -> bool:
 
 def ready_count(topic: Topic, table: LeaseTable) -> int:
     return topic.live.count - table.in_flight - table.delayed
+
+
+def oldest_ready_ts(topic: Topic, table: LeaseTable) -> int | None:
+    """When the oldest ready job was written; None if no job is ready. Without a look at every job: the oldest returned
+    job, or the first job that was never delivered."""
+    if ready_count(topic, table) <= 0:
+        return None
+    live = topic.live
+    seq = live.next_live(max(table.cursor, live.first_live))
+    for _ in range(_PASSED_JOBS_MAX):
+        if seq is None or seq not in table:
+            break
+        # After a start, jobs that were delivered before are above the cursor.
+        table.advance_cursor(seq + 1)
+        seq = live.next_live(seq + 1)
+    returned = table.first_returned()
+    if returned is not None and (seq is None or returned.seq < seq):
+        seq = returned.seq
+    if seq is None:
+        return None
+    if table.oldest[0] != seq:
+        table.note_oldest(seq, live.ts_of(seq))
+    return table.oldest[1]
 
 
 def bounded_lease_ms(lease_ms: int) -> int:

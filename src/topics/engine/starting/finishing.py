@@ -1,7 +1,7 @@
-"""Last phase for the topics: floors that have no frame, counts, leases, and moves to dead-letter topics."""
+"""Last phase for the topics: floors that have no frame, counts, leases, and moves from topic to topic."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from topics.engine.engine import Engine
 from topics.engine.groups import pull_back
@@ -27,7 +27,7 @@ def finish_topics(engine: Engine, loaded: LoadedTopics, log: ReplayedLog) -> Non
             # The snapshot entry is still right: the next checkpoint uses it as it is.
             topic.checkpoint.use_entry(entry)
     _check_missing(engine, loaded.missing)
-    finish_moves(engine.topics.values(), log.dead_letters)
+    finish_moves(engine.topics.values(), log.moves)
 
 
 def _check_missing(engine: Engine, missing: list[MissingSegment]) -> None:
@@ -64,29 +64,38 @@ def _finish_leases(topic: Topic) -> None:
             table.forget(state.seq)
 
 
-def finish_moves(topics: Iterable[Topic], dead_letters: list[control.DeadLetter]) -> None:
-    """Deletes each job that a dead-letter topic already has.
+def finish_moves(topics: Iterable[Topic], moves: list[control.Moved]) -> None:
+    """Deletes each record that was moved to another topic.
 
-    All shards must be read before: a queue and its dead-letter topic may be in two shards.
+    All shards must be read before: the two topics may be in two shards.
     """
-    queues = {topic.id: topic for topic in topics if topic.leases is not None}
-    for queue in queues.values():
-        assert queue.leases is not None
-        queue.delete_seqs(queue.leases.take_moved())
-    for letter in dead_letters:
-        topic = queues.get(letter.queue_id)
-        # After a power loss another job may have got the seq of the moved one. Its time tells them apart.
-        if topic is not None and _ts_of(topic, letter.seq) == letter.ts:
-            topic.delete_seqs([letter.seq])
+    by_id = {topic.id: topic for topic in topics}
+    for topic in by_id.values():
+        if topic.live.moved is not None:
+            topic.delete_seqs(topic.live.moved.take_all())
+    doomed: dict[Topic, set[int]] = {}
+    for moved in moves:
+        source = by_id.get(moved.topic_id)
+        if source is not None:
+            doomed.setdefault(source, set()).update(_same_records(source, moved))
+    for source, seqs in doomed.items():
+        source.delete_seqs(sorted(seqs))
+
+
+def _same_records(topic: Topic, moved: control.Moved) -> Iterator[int]:
+    """The seqs whose records are the ones that were moved. After a power loss another record may have got such a seq.
+    Its time tells them apart."""
+    for seq, ts in zip(moved.seqs, moved.times, strict=False):
+        is_live = topic.live.first_live <= seq <= topic.head_seq and topic.live.next_live(seq) == seq
+        if is_live and _ts_of(topic, seq) == ts:
+            yield seq
 
 
 def _ts_of(topic: Topic, seq: int) -> int | None:
     """When the record was written; None when the topic does not have it, or it cannot be read."""
-    if not topic.live.first_live <= seq <= topic.head_seq:
-        return None
     try:
         form, slots = read_slots(topic, seq, seq, READ_PIECE_BYTES_MIN)
     except ColdUnavailable as error:
-        logger.warning("a job that is already a dead letter may be delivered once more: %s", error.message)
+        logger.warning("a record that was moved to another topic may be in both: %s", error.message)
         return None
     return decode_raw(slots[0], form).ts if isinstance(slots[0], bytes) else None

@@ -41,8 +41,8 @@ class ReplayedLog:
     # Topic id -> segments, of topics whose removal is in the log.
     removed: dict[int, list[SegmentState]]
     routers: list[ReplayedRouter]
-    # Jobs that dead-letter topics have copies of.
-    dead_letters: list[control.DeadLetter]
+    # Records that other topics have by now.
+    moves: list[control.Moved]
 
 
 def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, progress: Progress) -> ReplayedLog:
@@ -76,7 +76,7 @@ def replay_log(engine: Engine, report: RecoveryReport, loaded: LoadedTopics, pro
         recount_ids=frozenset(item.topic.id for item in in_order if item.needs_recount),
         removed=replay.removed,
         routers=list(replay.routers.values()),
-        dead_letters=[letter for item in replay.topics.values() for letter in item.dead_letters],
+        moves=[moved for item in replay.topics.values() for moved in item.moves],
     )
 
 

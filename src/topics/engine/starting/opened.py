@@ -9,6 +9,7 @@ from topics.engine.checkpointing.replacement import Replacer
 from topics.engine.engine import Engine
 from topics.engine.starting.report import RecoveryReport
 from topics.storage.checkpoints.runner import JobRunner
+from topics.storage.disk_space import DiskSpace, disk_space
 
 
 @dataclass(slots=True)
@@ -34,6 +35,15 @@ class OpenEngine:
         engine.staging.tick()
         engine.flush()
         return has_more
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of the write-ahead log whose records are in no segment yet: the next start would read them."""
+        return self.checkpointer.backlog_bytes
+
+    def disk_space(self) -> DiskSpace:
+        """Room on the disk of the data directory. Any thread; waits for the disk."""
+        return disk_space(self.engine.directory.root)
 
     def close(self, done: Callable[[Exception | None], None]) -> None:
         """Writes the last checkpoint: all records in segments, reservations given back. `release` comes next."""

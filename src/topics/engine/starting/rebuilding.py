@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from topics.engine.config import stored_config
-from topics.engine.starting.adoption import Tell, extend, segment_files, sync_file
+from topics.engine.starting.adoption import Tell, segment_files, sync_file
 from topics.errors import ColdUnavailable, Damaged, FormatError, StartRefused
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import Fs, read_file
 from topics.storage.segments.frame_walk import rebuild_index
+from topics.storage.segments.numbers import extend
 from topics.storage.tiers.store import SegmentStore
 
 

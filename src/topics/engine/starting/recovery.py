@@ -126,6 +126,7 @@ def _begin_to_serve(
         engine.write_path.note_config(topic)
     remove_left_overs(engine, checkpointer, log.removed)
     engine.commits.resume()
+    engine.bridges.resume()
     for warning in engine.staging.resume():
         report.warn(warning)
     engine.directory.note_recovered()

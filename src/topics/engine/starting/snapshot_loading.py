@@ -103,7 +103,7 @@ def _load_snapshot(engine: Engine, report: RecoveryReport, snapshot: Snapshot) -
     states = [_decode_entry(engine, entry, snapshot.number) for entry in snapshot.topics]
     for state, entry in zip(states, snapshot.topics, strict=True):
         loader.load(state)
-        if not state.head_seq and state.ceiling <= 1 and not state.groups and not state.writers:
+        if not state.head_seq and state.ceiling <= 1 and not (state.groups or state.writers or state.bridges):
             unused[state.id] = bytes(entry)
     return loader.loaded(snapshot, unused)
 

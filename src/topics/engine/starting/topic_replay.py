@@ -40,15 +40,16 @@ class TopicReplay:
     __slots__ = (
         "adopted",
         "asks_tier",
+        "bridge",
         "copies",
-        "dead_letter",
-        "dead_letters",
         "evict",
         "first_seq",
         "key",
         "last_seq",
         "late_head",
         "lost",
+        "moved",
+        "moves",
         "needs_recount",
         "next_seq",
         "open_seq",
@@ -74,12 +75,13 @@ class TopicReplay:
         self.first_seq = self.last_seq = 0
         self.key: str | None = None
         self.writer: control.WriterEpoch | None = None
+        self.bridge: control.BridgeUpdate | None = None
         self.evict: control.Evict | None = None
         self.lost: control.Lost | None = None
-        # The job that the open write is a copy of.
-        self.dead_letter: control.DeadLetter | None = None
-        # The jobs that all finished writes are copies of.
-        self.dead_letters: list[control.DeadLetter] = []
+        # The records of another topic that the open write moves to this one.
+        self.moved: control.Moved | None = None
+        # The records that all finished writes have moved to this topic.
+        self.moves: list[control.Moved] = []
         # Routers whose dest is this topic.
         self.routers: list[ReplayedRouter] = []
         # What the open write says about the copies of one router.
@@ -114,9 +116,10 @@ class TopicReplay:
         self.first_seq = self.last_seq = 0
         self.key = None
         self.writer = None
+        self.bridge = None
         self.evict = None
         self.lost = None
-        self.dead_letter = None
+        self.moved = None
         self.copies = None
 
     def finish(self, ts: int) -> None:
@@ -142,11 +145,14 @@ class TopicReplay:
             name, first_seq = self.writer.writer, self.writer.first_seq
             topic.writers[name] = WriterState(name, self.writer.epoch, first_seq, self.last_seq or first_seq - 1)
             self.writer = None
+        if self.bridge is not None:
+            topic.links.apply_bridge(self.bridge)
+            self.bridge = None
         if self.evict is not None:
             topic.live.note_floors(cap_floor=self.evict.cap_floor, ttl_floor=self.evict.ttl_floor)
-        if self.dead_letter is not None:
-            self.dead_letters.append(self.dead_letter)
-            self.dead_letter = None
+        if self.moved is not None:
+            self.moves.append(self.moved)
+            self.moved = None
         self.open_seq = None
         self.first_seq = self.last_seq = 0
         self.key = None
@@ -199,8 +205,11 @@ class TopicReplay:
             if first_seq + count <= self.next_seq:
                 # An unfinished checkpoint has put the records into segments. Without it they ended with the process.
                 self.topic.keys.note(key, key_ts, first_seq, count, head_seq)
-        self.key, self.dead_letter, self.copies = note.key, note.dead_letter, note.copies
-        self.writer = note.writer
+        self.key, self.moved, self.copies = note.key, note.moved, note.copies
+        if note.dead_letter is not None:
+            letter = note.dead_letter
+            self.moved = control.Moved(letter.queue_id, [letter.seq], [letter.ts])
+        self.writer, self.bridge = note.writer, note.bridge
 
     def note_evict(self, evict: control.Evict) -> None:
         self.evict = evict

@@ -36,7 +36,7 @@ class State(Enum):
     # Leased, and an event that ends, prolongs or begins the lease is being logged.
     HELD = "held"
     DELAYED = "delayed"
-    # On its way to the dead-letter topic.
+    # On its way to another topic.
     MOVING = "moving"
 
 
@@ -49,7 +49,7 @@ _DELAYED: Final = State.DELAYED
 class Lease:
     """A job that was handed out at least once."""
 
-    __slots__ = ("deliveries", "lease_id", "node", "seq", "state", "until_ms")
+    __slots__ = ("deliveries", "lease_id", "node", "reason", "seq", "state", "until_ms")
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
@@ -60,6 +60,8 @@ class Lease:
         self.node = ""
         # Leased: the last millisecond of the lease. Delayed: the first one at which the job is ready.
         self.until_ms = 0
+        # Why a holder gave the job back, the last time that one said so.
+        self.reason = ""
 
 
 class LeaseTable:
@@ -75,9 +77,8 @@ class LeaseTable:
         "dead_lettered",
         "delayed",
         "in_flight",
-        "moved",
         "next_id",
-        "stuck",
+        "oldest",
     )
 
     def __init__(self) -> None:
@@ -90,13 +91,11 @@ class LeaseTable:
         self.in_flight = 0
         self.delayed = 0
         self.dead_lettered = 0
-        # Seqs of jobs that the dead-letter topic has, and whose deletion here is not applied yet.
-        self.moved: set[int] = set()
-        # Seqs in `moved` whose deletion failed: it is tried again.
-        self.stuck: set[int] = set()
         # Ids below `ceiling` may be given out: a synced frame says so, so that no later start gives one out again.
         self.next_id = 1
         self.ceiling = 1
+        # (seq, time) of the oldest ready job, as it was found last.
+        self.oldest = (0, 0)
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._leases
@@ -226,8 +225,10 @@ class LeaseTable:
             lease.until_ms = deadline_ms
         self._start_timer(lease)
 
-    def release(self, lease: Lease, due_ms: int = 0) -> None:
+    def release(self, lease: Lease, due_ms: int = 0, reason: str = "") -> None:
         """Ends the lease. The job is ready at once, or at `due_ms`."""
+        if reason:
+            lease.reason = reason
         if due_ms:
             self.in_flight -= 1
             self._delay(lease, due_ms)
@@ -254,15 +255,24 @@ class LeaseTable:
         elif lease.state is _DELAYED:
             self.delayed -= 1
 
-    # Dead letters.
+    # Moves to other topics.
 
-    def begin_move(self, lease: Lease) -> None:
-        """A job that was taken goes to the dead-letter topic."""
+    def is_ready(self, seq: int) -> bool:
+        """Whether a live job has no lease, no delay, and is not on its way to another topic; call `refresh` first."""
+        lease = self._leases.get(seq)
+        return lease is None or lease.state is _RETURNED
+
+    def begin_move(self, seq: int) -> Lease:
+        """A ready job goes to another topic: it is not handed out meanwhile."""
+        lease = self._leases.get(seq) or self._add(seq)
         assert lease.state is _RETURNED
         lease.state = State.MOVING
+        return lease
 
     def give_up_move(self, lease: Lease) -> None:
-        self._return(lease)
+        """The job stays here, if it is still there."""
+        if self.has(lease):
+            self._return(lease)
 
     # Jobs that are gone.
 
@@ -271,8 +281,6 @@ class LeaseTable:
         lease = self._leases.pop(seq, None)
         if lease is not None:
             self._uncount(lease)
-            self.moved.discard(seq)
-            self.stuck.discard(seq)
 
     def forget_below(self, seq: int) -> None:
         """Everything below `seq` is gone."""
@@ -281,29 +289,18 @@ class LeaseTable:
             self.forget(heappop(seqs))
         self.cursor = max(self.cursor, seq)
 
-    def note_moved(self, seq: int) -> None:
-        """The dead-letter topic has the job; its deletion here follows."""
-        self.moved.add(seq)
-
-    def note_stuck(self, seqs: Iterable[int]) -> None:
-        """The deletion of these jobs failed. They are not given out again: the dead-letter topic has them."""
-        self.stuck.update(seq for seq in seqs if seq in self._leases)
-
-    def take_stuck(self) -> list[int]:
-        stuck = sorted(self.stuck)
-        self.stuck.clear()
-        return stuck
-
     def note_dead_lettered(self, count: int) -> None:
         self.dead_lettered += count
 
-    def take_moved(self) -> list[int]:
-        """A start: jobs that the dead-letter topic has."""
-        moved = sorted(self.moved)
-        self.moved.clear()
-        return moved
+    def lease_of(self, seq: int) -> Lease | None:
+        """The unexpired lease of this job; call `refresh` first."""
+        lease = self._leases.get(seq)
+        return lease if lease is not None and lease.state in (_LEASED, _HELD) else None
 
     # The cursor and the lease ids.
+
+    def note_oldest(self, seq: int, ts: int) -> None:
+        self.oldest = (seq, ts)
 
     def advance_cursor(self, seq: int) -> None:
         """Jobs below `seq` are in the table or gone."""
@@ -322,10 +319,9 @@ class LeaseTable:
 
     # Starts.
 
-    def restore_all(self, leases: Iterable[LeaseState], *, ceiling: int, moved: Iterable[int]) -> None:
+    def restore_all(self, leases: Iterable[LeaseState], *, ceiling: int) -> None:
         """The table of a snapshot."""
         self.ceiling = ceiling
-        self.moved.update(moved)
         for lease in leases:
             self.restore(lease)
 
@@ -341,19 +337,19 @@ class LeaseTable:
                 self.replay_extended(seq, lease_id, event.until_ms)
         elif event.event == "released":
             for seq, lease_id in pairs:
-                self.replay_released(seq, lease_id, event.until_ms)
+                self.replay_released(seq, lease_id, event.until_ms, event.reason)
 
     def states(self) -> list[LeaseState]:
         """The entries of a snapshot, by seq."""
         return [
-            LeaseState(lease.seq, lease.lease_id, lease.deliveries, lease.node, lease.until_ms)
+            LeaseState(lease.seq, lease.lease_id, lease.deliveries, lease.node, lease.until_ms, lease.reason)
             for lease in sorted(self._leases.values(), key=_seq_of)
         ]
 
     def restore(self, state: LeaseState) -> None:
         """An entry of a snapshot."""
         lease = self._add(state.seq)
-        lease.lease_id, lease.deliveries = state.lease_id, state.deliveries
+        lease.lease_id, lease.deliveries, lease.reason = state.lease_id, state.deliveries, state.reason
         if state.node:
             self._lease_again(lease, state.node, state.until_ms)
         elif state.until_ms:
@@ -382,10 +378,10 @@ class LeaseTable:
             lease.until_ms = deadline_ms
             self._start_timer(lease)
 
-    def replay_released(self, seq: int, lease_id: int, due_ms: int) -> None:
+    def replay_released(self, seq: int, lease_id: int, due_ms: int, reason: str = "") -> None:
         lease = self._leases.get(seq)
         if lease is not None and lease.lease_id == lease_id and lease.state is _LEASED:
-            self.release(lease, due_ms)
+            self.release(lease, due_ms, reason)
 
     def resume(self) -> None:
         """A start: new ids are above every id that may have been given out."""

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from topics.engine.topic import slot_bits
 from topics.engine.topic.leases import LeaseTable
 from topics.engine.topic.lost_ranges import LossReason, LostRanges
+from topics.engine.topic.moved_records import MovedRecords
 from topics.engine.topic.replayed import Replayed, WalFiles
 from topics.engine.topic.segment_set import HotRecords, SegmentSet
 from topics.engine.topic.tag_index import TagIndex
@@ -94,6 +95,7 @@ class LiveRecords:
         "head_seq",
         "logged_last_seq",
         "lost",
+        "moved",
         "replayed",
         "segments",
         "size_bytes",
@@ -116,6 +118,8 @@ class LiveRecords:
         self._live_bytes = live_bytes
         # A queue's lease table is told about every job that is gone.
         self._leases = leases
+        # Records that another topic has by now; None while no record was ever moved out of the topic.
+        self.moved: MovedRecords | None = None
         # Floors: every seq up to a floor is gone. 0 means that nothing is gone.
         self.cap_floor = 0
         self.ttl_floor = 0
@@ -188,6 +192,8 @@ class LiveRecords:
             self.first_live = live
         if self._leases is not None:
             self._leases.forget_below(self.first_live)
+        if self.moved is not None:
+            self.moved.forget_below(self.first_live)
         if self.lost:
             # The tombstone of the floor covers what is below it.
             self.lost.forget_below(self.evict_floor)
@@ -249,6 +255,16 @@ class LiveRecords:
         if self.head_seq > self.checkpointed_seq:
             return self.next_live(self.head_seq) == self.head_seq
         return self.segments.end_seq > self.head_seq
+
+    def ts_of(self, seq: int) -> int:
+        """When the live record with this seq was written. In a cold segment, or in one that cannot be read now, the
+        time of the segment's first record instead: the record is not older."""
+        if seq >= self.tail.first_seq:
+            return self.tail.ts_of(seq)
+        if seq <= self.checkpointed_seq:
+            return self.segments.ts_of(seq)
+        assert self.replayed is not None
+        return self.replayed.ts_of(seq)
 
     def live_sizes(self, seq: int) -> Iterator[tuple[int, int, bool]]:
         """(last seq, bytes, whether they are one record) of live records from `seq` on, in order: single records, or
@@ -428,7 +444,7 @@ class LiveRecords:
         for measured in cold.values():
             # The newest records may be in memory too.
             self._kill_in_memory(measured.seqs[bisect_left(measured.seqs, self.tail.first_seq) :])
-            self._forget_leases(measured.seqs)
+            self._forget_gone(measured.seqs)
         seqs = seqs[bisect_left(seqs, self.first_live) : bisect_right(seqs, self.head_seq)]
         filed_count = bisect_right(seqs, self.checkpointed_seq)
         more = self._kill_in_memory(seqs[filed_count:])
@@ -438,16 +454,24 @@ class LiveRecords:
             self._kill_in_memory(filed)
             more = self.segments.kill_many(filed, hot)
             count, size = count + more[0], size + more[1]
-        self._forget_leases(seqs)
+        self._forget_gone(seqs)
         self.count -= count
         self._add_size(-size)
         self._settle_first_live()
         return count, size
 
-    def _forget_leases(self, seqs: Sequence[int]) -> None:
+    def _forget_gone(self, seqs: Sequence[int]) -> None:
         if self._leases is not None:
             for seq in seqs:
                 self._leases.forget(seq)
+        if self.moved is not None:
+            self.moved.forget(seqs)
+
+    def note_moved(self, seqs: Iterable[int]) -> None:
+        """Another topic has these records; their deletion here follows."""
+        if self.moved is None:
+            self.moved = MovedRecords()
+        self.moved.note(seqs)
 
     def _kill_in_memory(self, seqs: Sequence[int]) -> tuple[int, int]:
         """Releases the memory of the records with these ascending seqs. Returns (count, bytes) of those that were live
@@ -595,6 +619,8 @@ class LiveRecords:
             self.tags_missing_to = state.checkpointed_seq
         for first, last in state.pending_deletes:
             self.segments.mark_pending_range(first, last + 1)
+        if state.moved:
+            self.note_moved(state.moved)
 
     def use_leases(self, leases: LeaseTable) -> None:
         """The topic turns out to be a queue while the log is read."""

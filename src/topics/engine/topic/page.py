@@ -4,24 +4,10 @@ A page holds raw records (`formats.record_layout`). They are decoded only when `
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from topics.formats.record_layout import RecordForm, decode_raw
 from topics.formats.records import Record
-
-Reason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "power_loss", "corrupt"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """Records that a reader asked for and that are lost: seqs `gap_from` to `gap_to`, both included."""
-
-    gap_from: int
-    gap_to: int
-    reason: Reason
-    missed_estimate: int
-    earliest_seq: int
-    head_seq: int
+from topics.results import Tombstone
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from topics.engine.topic.fetch import Fetch, unreadable
 from topics.engine.topic.live_records import LiveRecords
-from topics.engine.topic.page import Page, Reason, Tombstone
+from topics.engine.topic.page import Page
 from topics.engine.topic.replayed import Span
 from topics.errors import ColdUnavailable, CorruptRecord, FormatError, NotFetched
 from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY, RecordForm, raw_node, raw_size
@@ -21,6 +21,7 @@ from topics.limits import (
     READ_SLOTS_MAX,
     READ_SLOTS_PER_RECORD_MAX,
 )
+from topics.results import Reason, Tombstone
 
 
 def read_page(

@@ -233,6 +233,9 @@ class Replayed:
             if self._lengths[place]:
                 yield place + self.first_seq, self._sizes[place]
 
+    def ts_of(self, seq: int) -> int:
+        return self._ts[seq - self.first_seq]
+
     def expired_last_seq(self, cutoff_ts: int) -> int:
         return bisect_left(self._ts, cutoff_ts) + self.first_seq - 1
 

@@ -99,6 +99,11 @@ class Router:
         # Whether the search for keys goes on at the next tick.
         self.is_searching = False
 
+    @property
+    def lag(self) -> int:
+        """How many seqs of the source the router has not looked at yet."""
+        return max(self.source.head_seq - self.cursor, 0)
+
     # Steps.
 
     @property

@@ -1,4 +1,5 @@
-"""The routers that one topic is the dest or the source of, and the copies in it that the log has no frames of.
+"""The routers and bridges that one topic is the dest or the source of, and the copies in it that the log has no frames
+of.
 
 *Derived* copies are published without frames: a start makes them again from the source (see `routers.forwarding`).
 Only this module assigns the fields of `RouterLinks`. Owner only.
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topics.engine.topic.hops import HopRuns
+from topics.formats.control import BridgeUpdate
+from topics.formats.snapshot import BridgeState
 
 if TYPE_CHECKING:
     from topics.engine.topic.router import Router
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 class RouterLinks:
     __slots__ = (
         "_changes_under_way",
+        "bridges",
         "copied_by",
         "copied_first_seq",
         "copied_last_seq",
@@ -30,6 +34,8 @@ class RouterLinks:
         # Routers that copy into the topic, and routers that copy from it.
         self.routers_in: tuple[Router, ...] = ()
         self.routers_out: tuple[Router, ...] = ()
+        # By name. Few topics have bridges.
+        self.bridges: dict[str, BridgeState] | None = None
         # First derived copy that no frame holds, and the router that made it. 0: there is none.
         self.copied_first_seq = 0
         self.copied_by: Router | None = None
@@ -55,6 +61,28 @@ class RouterLinks:
         self.routers_out = tuple(other for other in self.routers_out if other is not router)
         if not self.routers_out:
             self.hops = None
+
+    # Bridges.
+
+    def bridge_states(self) -> list[BridgeState]:
+        return [] if self.bridges is None else list(self.bridges.values())
+
+    def restore_bridges(self, states: Sequence[BridgeState]) -> None:
+        self.bridges = {state.name: state for state in states} or None
+
+    def apply_bridge(self, update: BridgeUpdate) -> None:
+        """The write or note with this update is committed, or was found in the log."""
+        bridges = self.bridges
+        if update.event == "put":
+            if bridges is None:
+                bridges = self.bridges = {}
+            bridges[update.name] = BridgeState(update.name, update.definition, update.position)
+        elif bridges is not None and update.name in bridges:
+            if update.event == "advanced":
+                bridges[update.name] = BridgeState(update.name, bridges[update.name].definition, update.position)
+            else:
+                del bridges[update.name]
+                self.bridges = bridges or None
 
     # Changes during which copies are logged.
 

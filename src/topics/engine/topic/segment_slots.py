@@ -250,6 +250,19 @@ class SegmentSlots(SegmentList):
             return seq
         return self._oldest[0]
 
+    def ts_of(self, seq: int) -> int:
+        """When the record was written; the time of its segment's first record when the times are not at hand."""
+        state = self.segment_of(seq)
+        assert state is not None
+        if state.tier == "cold":
+            columns = self._cold.columns.get(state.first_seq)
+            times = self._cache.resident_times(self._topic_id, state) if columns is None else columns.ts
+            return state.first_ts if times is None else times[seq - state.first_seq]
+        try:
+            return self._cache.reader(self._topic_id, state).first_since(seq, 0)[1]
+        except OSError:
+            return state.first_ts
+
     def is_mostly_deleted(self, state: SegmentState) -> bool:
         """Whether more than half of the bytes of a sealed, hot segment seem to be deleted. The numbers in memory do not
         count tags and nodes, so the file may show that less is deleted."""

@@ -139,6 +139,9 @@ class Tail:
             yield place - self._skipped + self.first_seq, self._sizes[place]
             place = self._dead.find(0, place + 1)
 
+    def ts_of(self, seq: int) -> int:
+        return self._ts[self._place(seq)]
+
     def expired_last_seq(self, cutoff_ts: int) -> int:
         """The last seq whose time is before `cutoff_ts`; `first_seq - 1` when there is none."""
         return bisect_left(self._ts, cutoff_ts, self._skipped) - self._skipped + self.first_seq - 1

@@ -106,8 +106,9 @@ class Topic:
         topic.groups = {group.name: group for group in state.groups}
         topic.writers = {writer.name: writer for writer in state.writers}
         if topic.leases is not None:
-            topic.leases.restore_all(state.leases, ceiling=state.lease_ceiling, moved=state.moved)
+            topic.leases.restore_all(state.leases, ceiling=state.lease_ceiling)
         topic.links.restore_hops(state.hops)
+        topic.links.restore_bridges(state.bridges)
         return topic
 
     def use_shard(self, shard: WalShard) -> None:

@@ -102,22 +102,30 @@ class Appends:
         topic.writes.end_change()
         append()
 
-    def append_dead_letter(
-        self, name: str, batch: RecordBatch, letter: control.DeadLetter, done: AppendDone, on_end: OnEnd
+    def append_moved(
+        self,
+        name: str,
+        batch: RecordBatch,
+        moved: control.Moved,
+        done: AppendDone,
+        on_end: OnEnd,
+        *,
+        create: bool,
+        key: str | None = None,
     ) -> None:
-        """Appends the copy of a job to its dead-letter topic, which is created if need be.
+        """Appends the copies of records that are moved from another topic, with a note that names them.
 
         `on_end` is called in the order of the log, `done` after it.
         """
         topic = self._core.topics.get(name)
         if topic is None or topic.writes.is_changing or self._core.is_closed:
-            again = partial(self.append_dead_letter, name, batch, letter, done, on_end)
-            topic = self._topic_to_append(name, batch, done, again, create=True, config=None)
+            again = partial(self.append_moved, name, batch, moved, done, on_end, create=create, key=key)
+            topic = self._topic_to_append(name, batch, done, again, create=create, config=None)
             if topic is None:
                 return
         self._write_path.submit_noted(topic)
         self._write_path.check(topic, len(batch), batch.size_bytes)
-        self._write_path.submit(topic, batch, done, dead_letter=letter, on_end=on_end)
+        self._write_path.submit(topic, batch, done, key=key, moved=moved, on_end=on_end)
 
     def _topic_to_append(
         self,

@@ -5,7 +5,6 @@ checked and stored byte for byte, with two exceptions: a text with line breaks b
 larger than the limit only because of blanks. Such a text is stored without blanks.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,20 +23,11 @@ from topics.limits import (
     TAG_BYTES_MAX,
 )
 from topics.protocol.json_text import check_depth, check_numbers, fitted, one_line
+from topics.protocol.payload_text import payload_text
+from topics.results import NewRecord
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_raws: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BLANKS: Final = b" \t\r\n"
-
-
-class NewRecord(msgspec.Struct, frozen=True):
-    """A record to append. `data` and `meta`: any JSON-able value, or JSON text as bytes."""
-
-    data: Any
-    tag: str | None = None
-    node: str | None = None
-    meta: Any = None
 
 
 def batch_of_payloads(payloads: Sequence[Any]) -> RecordBatch:
@@ -46,7 +36,7 @@ def batch_of_payloads(payloads: Sequence[Any]) -> RecordBatch:
         # Without this check each character, or each key, would become a record.
         raise InvalidRequest("a write is a list of payloads: put a single payload into a list")
     if len(payloads) == 1:
-        texts = [_text(payloads[0])]
+        texts = [payload_text(payloads[0])]
     else:
         check_count(len(payloads))
         texts = _texts(payloads)
@@ -62,7 +52,7 @@ def batch_of_payloads(payloads: Sequence[Any]) -> RecordBatch:
 def _texts(payloads: Sequence[Any]) -> list[bytes]:
     """JSON texts of several payloads. When all payloads are bytes, one call checks them."""
     if set(map(type, payloads)) != {bytes}:
-        return [_text(payload) for payload in payloads]
+        return [payload_text(payload) for payload in payloads]
     texts = list(payloads)
     if _check_json(texts):
         return [one_line(text) for text in texts]
@@ -76,7 +66,7 @@ def batch_of_records(records: Iterable[NewRecord]) -> RecordBatch:
     envelopes: list[bytes] = []
     sizes: list[int] = []
     for record in given:
-        data = _text(record.data)
+        data = payload_text(record.data)
         meta = None if record.meta is None else _meta(record.meta)
         meta_bytes = 0 if meta is None else len(meta)
         data = fitted(data, RECORD_BYTES_MAX - meta_bytes)
@@ -102,43 +92,8 @@ def check_count(count: int) -> None:
         raise BatchTooLarge(f"a write has at most {BATCH_RECORDS_MAX} records, this one has {count}")
 
 
-def _text(value: Any) -> bytes:
-    if type(value) is not bytes:
-        return _encoded(value)
-    check_depth(value)
-    try:
-        if not value.isascii():
-            value.decode()
-        _decode_raw(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"a payload given as bytes is not JSON: {error}") from error
-    check_numbers(value)
-    return one_line(value)
-
-
-def _encoded(value: Any) -> bytes:
-    try:
-        text = _encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"a payload cannot be written as JSON: {error}") from error
-    check_depth(text)
-    if b"null" in text and _has_non_finite(msgspec.to_builtins(value)):
-        # The encoder writes NaN and infinity as null, so a reader would get another value than the caller gave.
-        raise InvalidRequest("a payload has a float that is NaN or infinite; JSON has no such numbers")
-    check_numbers(text)
-    return text
-
-
-def _has_non_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(map(_has_non_finite, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_has_non_finite, value))
-
-
 def _meta(value: Any) -> bytes:
-    text = fitted(_text(value), META_BYTES_MAX)
+    text = fitted(payload_text(value), META_BYTES_MAX)
     if len(text) > META_BYTES_MAX:
         raise InvalidRequest(f"meta has at most {META_BYTES_MAX} bytes of JSON")
     is_object = text.lstrip(_BLANKS)[:1] == b"{"

@@ -125,15 +125,23 @@ class WritePath:
         done: AppendDone,
         *,
         key: str | None = None,
-        dead_letter: control.DeadLetter | None = None,
+        moved: control.Moved | None = None,
+        bridge: control.BridgeUpdate | None = None,
         on_end: OnEnd | None = None,
     ) -> None:
-        """Submits one write by itself. `check` has found room for it."""
+        """Submits one write by itself. `check` has found room for it.
+
+        Records that are moved from another topic are synced in every class: they are deleted there next, and a power
+        loss must not take them from both topics.
+        """
         if topic.links.routers_in:
             self._derived.log(topic)
             _note_direct_write(topic, batch)
-        note = control.Note(key, dead_letter) if key is not None or dead_letter is not None else None
-        self._submit(topic, batch, note, answers=[(len(batch), done)], key=key, on_end=on_end)
+        note: control.Note | None = None
+        if key is not None or moved is not None or bridge is not None:
+            note = control.Note(key, moved=moved, bridge=bridge)
+        answers = [(len(batch), done)]
+        self._submit(topic, batch, note, answers=answers, key=key, on_end=on_end, is_synced=moved is not None)
 
     def submit_copies(
         self, topic: Topic, batch: RecordBatch, copies: control.Copies, on_end: OnEnd, *, is_derived: bool
@@ -151,6 +159,7 @@ class WritePath:
         key: str | None = None,
         is_derived: bool = False,
         on_end: OnEnd | None = None,
+        is_synced: bool = False,
     ) -> None:
         writes, config = topic.writes, topic.config
         durability = config.durability
@@ -198,7 +207,7 @@ class WritePath:
                 frames += 1
             if durability == "disk":
                 self._ask_ceiling(topic, write.last_seq + 1, ts)
-            topic.shard.submit(buffer, frames, durable=is_durable, done=partial(self.committed, write))
+            topic.shard.submit(buffer, frames, durable=is_durable or is_synced, done=partial(self.committed, write))
         writes.add(write, evicted=evicted)
         if is_unlogged:
             write.commit()
@@ -476,16 +485,20 @@ def _check_room(topic: Topic, count: int, size_bytes: int) -> None:
     count += live.count + writes.count_in_flight
     size = live.size_bytes + writes.bytes_in_flight + size_bytes
     if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
-        raise TopicFull(
-            f'topic "{topic.name}" is full',
-            {
-                "topic": topic.name,
-                "cap_records": config.cap_records,
-                "cap_bytes": config.cap_bytes,
-                "head_seq": live.head_seq,
-                "earliest_seq": live.earliest_seq,
-            },
-        )
+        raise topic_full(topic, f'topic "{topic.name}" is full')
+
+
+def topic_full(topic: Topic, message: str) -> TopicFull:
+    return TopicFull(
+        message,
+        {
+            "topic": topic.name,
+            "cap_records": topic.config.cap_records,
+            "cap_bytes": topic.config.cap_bytes,
+            "head_seq": topic.head_seq,
+            "earliest_seq": topic.earliest_seq,
+        },
+    )
 
 
 def deduped_answer(topic: Topic, known: KeyState) -> Appended:

@@ -1,18 +1,22 @@
-"""Endpoints for programs that maintain a store: seal the segments of a topic, replace the files of a segment."""
+"""Endpoints for programs that maintain a store: seal the segments of a topic, replace the files of a segment, capture
+the whole log for a backup, show the settings."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from topics.engine.checkpointing.log_capture import capture_log
 from topics.engine.checkpointing.replacement import Offer, ReplacedSegment
 from topics.errors import Forbidden, InvalidRequest
 from topics.protocol import response_body
-from topics.protocol.body_decoder import REPLACE_DECODER
-from topics.protocol.request_body import ReplaceBody
+from topics.protocol.body_decoder import CAPTURE_DECODER, REPLACE_DECODER
+from topics.protocol.request_body import CaptureBody, ReplaceBody
 from topics.server.app import Application
 from topics.server.auth import ADMIN
 from topics.server.http.exchange import Exchange
 from topics.server.http.routes import Body, Endpoint
+from topics.server.settings_schema import SETTINGS, shown
+from topics.version import VERSION
 
 
 class AdminApi:
@@ -20,7 +24,52 @@ class AdminApi:
         self._app = app
         endpoint = Endpoint("replace_segment", self.replace_segment, ADMIN, Body.REQUIRED)
         app.routes.add("POST", "/v0/admin/segments/replace", endpoint)
+        app.routes.add("POST", "/v0/admin/capture", Endpoint("capture", self.capture, ADMIN, Body.OPTIONAL))
+        app.routes.add("GET", "/v0/admin/config", Endpoint("get_config", self.config, ADMIN, before_ready=True))
         app.routes.add("POST", "/v0/topics/{topic}/seal", Endpoint("seal_topic", self.seal, ADMIN))
+
+    def config(self, exchange: Exchange) -> None:
+        assert exchange.key is not None
+        if exchange.key.prefixes:
+            raise Forbidden("settings are about all topics, and the key is for some names only: use a key for any name")
+        settings, origins = self._app.settings, self._app.origins_of_settings
+        exchange.answer(
+            response_body.ServerConfig(
+                version=VERSION,
+                settings=[
+                    response_body.SettingState(
+                        name=setting.name,
+                        value=shown(getattr(settings, setting.name)),
+                        origin=origins.get(setting.name, "default"),
+                        default=setting.shown_default,
+                        group=setting.group,
+                        meaning=setting.meaning,
+                        reloaded=setting.is_reloaded,
+                    )
+                    for setting in SETTINGS
+                ],
+                performance=exchange.performance(),
+            )
+        )
+
+    def capture(self, exchange: Exchange) -> None:
+        body: CaptureBody = CAPTURE_DECODER.decode(exchange.body) if exchange.body else CaptureBody()
+        assert exchange.key is not None
+        if exchange.key.prefixes:
+            raise Forbidden("a capture has all topics, and the key is for some names only: use a key for any name")
+        captured = capture_log(self._app.open_engine().engine, body.pin_ms)
+        pin = captured.pin
+        exchange.answer(
+            response_body.LogCapture(
+                store_id=captured.store_id,
+                ts=captured.ts,
+                data_uri=captured.data_uri,
+                cold_uri=captured.cold_uri,
+                snapshot=captured.snapshot,
+                pin=None if pin is None else response_body.PinState(id=pin.id, until=pin.until_ms),
+                performance=exchange.performance(),
+            )
+        )
 
     def seal(self, exchange: Exchange) -> None:
         opened = self._app.open_engine()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from topics.engine.groups import Changed, Groups, Start
+from topics.engine.groups import Groups
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import COMMIT_DECODER, GROUP_DECODER
 from topics.protocol.request_body import CommitBody, GroupBody
+from topics.results import GroupChanged, Start
 from topics.server.app import Application
 from topics.server.auth import ADMIN, DELETE, READ
 from topics.server.http.exchange import Exchange
@@ -62,7 +63,7 @@ class GroupsApi:
         position: int | Start | None = body.from_ if body.seq is None else body.seq
         self._groups.put(exchange.name, exchange.inner_name, position, partial(self._put_done, exchange))
 
-    def _put_done(self, exchange: Exchange, result: Changed | TopicsError) -> None:
+    def _put_done(self, exchange: Exchange, result: GroupChanged | TopicsError) -> None:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return
@@ -80,7 +81,7 @@ class GroupsApi:
             exchange.name, exchange.inner_name, body.seq, partial(self._committed, exchange), rewind=body.rewind
         )
 
-    def _committed(self, exchange: Exchange, result: Changed | TopicsError) -> None:
+    def _committed(self, exchange: Exchange, result: GroupChanged | TopicsError) -> None:
         if isinstance(result, TopicsError):
             exchange.fail(result)
             return

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from topics.engine.queues.jobs import Claim, Claimed, Extended, Job, Settled
+from topics.engine.queues.jobs import Claim, Claimed
 from topics.engine.queues.queues import Queues
 from topics.errors import BatchTooLarge, InvalidRequest, TopicsError
 from topics.protocol import response_body
@@ -25,6 +25,7 @@ from topics.protocol.body_decoder import (
 from topics.protocol.job_text import job_text, lease_id_of
 from topics.protocol.record_text import json_string
 from topics.protocol.request_body import LONG_POLL_MS_MAX, AckBody, ClaimBody, ExtendBody, NackBody
+from topics.results import Extended, Job, Settled
 from topics.server.app import Application
 from topics.server.auth import READ, WRITE
 from topics.server.http.exchange import Exchange, Response
@@ -92,7 +93,13 @@ class QueuesApi:
         body: NackBody = self._decoded(NACK_DECODER, exchange)
         lease_ids = self._checked_lease_ids(body)
         self._queues.nack(
-            exchange.name, body.node, body.seqs, lease_ids, body.delay_ms, partial(self._nacked, exchange)
+            exchange.name,
+            body.node,
+            body.seqs,
+            lease_ids,
+            body.delay_ms,
+            partial(self._nacked, exchange),
+            reason=body.reason,
         )
 
     def _nacked(self, exchange: Exchange, result: Settled | TopicsError) -> None:

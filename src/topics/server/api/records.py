@@ -14,7 +14,7 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Page, Tombstone
+from topics.engine.topic.page import Page
 from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
@@ -25,6 +25,7 @@ from topics.protocol.record_text import Chunk, joined_texts, pieces_of
 from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
 from topics.protocol.write_body import WriteRequest, decode_write
+from topics.results import Tombstone
 from topics.server.api.appending import Appender, PendingWrite, WriteDone, appended_members, seqs_member
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
@@ -68,7 +69,7 @@ class RecordsApi:
 
     def _append(self, exchange: Exchange, request: WriteRequest) -> None:
         if request.key is None:
-            request.key = _key_header(exchange)
+            request.key = key_header(exchange)
         self._appender.append(_PendingAppend(exchange, request, self._appended))
 
     def _appended(self, write: PendingWrite, result: Appended | TopicsError) -> None:
@@ -130,7 +131,7 @@ class RecordsApi:
         )
 
 
-def _key_header(exchange: Exchange) -> str | None:
+def key_header(exchange: Exchange) -> str | None:
     value = exchange.headers.get(b"idempotency-key")
     if value is None:
         return None

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from topics.engine.config import TopicConfig, checked_config
 from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
+from topics.engine.queues.jobs import QueueDepth
 from topics.engine.topic.router import Router
 from topics.engine.topic.topic import Topic
 from topics.errors import TopicsError
@@ -27,7 +28,7 @@ from topics.server.hidden_names import check_topics
 from topics.server.http.exchange import Exchange
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
-from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
+from topics.server.limits import LISTED_NAMES_MAX, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 
 
 class TopicsApi:
@@ -84,7 +85,9 @@ class TopicsApi:
         page_size = min(max(query.count("page_size", PAGE_SIZE_DEFAULT), 1), PAGE_SIZE_MAX)
         touch = query.flag("touch", default=False)
         after = after_of(query.text("cursor"))
-        names, has_more = self._names(exchange, query.text("prefix") or "", after, page_size)
+        names, last_name = self._listed(exchange, query, after, page_size)
+        key = exchange.key
+        assert key is not None
         entries: list[response_body.TopicEntry] = []
         now_ms = engine.now_ms()
         for name in names:
@@ -100,16 +103,41 @@ class TopicsApi:
                     count=topic.count,
                     bytes=topic.size_bytes,
                     durable=topic.config.durable,
+                    durability=topic.config.durability,
                     effective_priority=engine.effective_priority(topic),
+                    type=topic.config.type,
+                    queue=queue_counts(engine, topic, key) if topic.config.type == "queue" else UNSET,
+                    groups=_groups_summary(topic) if topic.groups else UNSET,
                 )
             )
         exchange.answer(
             response_body.TopicList(
                 topics=entries,
-                next_cursor=cursor_after(names[-1]) if has_more else UNSET,
+                next_cursor=UNSET if last_name is None else cursor_after(last_name),
                 performance=exchange.performance(),
             )
         )
+
+    def _listed(
+        self, exchange: Exchange, query: Query, after: str | None, page_size: int
+    ) -> tuple[list[str], str | None]:
+        """A page of names that the query asks for, and the name after which the next page begins."""
+        prefix, has_groups = query.text("prefix") or "", query.flag("has_groups", default=False)
+        topic_type = query.text("type")
+        if topic_type not in ("log", "queue"):
+            topic_type = None
+        if topic_type is None and not has_groups:
+            names, has_more = self._names(exchange, prefix, after, page_size)
+            return names, names[-1] if has_more else None
+        found: list[str] = []
+        names, has_more = self._names(exchange, prefix, after, LISTED_NAMES_MAX)
+        for name in names:
+            topic = self._engine.topic(name)
+            if topic_type in (topic.config.type, None) and (topic.groups or not has_groups):
+                found.append(name)
+                if len(found) == page_size:
+                    return found, name
+        return found, names[-1] if has_more else None
 
     def _names(self, exchange: Exchange, prefix: str, after: str | None, count: int) -> tuple[list[str], bool]:
         """A page of names that the caller may see, and whether there are more."""
@@ -171,13 +199,43 @@ def shown_config(config: TopicConfig) -> response_body.ResolvedConfig:
     return response_body.ResolvedConfig(**msgspec.structs.asdict(config), durable=config.durable)
 
 
+def queue_counts(engine: Engine, queue: Topic, key: Key) -> response_body.QueueCounts:
+    depth = engine.queues.depth(queue)
+    return response_body.QueueCounts(
+        ready=depth.ready,
+        in_flight=depth.in_flight,
+        dead_lettered=depth.dead_lettered,
+        delayed=depth.delayed,
+        oldest_ready_age_ms=oldest_age_ms(engine, depth),
+        dead=dead_count(engine, queue, key),
+    )
+
+
+def dead_count(engine: Engine, queue: Topic, key: Key) -> int | None:
+    """Live records of the dead-letter topic, which may not exist yet. None if the key may not know it."""
+    name = queue.config.dead_letter
+    if name is None or not key.may_name(name):
+        return None
+    topic = engine.topics.get(name)
+    return 0 if topic is None else topic.count
+
+
+def oldest_age_ms(engine: Engine, depth: QueueDepth) -> int | None:
+    return None if depth.oldest_ready_ts is None else max(engine.now_ms() - depth.oldest_ready_ts, 0)
+
+
+def _groups_summary(topic: Topic) -> response_body.GroupsSummary:
+    last_seq = min(group.seq for group in topic.groups.values())
+    return response_body.GroupsSummary(count=len(topic.groups), lag_max=topic.head_seq - last_seq)
+
+
 def _state_body(
     engine: Engine, topic: Topic, key: Key, performance: response_body.Performance
 ) -> response_body.TopicState:
     queue: response_body.QueueCounts | msgspec.UnsetType = UNSET
     names_hidden: int | msgspec.UnsetType = UNSET
     if topic.config.type == "queue":
-        queue = response_body.QueueCounts(**engine.queues.counters(topic.name)._asdict())
+        queue = queue_counts(engine, topic, key)
     config = topic.config
     if config.dead_letter is not None and not key.may_name(config.dead_letter):
         config, names_hidden = msgspec.structs.replace(config, dead_letter=None), 1

@@ -11,13 +11,14 @@ from typing import Final
 
 import msgspec
 
-from topics.engine.queues.jobs import Claim, Claimed, Job
+from topics.engine.queues.jobs import Claim, Claimed
 from topics.engine.queues.queues import Queues
 from topics.errors import Closed, NotAQueue, TopicNotFound, TopicsError
 from topics.protocol.job_text import job_text
 from topics.protocol.record_text import json_string
 from topics.protocol.sse import CONTENT_TYPE, RETRY, event_text, id_line
 from topics.protocol.sse_event import WorkEndEvent
+from topics.results import Job
 from topics.server.api.queues import check_node
 from topics.server.api.watch import STREAM_HEADERS, check_accept
 from topics.server.app import Application

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from topics.server.http.known_heads import KnownHead
 
 JSON: Final = b"application/json"
+# A status without a body: the client has the file already. A length would have to be the length of that file.
+NOT_MODIFIED: Final = 304
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -177,7 +179,7 @@ class Exchange:
         "delay_s",
         "headers",
         "ignores_body",
-        "inner_name",
+        "inner_names",
         "is_head",
         "key",
         "known_head",
@@ -223,14 +225,19 @@ class Exchange:
         self.key: Key | None = None
         # Name of the endpoint, for metrics.
         self.route = "other"
-        # The name in the path: of a topic, a router, a session or a writer.
+        # The name in the path: of a topic, a router, a session, a writer or a stream.
         self.name = ""
-        # The second name in the path: of a consumer group.
-        self.inner_name = ""
+        # Further names in the path: of a consumer group, or of a topic and a partition of a stream.
+        self.inner_names: tuple[str, ...] = ()
         self.on_gone: Callable[[], None] | None = None
         self.answered = False
         # HTTP/2 only.
         self.stream_id = 0
+
+    @property
+    def inner_name(self) -> str:
+        """The second name in the path."""
+        return self.inner_names[0]
 
     def elapsed_ms(self) -> float:
         return (perf_counter() - self.started) * 1000

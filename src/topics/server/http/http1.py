@@ -34,7 +34,7 @@ from topics.errors import (
 )
 from topics.limits import KIB
 from topics.server.http.connections import ConnectionSet, MakeWire, Wire
-from topics.server.http.exchange import JSON, Exchange, Response, SharedPiece, Stream
+from topics.server.http.exchange import JSON, NOT_MODIFIED, Exchange, Response, SharedPiece, Stream
 from topics.server.limits import (
     DRAINED_BODY_BYTES_MAX,
     EXCHANGES_PER_TURN,
@@ -48,6 +48,7 @@ from topics.server.limits import (
 _REASONS: Final[dict[int, bytes]] = {
     200: b"OK",
     201: b"Created",
+    304: b"Not Modified",
     400: b"Bad Request",
     401: b"Unauthorized",
     403: b"Forbidden",
@@ -615,11 +616,10 @@ class Http1Connection(Wire):
                 self.write(b"%b%d\r\n\r\n" % (self._head(response.status), response.body_bytes))
                 self.write(response.body)
             return
-        parts = [
-            _STATUS_LINES[response.status],
-            b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, response.body_bytes),
-            self.connections.date_line,
-        ]
+        parts = [_STATUS_LINES[response.status]]
+        if response.status != NOT_MODIFIED:
+            parts.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (response.content_type, response.body_bytes))
+        parts.append(self.connections.date_line)
         parts += [b"%b: %b\r\n" % header for header in response.headers]
         if closes:
             parts.append(b"connection: close\r\n")

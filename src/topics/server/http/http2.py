@@ -42,7 +42,7 @@ from hyperframe.frame import GoAwayFrame
 
 from topics.errors import PayloadTooLarge, RequestTimeout, Throttled, TopicsError
 from topics.server.http.connections import ConnectionSet, Wire
-from topics.server.http.exchange import Exchange, Response, Stream
+from topics.server.http.exchange import NOT_MODIFIED, Exchange, Response, Stream
 from topics.server.http.http2_head import MalformedHead, StaticEncoder, read_head
 from topics.server.http.http2_meter import Flood, FrameMeter, OversizedFrame
 from topics.server.limits import (
@@ -523,13 +523,12 @@ class Http2Connection(Wire):
             self._reset(stream.id, ErrorCodes.ENHANCE_YOUR_CALM)
             self._forget(stream)
             return
-        fields = (
-            (b":status", b"%d" % response.status),
-            (b"content-type", response.content_type),
-            (b"content-length", b"%d" % response.body_bytes),
-            (b"date", self.connections.date),
-            *response.headers,
-        )
+        fields = [(b":status", b"%d" % response.status)]
+        if response.status != NOT_MODIFIED:
+            fields.append((b"content-type", response.content_type))
+            fields.append((b"content-length", b"%d" % response.body_bytes))
+        fields.append((b"date", self.connections.date))
+        fields += response.headers
         try:
             self._frames.send_headers(stream.id, fields, end_stream=not body)
         except ProtocolError:

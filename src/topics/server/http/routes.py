@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from topics.server.auth import ADMIN, WRITE
+from topics.server.auth import ADMIN, READ, WRITE
 from topics.server.http.exchange import Exchange
 from topics.server.settings_schema import ServerSettings
 
@@ -29,11 +29,13 @@ PLACES: Final = (
     Place(b"/v0/watch/", "{wid}", 0, is_guarded=False),
     # The prefixes of a key limit topics, not writers. The endpoints of writers check the topics.
     Place(b"/v0/writers/", "{writer}", WRITE, is_guarded=False),
+    # A stream may be named by its number. The endpoints check the name that belongs to it.
+    Place(b"/v0/streams/", "{stream}", READ, is_guarded=False),
 )
 
 
-# Actions with a second name after them, and the parameter for that name in paths.
-NAMED_ACTIONS: Final = {b"groups": b"{group}"}
+# Parts of actions with a name after them, and the parameter for that name in paths.
+NAMED_ACTIONS: Final = {b"groups": b"{group}", b"topics": b"{topic}", b"partitions": b"{partition}"}
 
 
 class Body(Enum):
@@ -71,6 +73,8 @@ class Endpoint(NamedTuple):
     takes_large_body: bool = False
     # Whether the key may be in the query (`token`), for a browser's EventSource, which cannot send headers.
     takes_query_token: bool = False
+    # Whether it is a file of the web console. A link of any web page may open it.
+    is_page: bool = False
 
 
 class Match(NamedTuple):
@@ -84,26 +88,31 @@ class Match(NamedTuple):
     fallback_scopes: int
     # Whether the prefixes of a key limit the name.
     is_guarded: bool = False
-    # The decoded name after the action. None if there is none, or if it is not UTF-8.
-    inner_name: str | None = None
-    has_inner_name: bool = False
+    # The decoded names in the action. None is a name that is not UTF-8.
+    inner_names: tuple[str | None, ...] = ()
 
 
 class Admitted:
     """The endpoint of a known head that passed all checks of a head. It counts as long as the server has the same
     settings."""
 
-    __slots__ = ("before_ready", "handler", "has_plain_json", "inner_name", "name", "route", "settings")
+    __slots__ = ("before_ready", "handler", "has_plain_json", "inner_names", "name", "route", "settings")
 
     def __init__(
-        self, settings: ServerSettings, endpoint: Endpoint, name: str, inner_name: str, *, has_plain_json: bool
+        self,
+        settings: ServerSettings,
+        endpoint: Endpoint,
+        name: str,
+        inner_names: tuple[str, ...],
+        *,
+        has_plain_json: bool,
     ) -> None:
         self.settings = settings
         self.handler = endpoint.handler
         self.route = endpoint.name
         self.before_ready = endpoint.before_ready
         self.name = name
-        self.inner_name = inner_name
+        self.inner_names = inner_names
         # Type and coding of a body are right: it is JSON and not compressed, or the endpoint ignores it.
         self.has_plain_json = has_plain_json
 
@@ -121,20 +130,26 @@ class RouteTable:
     def __init__(self) -> None:
         self._fixed: dict[bytes, Match] = {}
         self._by_action: dict[Place, dict[bytes, dict[bytes, Endpoint]]] = {place: {} for place in PLACES}
+        # Files of the web console. They are no part of the API.
+        self._pages: dict[bytes, Match] = {}
         self._remembered: dict[bytes, Match] = {}
 
     def add(self, method: str, path: str, endpoint: Endpoint) -> None:
         """Adds an endpoint at a fixed path, or at a path such as `/v0/topics/{topic}`, with or without an action."""
         for place, by_action in self._by_action.items():
-            prefix, name, action = path.partition(place.parameter)
-            if name:
-                assert prefix.encode() == place.prefix
+            if path.startswith(place.prefix.decode() + place.parameter):
+                action = path.partition(place.parameter)[2]
                 by_action.setdefault(action.removeprefix("/").encode(), {})[method.encode()] = endpoint
                 return
         self._fixed.setdefault(path.encode(), Match({}, None, False, 0)).endpoints[method.encode()] = endpoint
 
+    def add_page(self, path: str, endpoint: Endpoint) -> None:
+        """Adds a file that a browser gets at a fixed path."""
+        assert endpoint.is_page
+        self._pages[path.encode()] = Match({b"GET": endpoint}, None, False, 0)
+
     def endpoints(self) -> Iterator[tuple[str, str, Endpoint]]:
-        """Every endpoint with its method and its path, as added."""
+        """Every endpoint of the API with its method and its path, as added."""
         for path, match in self._fixed.items():
             for method, endpoint in match.endpoints.items():
                 yield method.decode(), path.decode(), endpoint
@@ -158,7 +173,7 @@ class RouteTable:
         for place, by_action in self._by_action.items():
             if path.startswith(place.prefix):
                 segment, slash, action = path[len(place.prefix) :].partition(b"/")
-                action, inner = _without_name(action)
+                action, inner = _without_names(action)
                 endpoints = {} if not segment or (slash and not action) else by_action.get(action, {})
                 return Match(
                     endpoints,
@@ -166,22 +181,28 @@ class RouteTable:
                     True,
                     place.fallback_scopes,
                     place.is_guarded,
-                    _decoded_name(inner),
-                    bool(inner),
+                    tuple(map(_decoded_name, inner)),
                 )
-        return self._fixed.get(path, _NOWHERE)
+        return self._fixed.get(path) or self._pages.get(path, _NOWHERE)
 
 
-def _without_name(action: bytes) -> tuple[bytes, bytes]:
-    """Splits an action into the form in which its endpoint was added, and the name in it: `groups/g/commit` gives
+def _without_names(action: bytes) -> tuple[bytes, list[bytes]]:
+    """Splits an action into the form in which its endpoint was added, and the names in it: `groups/g/commit` gives
     `groups/{group}/commit` and `g`.
     """
-    first, _, rest = action.partition(b"/")
-    parameter = NAMED_ACTIONS.get(first)
-    segment, slash, more = rest.partition(b"/")
-    if parameter is None or not segment:
-        return action, b""
-    return b"%b/%b%b%b" % (first, parameter, slash, more), segment
+    if b"/" not in action:
+        return action, []
+    parts = action.split(b"/")
+    names: list[bytes] = []
+    place = 0
+    while place + 1 < len(parts):
+        parameter = NAMED_ACTIONS.get(parts[place])
+        if parameter is None or not parts[place + 1]:
+            break
+        names.append(parts[place + 1])
+        parts[place + 1] = parameter
+        place += 2
+    return b"/".join(parts), names
 
 
 def _decoded_name(segment: bytes) -> str | None:

@@ -30,8 +30,8 @@ from mypy_extensions import mypyc_attr
 
 from topics.engine.engine import Engine
 from topics.engine.scheduler import B0, ReadySet, band_of
-from topics.engine.topic.page import Reason, Tombstone
 from topics.errors import ColdUnavailable, CorruptRecord, TopicNotFound
+from topics.results import Reason, Tombstone
 from topics.server.live.reading import Reading, ReadOptions
 from topics.server.live.rendered_records import RenderedRecords
 from topics.server.pressure import RETRY_AFTER_MS

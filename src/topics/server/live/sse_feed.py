@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from topics.engine.topic.page import Reason, Tombstone
 from topics.limits import U64_MAX
 from topics.protocol.record_text import json_string
 from topics.protocol.sse import RETRY, comment, encode_cursor, event_text, id_line
 from topics.protocol.sse_event import CaughtUpEvent, EndEvent, PressureEvent, TombstoneEvent, TopicDeletedEvent
+from topics.results import Reason, Tombstone
 from topics.server.http.exchange import SharedPiece, Stream
 from topics.server.live.delivery import SLOW_CONSUMER, SLOW_CONSUMER_MESSAGE, Feed, Hub, Subscription
 from topics.server.live.open_streams import StreamEnd

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 from websockets.frames import CloseCode
 
-from topics.engine.topic.page import Reason, Tombstone
 from topics.protocol.record_text import json_string
 from topics.protocol.ws_message import CaughtUpMessage, TombstoneMessage, TopicDeletedMessage
+from topics.results import Reason, Tombstone
 from topics.server.http.websocket import WebSocketConnection, text_frame
 from topics.server.live.delivery import Feed, Hub, Subscription
 from topics.server.live.reading import Reading

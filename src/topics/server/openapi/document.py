@@ -34,6 +34,7 @@ from topics.protocol.error_codes import ERROR_CODES
 from topics.protocol.response_body import ErrorEnvelope
 from topics.server.auth import scope_names
 from topics.server.http.routes import Access, Body, Endpoint, RouteTable
+from topics.server.openapi.named_shapes import name_pairs
 from topics.server.openapi.operations import OPERATIONS, TAGS, Operation, Parameter, Reply
 from topics.server.openapi.schema_limits import add_limits
 from topics.server.settings_schema import ServerSettings
@@ -158,6 +159,8 @@ _PATH_PARAMETERS: Final = {
     "router": _PathParameter("Name of the router.", "parcels->ledger", f"^{ROUTER_NAME_PATTERN}$"),
     "topic": _PathParameter("Name of the topic.", "parcels", _NAME_PATTERN),
     "group": _PathParameter("Name of the consumer group.", "billing", _NAME_PATTERN),
+    "stream": _PathParameter("Name or number of the stream.", "orders"),
+    "partition": _PathParameter("Number of the partition.", "0"),
 }
 
 
@@ -230,21 +233,18 @@ def _success(reply: Reply, example: Any) -> dict[str, Any]:
     if example is not None:
         content[_TYPE]["example"] = example
     if reply.text_type is not None:
-        content = {reply.text_type: {"schema": {"type": "string"}}} | (content if reply.shape is not None else {})
+        schema = {"type": "string"} if reply.text_type.startswith("text/") else {"type": "string", "format": "binary"}
+        content = {reply.text_type: {"schema": schema}} | (content if reply.shape is not None else {})
     return {"description": reply.description, "content": content}
 
 
 def _failure(status: int, codes: set[str]) -> dict[str, Any]:
     meanings = [f"- `{entry.code}`: {entry.meaning}" for entry in ERROR_CODES if entry.code in codes]
-    schema = {
-        "allOf": [
-            {"$ref": _REF.format(name=ErrorEnvelope.__name__)},
-            {"properties": {"error": {"properties": {"code": {"enum": sorted(codes)}}}}},
-        ]
-    }
+    # The same schema everywhere: a schema for each set of codes would be a model for each answer in generated clients.
     made: dict[str, Any] = {
         "description": "\n".join(meanings),
-        "content": {_TYPE: {"schema": schema}},
+        "content": {_TYPE: {"schema": {"$ref": _REF.format(name=ErrorEnvelope.__name__)}}},
+        "x-error-codes": sorted(codes),
     }
     if status in _HEADERS_BY_STATUS:
         made["headers"] = {
@@ -262,6 +262,7 @@ def _components(settings: ServerSettings) -> dict[str, Any]:
     for about in OPERATIONS.values():
         shapes |= {shape for shape in (about.body, *(reply.shape for reply in about.replies.values())) if shape}
     _, components = msgspec.json.schema_components(sorted(shapes, key=lambda shape: shape.__name__), ref_template=_REF)
+    components = name_pairs(components)
     add_limits(components, settings, _NAME_PATTERN)
     components["ErrorMembers"]["properties"]["code"]["enum"] = [entry.code for entry in ERROR_CODES]
     return components

@@ -15,6 +15,7 @@ from topics.errors import (
     CorruptRecord,
     GroupNotFound,
     InvalidRequest,
+    NoDeadLetter,
     NotAcceptable,
     NotAQueue,
     NotFound,
@@ -35,8 +36,8 @@ from topics.errors import (
     Unauthorized,
     WalFailed,
 )
-from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX
-from topics.protocol import request_body, response_body
+from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, MIB, READ_LIMIT_MAX, REDRIVE_KEY_BYTES_MAX
+from topics.protocol import request_body, response_body, stream_body
 from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 
 _EVENTS: Final = "text/event-stream"
@@ -81,8 +82,9 @@ TAGS: Final = {
     "routers": "Records copied from one topic to another.",
     "watching": "New records as they come, in one stream for many topics.",
     "groups": "Named cursors that the server keeps for readers.",
+    "streams": "Streams of the partitioned engine, to look at. Clients of Apache Iggy write them, on another port.",
     "writers": "Records that are staged in parts and committed as a whole, once.",
-    "operations": "Probes, metrics, and this document.",
+    "operations": "Probes, metrics, rights of a key, and this document.",
 }
 
 
@@ -94,6 +96,10 @@ def _count(name: str, description: str, *, default: int) -> Parameter:
     return Parameter(name, "query", description, {"type": "integer", "minimum": 0, "default": default})
 
 
+def _whole(name: str, description: str) -> Parameter:
+    return Parameter(name, "query", description, {"type": "integer", "minimum": 0})
+
+
 def _text(name: str, description: str) -> Parameter:
     return Parameter(name, "query", description, {"type": "string"})
 
@@ -101,6 +107,10 @@ def _text(name: str, description: str) -> Parameter:
 _ACTED_ON: Final = (
     "The call acts on a seq if the node has an unexpired lease on it. If the call has a token for the seq, the token "
     "must belong to that lease. Other seqs are listed in `skipped`, and are no error."
+)
+
+_BY_NUMBER: Final = (
+    "A stream or topic in the path is a name, or the number of the stream or topic if it consists of digits."
 )
 
 _TOKEN: Final = _text("token", "A key, for clients that cannot send the header `Authorization`.")
@@ -141,12 +151,15 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "topics",
         "List topics",
         {200: Reply("A page of topics.", response_body.TopicList)},
-        "Names ascend by their bytes. A key with prefixes sees only names that begin with one of its prefixes.",
+        "Names ascend by their bytes. A key with prefixes sees only names that begin with one of its prefixes. "
+        "With `type` or `has_groups` a page may have few entries, or none, and a cursor nevertheless.",
         parameters=(
             _PREFIX,
             _PAGE_SIZE,
             _CURSOR,
             _flag("touch", "Whether this counts as a read of each topic for recency.", default=False),
+            Parameter("type", "query", "Only topics of this type.", {"type": "string", "enum": ["log", "queue"]}),
+            _flag("has_groups", "Only topics with consumer groups.", default=False),
         ),
         errors=(InvalidRequest,),
     ),
@@ -240,6 +253,22 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "small segments are slow to read.",
         errors=(TopicNotFound, StorageFull),
     ),
+    "capture": Operation(
+        "files",
+        "Capture the whole log for a backup",
+        {200: Reply("All topics and routers at one moment.", response_body.LogCapture)},
+        "The state that a checkpoint would write down, taken in one turn: topics with their segments, floors, deletes, "
+        "groups, idempotency keys and writers, and routers with their cursors. With `pin_ms` the files of all segments "
+        "stay where they are for that long. The key must be for any name.",
+        body=request_body.CaptureBody,
+        errors=(Throttled,),
+    ),
+    "get_config": Operation(
+        "operations",
+        "Settings of the server",
+        {200: Reply("Every setting, with its value and where it comes from.", response_body.ServerConfig)},
+        "Keys are counted, not shown. The key must be for any name.",
+    ),
     "replace_segment": Operation(
         "files",
         "Replace the files of a segment",
@@ -275,7 +304,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "queues",
         "Give jobs back",
         {200: Reply("The jobs are ready, at once or after the delay, except for `skipped`.", response_body.Nacked)},
-        _ACTED_ON,
+        _ACTED_ON + " The `reason` is kept, and is in the `meta` of the job's dead letter.",
         body=request_body.NackBody,
         errors=(BatchTooLarge, TopicNotFound, NotAQueue, *COMMIT_ERRORS),
     ),
@@ -286,6 +315,38 @@ OPERATIONS: Final[dict[str, Operation]] = {
         _ACTED_ON,
         body=request_body.ExtendBody,
         errors=(BatchTooLarge, TopicNotFound, NotAQueue, *COMMIT_ERRORS),
+    ),
+    "get_queue": Operation(
+        "queues",
+        "State of a queue",
+        {200: Reply("How many jobs are in which state, and a page of the leases.", response_body.QueueState)},
+        "Cheap enough for a scrape: no job is looked at, only the table of leases.",
+        parameters=(_PAGE_SIZE, _CURSOR),
+        errors=(TopicNotFound, NotAQueue, InvalidRequest),
+    ),
+    "redrive": Operation(
+        "queues",
+        "Move dead letters back, or jobs to another queue",
+        {200: Reply("What was moved, and where the next call goes on.", response_body.Redriven)},
+        "Without `to`, dead letters of the queue go back into it: only letters that came from this queue, if several "
+        "queues share the dead-letter topic. With `to`, ready jobs of the topic in the path go to that queue; leased "
+        "and delayed jobs stay. A job is in one of the two topics after any crash, and only in one, so a call that "
+        "was cut off is made again. One call takes at most `max_ms`: until `stopped` is `end`, call again with "
+        "`from_seq` and `until_seq` from the answer. A client that goes away stops the redrive. Deliveries of a "
+        "redriven job are counted anew. Its `meta` keeps its members, loses the `$dead_letter_…` members, and gets "
+        "`$redrive_from`, `$redrive_src_seq` and `$redrive_count`. A redrive evicts no job: it stops when the dest is "
+        "full. Moved jobs are synced in every durability class but `ephemeral`. Names outside the prefixes of the key "
+        "are refused, also the name of the dead-letter topic.",
+        parameters=(
+            Parameter(
+                "Idempotency-Key",
+                "header",
+                "Like `idempotency_key` of the body, which wins.",
+                {"type": "string", "maxLength": REDRIVE_KEY_BYTES_MAX},
+            ),
+        ),
+        body=request_body.RedriveBody,
+        errors=(TopicNotFound, NotAQueue, NoDeadLetter, TopicFull, CorruptRecord, ColdUnavailable, *COMMIT_ERRORS),
     ),
     "work": Operation(
         "queues",
@@ -478,6 +539,56 @@ OPERATIONS: Final[dict[str, Operation]] = {
         body=request_body.AbortBody,
         checks_name=False,
     ),
+    # Streams.
+    "list_streams": Operation(
+        "streams",
+        "List streams",
+        {200: Reply("A page of streams, names ascending.", stream_body.StreamList)},
+        parameters=(_PREFIX, _PAGE_SIZE, _CURSOR),
+        errors=(NotFound,),
+    ),
+    "get_stream": Operation(
+        "streams",
+        "State of a stream",
+        {200: Reply("The stream and its topics.", stream_body.StreamState)},
+        _BY_NUMBER,
+        errors=(NotFound,),
+        checks_name=False,
+    ),
+    "get_stream_topic": Operation(
+        "streams",
+        "State of a topic of a stream",
+        {200: Reply("The topic, its partitions and its groups.", stream_body.StreamTopicState)},
+        _BY_NUMBER,
+        errors=(NotFound,),
+        checks_name=False,
+    ),
+    "get_stream_partition": Operation(
+        "streams",
+        "State of a partition",
+        {200: Reply("The numbers of the partition.", stream_body.StreamPartitionState)},
+        _BY_NUMBER,
+        errors=(NotFound,),
+        checks_name=False,
+    ),
+    "get_stream_messages": Operation(
+        "streams",
+        "Messages of a partition",
+        {200: Reply("A page of messages.", stream_body.StreamMessages)},
+        "Reads as no consumer: no offset is stored. The page begins at `offset`, otherwise at `timestamp`, otherwise "
+        "with the `last` messages, otherwise at the oldest message. It ends early at `max_bytes`, after at least one "
+        "message. " + _BY_NUMBER,
+        parameters=(
+            _whole("offset", "Offset of the first message."),
+            _whole("timestamp", "Begin with the first message that is not older, in microseconds since 1970."),
+            _flag("last", "Begin `count` messages before the end.", default=False),
+            _count("count", f"Messages of the page; raised to 1 or lowered to {READ_LIMIT_MAX}.", default=256),
+            _count("max_bytes", f"Bytes of these messages; lowered to {MIB}.", default=MIB),
+            _flag("include_payload", "Whether payloads are shown.", default=True),
+        ),
+        errors=(NotFound, CorruptRecord),
+        checks_name=False,
+    ),
     # Operations.
     "health": Operation(
         "operations",
@@ -495,9 +606,19 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "Metrics",
         {200: Reply("Prometheus text, or JSON if `Accept` asks for it.", response_body.MetricsJson, "text/plain")},
     ),
+    "access": Operation(
+        "operations",
+        "Rights of the key",
+        {200: Reply("What the key of this call may do.", response_body.AccessRights)},
+    ),
     "openapi": Operation(
         "operations",
         "The OpenAPI document",
         {200: Reply("OpenAPI 3.1: every endpoint of this server, with the limits of its settings.")},
+    ),
+    "asyncapi": Operation(
+        "operations",
+        "The AsyncAPI document",
+        {200: Reply("AsyncAPI 3: the messages of watches, of streams of jobs, and of WebSockets.")},
     ),
 }

@@ -3,30 +3,19 @@
 from typing import Any, Final
 
 from topics.engine.writing.staging import WRITER_NAME_PATTERN
-from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, META_MEMBERS_MAX
+from topics.limits import (
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    META_MEMBERS_MAX,
+    NACK_REASON_BYTES_MAX,
+    REDRIVE_KEY_BYTES_MAX,
+)
+from topics.server.openapi.named_shapes import TAG_MATCH, TAG_MATCH_SCHEMA, ref_to
 from topics.server.settings_schema import ServerSettings
 
 _LEASE_ID: Final = "^(lease_[0-9a-fA-F]{1,16})?$"
-_TEXT: Final = {"type": "string"}
-_MATCH: Final[dict[str, Any]] = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "array", "prefixItems": [{"const": "tag"}, {"const": "Eq"}, _TEXT], "minItems": 3, "maxItems": 3},
-        {
-            "type": "array",
-            "prefixItems": [{"const": "tag"}, {"const": "Glob"}, {"type": "string", "pattern": "\\*$"}],
-            "minItems": 3,
-            "maxItems": 3,
-        },
-        {"type": "null"},
-    ],
-    "default": None,
-}
-# A delete has at least one condition; a null is no condition.
-_SOME_CONDITION: Final = [
-    {"required": ["before_seq"], "properties": {"before_seq": {"type": "integer"}}},
-    {"required": ["match"], "properties": {"match": {"type": ["string", "array"]}}},
-]
+_OPTIONAL_MATCH: Final = {"anyOf": [ref_to(TAG_MATCH), {"type": "null"}], "default": None}
+# A delete without a condition; a null is no condition.
+_NO_CONDITION: Final = {"properties": {"before_seq": {"type": "null"}, "match": {"type": "null"}}}
 # A group is not placed by `seq` and `from` together; a null counts as absent.
 _BOTH_PLACES: Final = {
     "required": ["seq", "from"],
@@ -66,10 +55,14 @@ def add_limits(components: dict[str, Any], settings: ServerSettings, name_patter
         members = components[shape]["properties"]
         members["seqs"]["maxItems"] = settings.max_claim
         members["lease_ids"] |= {"maxItems": settings.max_claim, "items": {"type": "string", "pattern": _LEASE_ID}}
+    limit_bytes("NackBody", "reason", NACK_REASON_BYTES_MAX)
+    components[TAG_MATCH] = TAG_MATCH_SCHEMA
+    components["RedriveBody"]["properties"]["match"] |= _OPTIONAL_MATCH
+    limit_bytes("RedriveBody", "idempotency_key", REDRIVE_KEY_BYTES_MAX)
     components["GroupBody"]["not"] = _BOTH_PLACES
     delete = components["DeleteBody"]
-    delete["properties"]["match"] |= _MATCH
-    delete["anyOf"] = _SOME_CONDITION
+    delete["properties"]["match"] |= _OPTIONAL_MATCH
+    delete["not"] = _NO_CONDITION
 
 
 def _branch(schema: dict[str, Any], kind: str) -> dict[str, Any]:

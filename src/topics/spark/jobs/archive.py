@@ -1,12 +1,12 @@
 """`archive`: writes sealed segments that are not in the lake yet into the lake, as Parquet files.
 
-A task reads some neighbouring segments, verifies all checksums, and writes a file for each day. A wave ends in a commit
-to the lake's chain of manifests. A job that is killed repeats at most one wave, and its uncommitted files do not count.
+A task reads some neighbouring segments, verifies all checksums, and writes a file. A wave ends in a commit
+to the lake's table. A job that is killed repeats at most one wave, and its uncommitted files do not count.
 Two archivers at once do no harm: each gives up what the other has committed first, and plans the rest again.
 
 The active segment of a topic is archived once the server has sealed it; with `seal` the server is asked to do so. The
-server is also asked to pin the files of a wave. Records that are evicted all the same are a gap, and the lake gets a
-file for each gap.
+server is also asked to pin the files of a wave. Records that are evicted all the same are a gap, which the lake's table
+of gaps gets.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,9 @@ from topics.spark.jobs.archive_task import archive_item
 from topics.spark.jobs.job import EXIT_DATA_LOSS, EXIT_DONE, Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import ArchiveOptions
 from topics.spark.jobs.spread import Executors, SparkExecutors, spread_waves
-from topics.spark.lake.files import LAKE_COLUMNS, put_gap
+from topics.spark.lake.files import LAKE_COLUMNS
 from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import GapFile, LakeChange
-from topics.spark.loss import Gap
+from topics.spark.lake.state import LakeChange, LakeGap
 from topics.spark.manifest import Manifest
 from topics.spark.options import ReadOptions
 from topics.spark.reading.locate import ask_manifest
@@ -59,10 +58,9 @@ class Archiver:
         self._executors = executors
         self._report = report
         self._read_options = _read_options(options)
-        self._lake = open_lake(options.lake)
+        self._lake = open_lake(options.lake, must_exist=False)
         self._clock = SystemClock()
-        # By the name of the file.
-        self._gaps: dict[str, GapFile] = {}
+        self._gaps: dict[LakeGap, None] = {}
         self._topics: set[str] = set()
         self._given_up = 0
         self._committed: list[LakeChange] = []
@@ -78,7 +76,7 @@ class Archiver:
             if self._options.dry_run or not items:
                 break
             self._given_up = 0
-            number = self._lake.state.number
+            version = self._lake.state.version
             spread_waves(
                 "archive",
                 items,
@@ -91,7 +89,7 @@ class Archiver:
             )
             if not self._given_up:
                 break
-            if self._lake.state.number == number:
+            if self._lake.state.version == version:
                 raise Conflict(
                     f"{self._lake.address}: {self._given_up} changes do not fit, and no other job changed the lake: "
                     "it has files with the same seqs from segments that it does not name"
@@ -101,7 +99,7 @@ class Archiver:
 
     def _seal(self) -> None:
         with self._options.client() as client:
-            for name in self._options.topics or client.topic_names():
+            for name in self._options.topics or client.topics():
                 if self._options.pattern is None or fullmatch(self._options.pattern, name):
                     client.seal(name)
 
@@ -110,15 +108,14 @@ class Archiver:
         bounds = Bounds(file_bytes=self._options.file_bytes, file_records=self._options.file_records)
         state = self._lake.refresh()
         items: list[ArchiveItem] = []
-        gaps: list[tuple[Gap, int]] = []
+        gaps: list[LakeGap] = []
         for manifest in self._manifests():
             self._topics.add(manifest.topic)
             topic_plan = plan_topic(manifest, state, bounds, apply_deletes=self._options.apply_deletes)
             items += topic_plan.items
             gaps += topic_plan.gaps
         if gaps and not self._options.dry_run:
-            files = tuple(put_gap(self._lake.store, gap, epoch) for gap, epoch in gaps)
-            self._commit([LakeChange(gaps=files)])
+            self._commit([LakeChange(gaps=tuple(gaps))])
         return items
 
     def _manifests(self) -> list[Manifest]:
@@ -152,7 +149,7 @@ class Archiver:
     def _commit(self, changes: Sequence[LakeChange]) -> Sequence[LakeChange]:
         kept = self._lake.commit("archive", changes, now_ms=self._clock.now_ms())
         self._committed += kept
-        self._gaps.update((gap.file.name, gap) for change in kept for gap in change.gaps)
+        self._gaps.update((gap, None) for change in kept for gap in change.gaps)
         return kept
 
     def _summary(self, planned: int, seconds: float) -> Report:
@@ -164,7 +161,7 @@ class Archiver:
             for done in each
             if done.bad
         ]
-        findings = [_finding(gap) for gap in self._gaps.values()]
+        findings = [_finding(gap) for gap in self._gaps]
         return Report(
             job="archive",
             records=sum(file.records for file in adds),
@@ -176,7 +173,7 @@ class Archiver:
             exit_code=EXIT_DATA_LOSS if findings or bad else EXIT_DONE,
             detail={
                 "lake": self._lake.address,
-                "manifest": self._lake.state.number,
+                "version": self._lake.state.version,
                 "segments": sum(len(change.segments) for change in self._committed),
                 "files": len(adds),
                 "damaged_segments": len(bad),
@@ -188,13 +185,12 @@ def _weight_bytes(item: ArchiveItem) -> int:
     return item.weight_bytes
 
 
-def _finding(gap: GapFile) -> dict[str, Any]:
-    file = gap.file
+def _finding(gap: LakeGap) -> dict[str, Any]:
     return {
-        "topic": file.topic,
-        "epoch": file.epoch,
-        "gap_from": file.first_seq,
-        "gap_to": file.last_seq,
+        "topic": gap.topic,
+        "epoch": gap.epoch,
+        "gap_from": gap.first_seq,
+        "gap_to": gap.last_seq,
         "reason": gap.reason,
     }
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from topics.spark.errors import Conflict
 from topics.spark.jobs.job_options import ARCHIVE_FILE_BYTES, ARCHIVE_FILE_RECORDS
-from topics.spark.lake.state import LakeFile, LakeState, SegmentDone
-from topics.spark.loss import Gap, eviction_reason
+from topics.spark.lake.state import LakeFile, LakeGap, LakeState, SegmentDone
+from topics.spark.loss import eviction_reason
 from topics.spark.manifest import Manifest, Segment, SeqRange
 from topics.spark.reading.plan import FILES_PER_PARTITION_MAX, Partition, cut_partitions
 
@@ -29,9 +29,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveItem:
-    """What one task does: it reads `partitions`, takes the seqs `dropped` out of the files `replaces`, and writes both
-    together. Then `segments` are done; the task fills in how many rows each has. `epoch` is the number of the instance
-    in the lake. `expects` is as in `LakeChange`.
+    """What one task does: it reads `partitions`, and writes their rows into a file. Rows of the files `replaces` whose
+    seqs are in `dropped`, and that were not read, leave the lake. Then `segments` are done; the task fills in how many
+    rows each has. `epoch` is the number of the instance in the lake. `expects` is as in `LakeChange`.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class ArchiveItem:
 
 class TopicPlan(NamedTuple):
     items: list[ArchiveItem]
-    gaps: list[tuple[Gap, int]]  # Each with its epoch in the lake.
+    gaps: list[LakeGap]
 
 
 def plan_topic(manifest: Manifest, state: LakeState, bounds: Bounds, *, apply_deletes: bool) -> TopicPlan:
@@ -207,33 +207,20 @@ def _sharing_files(
 # Gaps.
 
 
-def _gaps(manifest: Manifest, epoch: int, state: LakeState) -> Iterator[tuple[Gap, int]]:
-    """Seqs that will never be in the lake, unless the lake has a gap for them already.
-
-    A lake begins with its first segment of a topic. Older seqs are a gap only when the lake has another instance.
-    """
+def _gaps(manifest: Manifest, epoch: int, state: LakeState) -> Iterator[LakeGap]:
+    """Seqs that will never be in the lake, unless the lake has a gap for them already."""
     topic = manifest.topic
-    others = [key for key in state.segments if key[0] == topic and key[1] != epoch]
-    for _, other in others:
-        if not any(gap.last_seq is None for gap in _known_gaps(state, topic, other)):
-            last_seq = state.segments[topic, other][-1].last_seq
-            yield Gap(topic, last_seq + 1, None, "recreated"), other
-    done = state.segments.get((topic, epoch), [])
-    if done or others:
-        begin = done[0].first_seq if done else 1
-        covered = [(each.covers_from, each.last_seq) for each in done]
-        covered += [(gap.first_seq, gap.last_seq or gap.first_seq) for gap in _known_gaps(state, topic, epoch)]
-        for first_seq, last_seq in _uncovered(begin, manifest.evict_floor - 1, covered):
-            yield Gap(topic, first_seq, last_seq, eviction_reason(manifest, first_seq)), epoch
-    known = [(gap.first_seq, gap.last_seq or gap.first_seq) for gap in _known_gaps(state, topic, epoch)]
+    for other in [key[1] for key in state.segments if key[0] == topic and key[1] != epoch]:
+        if not any(gap.last_seq is None for gap in state.gaps_of(topic, other)):
+            yield LakeGap(topic, other, state.last_covered(topic, other) + 1, None, "recreated")
+    known = [(gap.first_seq, gap.last_seq or gap.first_seq) for gap in state.gaps_of(topic, epoch)]
+    covered = [(each.covers_from, each.last_seq) for each in state.segments.get((topic, epoch), [])]
+    for first_seq, last_seq in _uncovered(1, manifest.evict_floor - 1, [*covered, *known]):
+        yield LakeGap(topic, epoch, first_seq, last_seq, eviction_reason(manifest, first_seq))
     for lost in manifest.lost_ranges:
         # A range may have grown since the last run.
         for first_seq, last_seq in _uncovered(*lost, known):
-            yield Gap(topic, first_seq, last_seq, manifest.lost_reason(lost)), epoch
-
-
-def _known_gaps(state: LakeState, topic: str, epoch: int) -> list[LakeFile]:
-    return [gap for gap in state.gaps.values() if (gap.topic, gap.epoch) == (topic, epoch)]
+            yield LakeGap(topic, epoch, first_seq, last_seq, manifest.lost_reason(lost))
 
 
 def _uncovered(first_seq: int, last_seq: int, covered: Iterable[SeqRange]) -> Iterator[SeqRange]:

@@ -1,7 +1,6 @@
-"""What a task of `archive` does: it writes the rows of segments, and of the files that it replaces, into the lake."""
+"""What a task of `archive` does: it writes rows of segments into the lake, and takes rows that are gone out of it."""
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -9,22 +8,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.formats.columnar import constant
-from topics.formats.frame_table import Mask
+from topics.formats.frame_table import Mask, Positions
 from topics.spark import schemas
 from topics.spark.jobs.archive_plan import ArchiveItem
-from topics.spark.lake.files import (
-    LAKE_SCHEMA,
-    DayFiles,
-    dates_of,
-    file_batches,
-    merged_by_seq,
-    put_gap,
-    seq_mask,
-    store_at,
-)
-from topics.spark.lake.state import LakeChange, LakeFile, SegmentDone
-from topics.spark.loss import Gap
-from topics.spark.manifest import SeqRange
+from topics.spark.lake.files import LAKE_SCHEMA, NewFile, file_batches, file_seqs, seq_mask, store_at
+from topics.spark.lake.state import LakeChange, LakeFile, LakeGap, SegmentDone
 from topics.spark.options import ReadOptions
 from topics.spark.reading.locate import read_partition
 from topics.storage.tiers.store import SharedStore
@@ -34,36 +22,28 @@ def archive_item(item: ArchiveItem, *, address: str, options: ReadOptions) -> La
     """Puts the files of an item into the lake, and returns the change to commit; it may be empty."""
     rows = _Rows(item, options)
     store = store_at(address)
-    files = DayFiles(item.topic, item.epoch)
-    removes: tuple[str, ...] = ()
-    if not item.replaces:
-        for batch in rows.batches():
-            files.write(batch)
-        adds = files.put(store)
-    elif _merge(item, rows, files, store):
-        adds = files.put(store)
-        names = {file.name for file in adds}
-        removes = tuple(file.name for file in item.replaces if file.name not in names)
-        adds = _without(adds, item.replaces)
+    if item.replaces:
+        adds, removes = _without_gone_rows(item, rows, store)
     else:
-        adds = ()
+        adds, removes = _new_file(item, rows.batches(), store), ()
     segments = rows.segments()
     if not adds and not removes and item.expects == {segment.digest for segment in segments}:
         return LakeChange()
-    gaps = tuple(put_gap(store, gap, item.epoch) for gap in rows.gaps)
-    return LakeChange(adds=adds, gaps=gaps, removes=removes, segments=segments, expects=item.expects)
+    return LakeChange(adds=adds, gaps=tuple(rows.gaps), removes=removes, segments=segments, expects=item.expects)
 
 
-def _without(files: Iterable[LakeFile], others: Iterable[LakeFile]) -> tuple[LakeFile, ...]:
-    names = {file.name for file in others}
-    return tuple(file for file in files if file.name not in names)
+def _new_file(item: ArchiveItem, batches: Iterator[pa.RecordBatch], store: SharedStore) -> tuple[LakeFile, ...]:
+    file = NewFile(item.topic, item.epoch)
+    for batch in batches:
+        file.write(batch)
+    return file.put(store)
 
 
 class _Rows:
     """The rows of an item's segments. Counts and gaps are known once all rows were read."""
 
     def __init__(self, item: ArchiveItem, options: ReadOptions) -> None:
-        self.gaps: list[Gap] = []
+        self.gaps: list[LakeGap] = []
         self._item = item
         self._options = options
         self._last_seqs = np.array([segment.last_seq for segment in item.segments], dtype=np.int64)
@@ -93,7 +73,8 @@ class _Rows:
 
     def _note_gaps(self, batch: pa.RecordBatch) -> None:
         rows = batch.select(["seq", "gap_to", "gap_reason"]).to_pylist()
-        self.gaps += [Gap(self._item.topic, row["seq"], row["gap_to"], row["gap_reason"]) for row in rows]
+        item = self._item
+        self.gaps += [LakeGap(item.topic, item.epoch, row["seq"], row["gap_to"], row["gap_reason"]) for row in rows]
 
     def segments(self) -> tuple[SegmentDone, ...]:
         bad = np.zeros_like(self._counts)
@@ -105,37 +86,33 @@ class _Rows:
         return tuple(msgspec.structs.replace(segment, rows=rows, bad=bad) for segment, rows, bad in counted)
 
 
-def _merge(item: ArchiveItem, rows: _Rows, files: DayFiles, store: SharedStore) -> bool:
-    """Writes the rows that stay in the old files together with the new rows; False when no row has changed.
+def _without_gone_rows(
+    item: ArchiveItem, rows: _Rows, store: SharedStore
+) -> tuple[tuple[LakeFile, ...], tuple[str, ...]]:
+    """Files with the same rows but for those that are gone from the server, and the names of the files they replace.
 
-    A row of the lake stays when the server cannot read its seq any more: the lake may have the only copy.
+    The record of a seq never changes, so that a row is kept as it is when the server still has its seq. A row of the
+    lake also stays when the server cannot read its seq any more: the lake may have the only copy.
     """
     fresh = pa.Table.from_batches(rows.batches(), LAKE_SCHEMA)
-    kept_after_all = [(gap.first_seq, gap.last_seq) for gap in rows.gaps if gap.last_seq is not None]
-    dropped_seqs: list[pa.Array] = []
+    fresh_seqs: Positions = fresh.column("seq").to_numpy()
+    unreadable = [(gap.first_seq, gap.last_seq) for gap in rows.gaps if gap.last_seq is not None]
 
-    def kept(old: Iterable[LakeFile]) -> Iterator[pa.RecordBatch]:
-        for file in old:
-            for batch in file_batches(store, file.name):
-                goes = _goes(batch, item.dropped, kept_after_all)
-                dropped_seqs.append(batch.column("seq").filter(pa.array(goes)))
-                yield batch.filter(pa.array(~goes))
+    def goes(seqs: Positions) -> Mask:
+        return seq_mask(seqs, item.dropped) & ~seq_mask(seqs, unreadable) & ~np.isin(seqs, fresh_seqs)
 
-    fresh_dates = dates_of(fresh)
-    old_by_date = {
-        date: list(group)
-        for date, group in groupby(
-            sorted(item.replaces, key=lambda file: (file.date, file.first_seq)), key=lambda file: file.date
-        )
-    }
-    for date in sorted({*old_by_date, *fresh_dates}):
-        of_date = fresh.filter(pa.array(fresh_dates == date)) if len(fresh_dates) else fresh
-        for batch in merged_by_seq(kept(old_by_date.get(date, ())), of_date):
-            files.write(batch)
-    before = np.sort(np.concatenate([seqs.to_numpy() for seqs in dropped_seqs]))
-    return not np.array_equal(before, fresh.column("seq").to_numpy())
-
-
-def _goes(batch: pa.RecordBatch, dropped: Iterable[SeqRange], kept: Iterable[SeqRange]) -> Mask:
-    seqs = batch.column("seq").to_numpy()
-    return seq_mask(seqs, dropped) & ~seq_mask(seqs, kept)
+    adds: tuple[LakeFile, ...] = ()
+    removes: tuple[str, ...] = ()
+    is_known = np.zeros(len(fresh_seqs), dtype=np.bool_)
+    for file in item.replaces:
+        seqs = file_seqs(store, file)
+        is_known |= np.isin(fresh_seqs, seqs)
+        if goes(seqs).any():
+            kept = (
+                batch.filter(pa.array(~goes(batch.column("seq").to_numpy()))) for batch in file_batches(store, file)
+            )
+            adds += _new_file(item, kept, store)
+            removes += (file.name,)
+    # Rows that could not be read before.
+    adds += _new_file(item, iter(fresh.filter(pa.array(~is_known)).to_batches()), store)
+    return adds, removes

@@ -11,7 +11,7 @@ from topics.spark.errors import BadOption
 from topics.spark.option_values import ENDPOINT_VARIABLE
 
 if TYPE_CHECKING:
-    from topics.client import Client
+    from topics.client.sync.client import Client
     from topics.spark.options import ReadOptions
 
 
@@ -62,7 +62,7 @@ class Connection:
         )
 
     def client(self) -> "Client":
-        from topics.client import Client
+        from topics.client.sync.client import Client
         from topics.spark.access import token_of
 
-        return Client(self.address(), token=token_of(self.token, self.token_env, self.token_file))
+        return Client(self.address(), token=token_of(self.token, self.token_env, self.token_file), deadline_s=None)

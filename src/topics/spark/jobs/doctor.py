@@ -12,7 +12,7 @@ from importlib import metadata
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import TopicsError
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FAILED, Report
@@ -108,7 +108,7 @@ def _session_checks(spark: "SparkSession | None") -> Iterator[Check]:
             name="executor",
             result="bad",
             found=error.message,
-            fix="install topics[spark] where the executors run, and set PYSPARK_PYTHON to that Python",
+            fix="install topics-log[spark] where the executors run, and set PYSPARK_PYTHON to that Python",
         )
         return
     yield from _compare(_interpreter(), remote)
@@ -132,7 +132,7 @@ def _compare(own: Interpreter, remote: Interpreter) -> Iterator[Check]:
         name="executor packages",
         result="bad" if missing else "note" if others else "ok",
         found=_listed(remote.packages) if missing or others else f"as on the driver, topics {VERSION}",
-        fix="install topics[spark] where the executors run" if missing else "",
+        fix="install topics-log[spark] where the executors run" if missing else "",
     )
 
 
@@ -153,7 +153,7 @@ def _server_checks(spark: "SparkSession | None", options: DoctorOptions) -> Iter
                 name="server", result="bad", found=error.message, fix="start the server, or correct the address"
             )
             return
-        yield Check(name="server", result="ok", found=f"{client.endpoint}, topics {health.version}")
+        yield Check(name="server", result="ok", found=f"{client.url}, topics {health.version}")
         missing = [name for name in FEATURES if name not in health.features]
         yield Check(
             name="server features",
@@ -187,7 +187,7 @@ def _file_checks(spark: "SparkSession | None", client: Client, options: DoctorOp
 
 
 def _manifest_with_files(client: Client, topic: str | None) -> Manifest | None:
-    names: Sequence[str] = [topic] if topic is not None else client.topic_names()[:TOPICS_MAX]
+    names: Sequence[str] = [topic] if topic is not None else client.topics()[:TOPICS_MAX]
     for name in names:
         manifest = decode_manifest(client.manifest(name))
         if manifest.segments:
@@ -233,7 +233,7 @@ def _over_http(spark: "SparkSession", options: DoctorOptions) -> Check:
 def _ask(connection: Connection) -> str | None:
     try:
         with connection.client() as client:
-            client.topic_names("no such topic")
+            client.topics("no such topic")
     except TopicsError as error:
         return error.message
     return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone, run_waves
@@ -26,7 +26,7 @@ AnyChunk = TypeVar("AnyChunk")
 def require_staging(client: Client) -> None:
     """Raises `BadOption` for a server without staged writes: a rerun would add records twice."""
     if "stage" not in client.health().features:
-        raise BadOption(f"{client.endpoint} has no staged writes, without which a rerun would add records twice")
+        raise BadOption(f"{client.url} has no staged writes, without which a rerun would add records twice")
 
 
 def write_epochs(

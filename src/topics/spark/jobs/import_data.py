@@ -4,12 +4,16 @@ The first run writes down the list of files and the schema. Files added later ar
 of the list is an epoch: it is staged, and becomes visible as a whole. With `order_by` a chunk is a range of the first
 key over all files, so that the chunks one after the other are in order. Then all files are read once for each chunk.
 
+Columns of CSV are texts, unless a schema gives them types or types are inferred from all values. Either way a value
+that is not of its type fails the import.
+
 The server gives every record its time. With `time` the original time goes into the meta.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
@@ -89,7 +93,11 @@ def _asked(options: ImportOptions) -> dict[str, Any]:
         *("paths", "topic", "topic_expression", "format", "options_of_format", "data", "data_text", "tag", "node"),
         *("meta", "time", "order_by", "chunk_bytes"),
     )
-    return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}}
+    # An import that does not use them has the id that it had before there were any.
+    types = {name: value for name in ("schema", "infer", "header") if (value := getattr(options, name))}
+    if options.header is not None:
+        types["header"] = options.header
+    return {"endpoint": options.address(), **{name: getattr(options, name) for name in names}, **types}
 
 
 def _report_plan(plan: ImportPlan) -> Report:
@@ -138,6 +146,16 @@ def format_of(paths: Sequence[str]) -> str:
     return name
 
 
+def _typing_options(options: ImportOptions, format_name: str) -> dict[str, str]:
+    """Options of the format that say which columns there are. Raises `BadOption` for a format that says it itself."""
+    if options.schema is not None and format_name not in _DEFAULT_OPTIONS:
+        raise BadOption(f"--schema is for CSV and JSON; files of format {format_name} have types of their own")
+    if format_name != "csv" and (options.infer or options.header is not None):
+        raise BadOption(f"{'--infer' if options.infer else '--header'} is for CSV, not for format {format_name}")
+    found = {"inferSchema": "true"} if options.infer else {}
+    return found if options.header is None else {**found, "header": str(options.header).lower()}
+
+
 class _Source:
     """The input of one import."""
 
@@ -147,13 +165,17 @@ class _Source:
         self._format = options.format or format_of(options.paths)
         if self._format in {"jsonl", "ndjson"}:
             self._format = "json"
-        self._format_options = {**_DEFAULT_OPTIONS.get(self._format, {}), **options.options_of_format}
+        self._format_options = {
+            **_DEFAULT_OPTIONS.get(self._format, {}),
+            **_typing_options(options, self._format),
+            **options.options_of_format,
+        }
         self._keys = [parse_key(text) for text in options.order_by]
 
     # The plan.
 
     def plan(self) -> ImportPlan:
-        rows = self._load(list(self._options.paths))
+        rows = self._load(list(self._options.paths), self._given_schema())
         files = self._files()
         if not files:
             # The input has no files, such as a table of a database: one chunk.
@@ -163,6 +185,21 @@ class _Source:
         else:
             chunks = list(pack(files, self._options.chunk_bytes))
         return ImportPlan(rows.schema.json(), chunks)
+
+    def _given_schema(self) -> str | None:
+        """As JSON of Spark."""
+        if self._options.schema is None:
+            return None
+        from pyspark.sql.types import StructType
+
+        from topics.spark.shaping.schema_option import given_type
+        from topics.spark.shaping.shape import spark_type
+
+        known = given_type(self._options.schema)
+        columns = None if known is None else spark_type(known)
+        if not isinstance(columns, StructType):
+            raise BadOption('--schema must name columns, such as "id bigint, price decimal(10,2)"')
+        return columns.json()
 
     def _files(self) -> list[tuple[str, int]]:
         """Names and sizes. No file is read."""
@@ -210,10 +247,15 @@ class _Source:
         reader = self._spark.read.format(self._format).options(**self._format_options)
         if schema is not None:
             reader = reader.schema(StructType.fromJson(msgspec.json.decode(schema)))
-            if len(self._options.paths) == 1 and paths != list(self._options.paths):
+            if len(self._options.paths) == 1 and not self._is_file(paths):
                 # Names of folders may be columns: of all folders below this one.
                 reader = reader.option("basePath", self._base_path())
         return reader.load(paths) if paths else reader.load()
+
+    def _is_file(self, paths: list[str]) -> bool:
+        """Whether the one path that was given is a file itself. Spark takes only a folder as base path."""
+        given = self._options.paths[0].removeprefix("./")
+        return len(paths) == 1 and unquote(paths[0]).endswith(given)
 
     def _base_path(self) -> str:
         path = self._options.paths[0]

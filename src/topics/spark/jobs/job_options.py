@@ -120,6 +120,7 @@ class ImportOptions(Connection):
       topics pipeline import orders.parquet --topic orders --tag customer --time ordered_at
       topics pipeline import 's3a://bucket/events/*.jsonl' --topic-expr "concat('events-', kind)" --create
       topics pipeline import log.csv --topic log --order-by time --order-by line --option sep=';'
+      topics pipeline import orders.csv --topic orders --schema "id bigint, price decimal(10,2), at timestamp"
     """
 
     paths: Annotated[
@@ -134,6 +135,14 @@ class ImportOptions(Connection):
         Mapping[str, str],
         About("An option of the format; may be repeated.", "NAME=VALUE", flag="--option", form=MAPPING),
     ] = field(default_factory=dict)
+    schema: Annotated[
+        str | None, About("Types of the columns of CSV or JSON: DDL, or a file with a JSON Schema.", "DDL")
+    ] = None
+    infer: Annotated[bool, About("Types of CSV columns from their values; by default all are texts.")] = False
+    # A CSV file has a header by default.
+    header: Annotated[
+        bool | None, About("Whether the first line of a CSV file names its columns.", flag="--header/--no-header")
+    ] = None
     data: Annotated[str | None, About("The payload, JSON or a structure; by default the whole row.", "SQL")] = None
     data_text: Annotated[str | None, About("The payload, as a JSON string.", "SQL")] = None
     tag: Annotated[str | None, About("The tag.", "SQL")] = None
@@ -152,6 +161,8 @@ class ImportOptions(Connection):
             raise BadOption("give --topic or --topic-expr: it says where the records go")
         if self.data is not None and self.data_text is not None:
             raise BadOption("give --data or --data-text, not both")
+        if self.schema is not None and self.infer:
+            raise BadOption("give --schema or --infer, not both")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +196,18 @@ class ReplayOptions(Connection):
     state: str | None = None
     dry_run: bool = False
 
+    def __post_init__(self) -> None:
+        if self.source == self.target:
+            raise BadOption(
+                f'replay: topic "{self.source}" would get its own records a second time; give another topic with --to'
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions(Connection):
-    """Write sealed segments that are not in the lake yet into it, as Parquet by topic and day.
+    """Write sealed segments that are not in the lake yet into it. The lake is a Delta table.
 
-    Exit code 3 when seqs are missing; the lake gets a file for each gap. Deletes reach the lake with --apply-deletes.
+    Exit code 3 when seqs are missing; the lake's table of gaps names them. Deletes reach the lake with --apply-deletes.
 
     \b
     Examples:
@@ -227,14 +244,14 @@ class OptimizeOptions:
 
     lake: _Lake
     topics: _Topics = ()
-    # Files of at least half of it are left as they are.
+    # Larger files are left as they are.
     target_bytes: Annotated[int, About("About how large files become.", "SIZE", flag="--target", form=SIZE)] = 256 * MIB
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOptions:
-    """Remove files that no manifest of the lake names any more, and files of killed jobs.
+    """Remove files that no version of the lake has named for some time, and files of killed jobs.
 
     \b
     Example:
@@ -254,6 +271,18 @@ class VacuumOptions:
                 "vacuum: files younger than an hour may belong to a job that is running; "
                 "stop all jobs on this lake and say so with --alone, or give a longer --older-than"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertLakeOptions:
+    """Make a Delta table of a lake of the older form, which had a chain of manifests. No other job may run meanwhile.
+
+    \b
+    Example:
+      topics pipeline convert-lake s3://bucket/lake
+    """
+
+    lake: _Lake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,6 +434,7 @@ class SqlOptions(Connection):
     \b
     Examples:
       topics pipeline sql "select tag, count(*) from orders group by tag" --input orders=topic:orders
+      topics pipeline sql "select sum(data.amount) from topics.orders" --schema orders="id bigint, amount double"
       topics pipeline sql "select data, tag from orders where tag = 'vip'" --input orders=topic:orders \\
         --into topic:vips --create --trigger availableNow --checkpoint ./vips
     """
@@ -424,6 +454,15 @@ class SqlOptions(Connection):
         Mapping[str, Mapping[str, str]],
         About("An option of a read; may be repeated.", "VIEW.NAME=VALUE", flag="--input-option", form=OPTIONS_BY_VIEW),
     ] = field(default_factory=dict)
+    schemas: Annotated[
+        Mapping[str, str],
+        About(
+            "Types of `data`: DDL, a JSON Schema file, variant or infer; may be repeated.",
+            "VIEW=DDL",
+            flag="--schema",
+            form=MAPPING,
+        ),
+    ] = field(default_factory=dict)
     into: Annotated[str | None, About("Where rows go; by default they are shown.", "TARGET")] = None
     # Without a trigger the query runs once, and has no checkpoint.
     trigger: Annotated[str | None, About("As a stream: availableNow, or every 5s.", "WHEN")] = None
@@ -436,12 +475,27 @@ class SqlOptions(Connection):
     rows_shown: Annotated[int, About("How many rows are shown.", "N", flag="--rows", smallest=0)] = 100
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageOptions:
+    """Make an archive of this package for `spark-submit --py-files`, with plain modules only.
+
+    The packages that it needs are not in it: executors have them in their image, or in a packed environment.
+
+    \b
+    Example:
+      topics pipeline package topics.zip && PYTHONPATH=topics.zip spark-submit --py-files topics.zip job.py
+    """
+
+    out: Annotated[str, About("The archive; its name ends with .zip.", "OUT.zip", is_argument=True)]
+
+
 class Job(NamedTuple):
-    """A command of `topics pipeline`: the module has `run(spark, options, ...)`."""
+    """A command of `topics pipeline`: the module has `run(spark, options, ...)`. Some jobs need no session."""
 
     name: str
     module: str
     options: type[Any]
+    needs_spark: bool = True
 
 
 JOBS: Final = (
@@ -451,12 +505,14 @@ JOBS: Final = (
     Job("import", "topics.spark.jobs.import_data", ImportOptions),
     Job("replay", "topics.spark.jobs.replay", ReplayOptions),
     Job("archive", "topics.spark.jobs.archive", ArchiveOptions),
-    Job("optimize", "topics.spark.jobs.optimize", OptimizeOptions),
-    Job("vacuum", "topics.spark.jobs.vacuum", VacuumOptions),
+    Job("optimize", "topics.spark.jobs.optimize", OptimizeOptions, needs_spark=False),
+    Job("vacuum", "topics.spark.jobs.vacuum", VacuumOptions, needs_spark=False),
+    Job("convert-lake", "topics.spark.jobs.convert_lake", ConvertLakeOptions, needs_spark=False),
     Job("restore", "topics.spark.jobs.restore", RestoreOptions),
     Job("rebuild-index", "topics.spark.jobs.rebuild_index", RebuildIndexOptions),
     Job("compact", "topics.spark.jobs.compact", CompactOptions),
     Job("reencode", "topics.spark.jobs.reencode", ReencodeOptions),
     Job("run", "topics.spark.jobs.run", RunOptions),
     Job("sql", "topics.spark.jobs.sql", SqlOptions),
+    Job("package", "topics.spark.jobs.package", PackageOptions, needs_spark=False),
 )

@@ -1,19 +1,22 @@
 """Writes the rows of a query into a lake: files first, then one commit that names the files and the epoch.
 
-A lake holds records, so that each row must be a record, with a seq and a time. The chain of manifests is also a ledger:
-an epoch of a writer can be committed once. A repeated run finds its epoch in the chain and adds nothing; the files that
-it wrote do not count.
+A lake holds records, so that each row must be a record, with a seq and a time. The lake is also a ledger: it knows the
+newest epoch of each writer. A repeated run finds its epoch there and adds nothing; the files that it wrote do not
+count. No seq gets into the lake twice: seqs of files that may be the same are compared before the commit.
 """
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from topics.clock import SystemClock
 from topics.spark.errors import BadOption, Conflict
-from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import LakeChange, LakeFile, LakeState, SegmentDone
+from topics.spark.lake.files import file_seqs
+from topics.spark.lake.lake import Lake, open_lake
+from topics.spark.lake.state import LakeChange, LakeFile, WriterEpoch
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
 REQUIRED: Final = ("topic", "seq", "ts", "data")
 OPTIONAL: Final = {"node": "string", "tag": "string", "meta": "string", "epoch": "bigint"}
 _TYPES: Final = {"topic": "string", "seq": "bigint", "ts": "timestamp", "data": "string", **OPTIONAL}
-# No topic has such a name, because names of topics have no blanks.
-_LEDGER: Final = "writer "
 
 
 def write_lake(rows: "DataFrame", address: str, *, writer: str, epoch: int) -> int | None:
@@ -31,31 +32,33 @@ def write_lake(rows: "DataFrame", address: str, *, writer: str, epoch: int) -> i
 
     Raises `BadOption` for rows that are no records, and `Conflict` when another writer has put the same seqs there.
     """
-    lake = open_lake(address)
-    if _has_epoch(lake.state, writer, epoch):
+    lake = open_lake(address, must_exist=False)
+    run = WriterEpoch(writer, epoch)
+    if lake.state.has_epoch(run):
         return None
-    files = _put_files(_as_records(rows), lake.address)
-    count = sum(file.records for file in files)
-    done = SegmentDone(
-        topic=f"{_LEDGER}{writer}",
-        store_id="",
-        epoch=0,
-        first_seq=epoch + 1,
-        last_seq=epoch + 1,
-        follows=epoch,
-        digest=f"{writer}:{epoch}",
-        rows=count,
-    )
-    kept = lake.commit("sql", [LakeChange(adds=tuple(files), segments=(done,))], now_ms=SystemClock().now_ms())
-    if kept:
-        return count
-    if _has_epoch(lake.state, writer, epoch):
-        return None
-    raise Conflict(f"{lake.address}: the lake already has seqs of these rows, from another writer")
+    files = tuple(_put_files(_as_records(rows), lake.address))
+    while True:
+        compared = lake.state.overlapping(files)
+        _compare_seqs(lake, files, compared)
+        change = LakeChange(adds=files, writer=run, compared=frozenset(compared))
+        if lake.commit("sql", [change], now_ms=SystemClock().now_ms()):
+            return change.records
+        if lake.state.has_epoch(run):
+            return None
 
 
-def _has_epoch(state: LakeState, writer: str, epoch: int) -> bool:
-    return bool(state.segments_between(f"{_LEDGER}{writer}", 0, epoch + 1, epoch + 1))
+def _compare_seqs(lake: Lake, files: Iterable[LakeFile], names: Iterable[str]) -> None:
+    others = [lake.state.files[name] for name in sorted(names)]
+    for file in files if others else ():
+        seqs = file_seqs(lake.store, file)
+        for other in others:
+            if (other.topic, other.epoch) == (file.topic, file.epoch):
+                same = np.intersect1d(seqs, file_seqs(lake.store, other))
+                if len(same):
+                    raise Conflict(
+                        f"{lake.address} already has {len(same)} seqs of these rows, such as {same[0]} of topic "
+                        f'"{file.topic}", from another writer'
+                    )
 
 
 def _as_records(rows: "DataFrame") -> "DataFrame":
@@ -91,12 +94,12 @@ def _put_files(records: "DataFrame", address: str) -> list[LakeFile]:
 
 
 def _files_of(batches: "Iterator[pa.RecordBatch]", address: str) -> list[LakeFile]:
-    """On an executor: writes a file for each topic, instance and day. The files are durable on return."""
+    """On an executor: writes a file for each topic and instance. The files are durable on return."""
     import pyarrow as pa
 
-    from topics.spark.lake.files import LAKE_SCHEMA, DayFiles, store_at
+    from topics.spark.lake.files import LAKE_SCHEMA, NewFile, store_at
 
-    files: dict[tuple[str, int], DayFiles] = {}
+    files: dict[tuple[str, int], NewFile] = {}
     last_key: tuple[str, int, int] | None = None
     for batch in batches:
         for name in ("topic", "seq", "ts"):
@@ -111,7 +114,7 @@ def _files_of(batches: "Iterator[pa.RecordBatch]", address: str) -> list[LakeFil
         start = 0
         for (topic, epoch), group in groupby(keys, key=lambda key: key[:2]):
             count = sum(1 for _ in group)
-            own = files.setdefault((topic, epoch), DayFiles(topic, epoch))
+            own = files.setdefault((topic, epoch), NewFile(topic, epoch))
             for piece in table.slice(start, count).combine_chunks().to_batches():
                 own.write(pa.RecordBatch.from_arrays(piece.columns, schema=LAKE_SCHEMA))
             start += count

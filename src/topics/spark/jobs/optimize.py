@@ -1,106 +1,89 @@
-"""`optimize`: small neighbouring files of a topic and day in the lake become one of about 256 MiB.
+"""`optimize`: small files of a topic in the lake become files of about 256 MiB.
 
-One manifest removes the small files from the lake and adds the large one. The small files themselves stay until a
-vacuum, so that readers of an older manifest are not disturbed. Rows and their order stay the same.
+The library merges them in this process, and commits. The small files themselves stay until a vacuum, so that readers of
+an older version are not disturbed. The rows stay the same; their order in a file may change.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalake import WriterProperties
+from xxhash import xxh3_64_hexdigest
 
 from topics.clock import SystemClock
-from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress, WaveDone
+from topics.spark.errors import Conflict
+from topics.spark.jobs.job import EXIT_DONE, Report, ReportProgress
 from topics.spark.jobs.job_options import OptimizeOptions
-from topics.spark.jobs.spread import SparkExecutors, spread_waves
-from topics.spark.lake.files import DayFiles, file_batches, store_at
-from topics.spark.lake.lake import open_lake
-from topics.spark.lake.state import LakeChange, LakeFile, LakeState
+from topics.spark.lake.files import ROW_GROUP_ROWS
+from topics.spark.lake.lake import Lake, open_lake, require_topics
+from topics.spark.lake.state import LakeFile
+from topics.spark.lake.table import CommitRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How often another job may change the same files meanwhile before that is an error.
+ATTEMPTS_MAX: Final = 3
+_WRITING: Final = WriterProperties(compression="ZSTD", max_row_group_size=ROW_GROUP_ROWS)
 
-def run(spark: "SparkSession", options: OptimizeOptions, *, report: ReportProgress | None = None) -> Report:
-    """Merges the files that are small now. Files that another job changes meanwhile are left out."""
+
+def run(
+    spark: "SparkSession | None",  # noqa: ARG001 - every job is given one; the library needs none.
+    options: OptimizeOptions,
+    *,
+    report: ReportProgress | None = None,  # noqa: ARG001 - it is one step.
+) -> Report:
+    """Merges the files that are small now. Raises `Conflict` when other jobs change the same files meanwhile."""
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     lake = open_lake(options.lake)
-    groups = list(small_neighbours(lake.state, options.topics or None, options.target_bytes))
-    merged: list[LakeChange] = []
-
-    def commit(_: Sequence[tuple[LakeFile, ...]], changes: Sequence[LakeChange]) -> WaveDone:
-        kept = lake.commit("optimize", changes, now_ms=clock.now_ms())
-        merged.extend(kept)
-        return WaveDone(sum(change.records for change in kept), sum(change.bytes for change in kept))
-
+    require_topics(lake, lake.state, options.topics)
+    small = _small_files(lake, options)
+    merged: dict[str, Any] = {}
+    written: list[LakeFile] = []
     if not options.dry_run:
-        spread_waves(
-            "optimize",
-            groups,
-            partial(merge_files, address=lake.address),
-            executors=SparkExecutors(spark),
-            collect=commit,
-            weigh=_weight_bytes,
-            report=report,
-        )
+        merged = _merge(lake, options)
+        written = _note_digests(lake)
     return Report(
         job="optimize",
-        records=sum(change.records for change in merged),
-        bytes=sum(change.bytes for change in merged),
+        records=sum(file.records for file in written),
+        bytes=sum(file.bytes for file in written),
         seconds=(clock.monotonic_ms() - started_ms) / 1000,
-        items_done=len(merged),
-        items_skipped=len(groups) - len(merged),
+        items_done=merged.get("numFilesAdded", 0),
+        items_skipped=len(small) if options.dry_run else 0,
         exit_code=EXIT_DONE,
         detail={
             "lake": lake.address,
-            "manifest": lake.state.number,
-            "files_before": sum(len(group) for group in groups),
-            "files_after": sum(len(change.adds) for change in merged),
+            "version": lake.state.version,
+            "files_before": merged.get("numFilesRemoved", 0),
+            "files_after": merged.get("numFilesAdded", 0),
         },
     )
 
 
-def _weight_bytes(group: Sequence[LakeFile]) -> int:
-    return sum(file.bytes for file in group)
+def _small_files(lake: Lake, options: OptimizeOptions) -> list[LakeFile]:
+    """Files that have a neighbour to be merged with."""
+    found: dict[tuple[str, int], list[LakeFile]] = {}
+    for file in lake.state.files_of(options.topics or None):
+        if file.bytes < options.target_bytes:
+            found.setdefault((file.topic, file.epoch), []).append(file)
+    return [file for files in found.values() if len(files) > 1 for file in files]
 
 
-def small_neighbours(
-    state: LakeState, topics: Sequence[str] | None, target_bytes: int
-) -> Iterator[tuple[LakeFile, ...]]:
-    """Groups of at least two files to merge. Files of a group are neighbours by seq.
-
-    Two files are no neighbours when seqs between them may still come into the lake: the merged file would overlap.
-    """
-    for _, files in groupby(state.files_of(topics), key=lambda file: (file.topic, file.epoch, file.date)):
-        group: list[LakeFile] = []
-        for file in files:
-            if group and (
-                _weight_bytes(group) + file.bytes > target_bytes
-                or file.bytes * 2 >= target_bytes
-                or not _are_neighbours(state, group[-1], file)
-            ):
-                if len(group) > 1:
-                    yield tuple(group)
-                group = []
-            if file.bytes * 2 < target_bytes:
-                group.append(file)
-        if len(group) > 1:
-            yield tuple(group)
+def _merge(lake: Lake, options: OptimizeOptions) -> dict[str, Any]:
+    filters = [("topic", "in", list(options.topics))] if options.topics else None
+    for _ in range(ATTEMPTS_MAX):
+        lake.refresh()
+        try:
+            return lake.table.compact(filters, target_bytes=options.target_bytes, writing=_WRITING)
+        except CommitRefused:
+            continue
+    raise Conflict(f"{lake.address}: other jobs changed the same files {ATTEMPTS_MAX} times; run optimize again")
 
 
-def _are_neighbours(state: LakeState, file: LakeFile, after: LakeFile) -> bool:
-    assert file.last_seq is not None, "a file of records has a last seq"
-    return state.is_covered(file.topic, file.epoch, file.last_seq + 1, after.first_seq - 1)
-
-
-def merge_files(files: Sequence[LakeFile], *, address: str) -> LakeChange:
-    """Runs on an executor: puts one file with the rows of all into the lake. It does not count before the commit."""
-    store = store_at(address)
-    merged = DayFiles(files[0].topic, files[0].epoch)
-    for file in files:
-        for batch in file_batches(store, file.name):
-            merged.write(batch)
-    adds = merged.put(store)
-    assert sum(file.records for file in adds) == sum(file.records for file in files), "no row is lost on the way"
-    return LakeChange(adds=adds, removes=tuple(file.name for file in files))
+def _note_digests(lake: Lake) -> list[LakeFile]:
+    """Digests of the files that the library made, here or in a run that was killed. `verify` compares them."""
+    written = [file for file in lake.refresh().files_of() if not file.digest]
+    digests = {file.name: xxh3_64_hexdigest(lake.store.read_range(file.name, 0, file.bytes)) for file in written}
+    if digests:
+        lake.note_digests(digests)
+    return written

@@ -10,7 +10,7 @@ A segment is written again when the share of deleted frames in the file is large
 from functools import partial
 from typing import TYPE_CHECKING
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import BadFrame
 from topics.formats.frame_table import from_index
 from topics.formats.segment_rewrite import deleted_frames, index_of_frames, keep_frames

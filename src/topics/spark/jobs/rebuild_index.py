@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import BadFrame, FormatError
 from topics.formats import message, message_index
 from topics.formats import snapshot as snapshot_codec

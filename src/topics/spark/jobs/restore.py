@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import TopicNotFound
 from topics.spark.errors import Conflict
 from topics.spark.jobs.epochs import require_staging, write_epochs
@@ -123,7 +123,7 @@ def _into_topic(
 def _require_new(client: Client, target: str, writer: str) -> None:
     """Raises `Conflict` for a topic that has records from elsewhere."""
     try:
-        state = client.topic(target)
+        state = client.state(target)
     except TopicNotFound:
         return
     if state.head_seq and target not in {known.topic for known in client.writer(writer).topics}:

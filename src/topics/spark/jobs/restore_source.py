@@ -6,16 +6,17 @@ so are the rows of a piece.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Protocol
 
 import msgspec
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from topics.formats.columnar import COLUMNS, schema
 from topics.limits import MIB
 from topics.spark.errors import BadOption
-from topics.spark.lake.files import file_batches, store_at
+from topics.spark.lake.files import LAKE_SCHEMA, file_batches, file_seqs, seq_mask, store_at
 from topics.spark.lake.lake import open_lake
 from topics.spark.lake.state import LakeFile
 from topics.spark.loss import find_gaps
@@ -71,35 +72,41 @@ def _chunked(spans: Sequence[RestoreChunk], chunk_bytes: int, last_seq: int) -> 
     return [RestoreChunk(chunk.first_seq, end, chunk.bytes) for chunk, end in zip(chunks, ends, strict=True)]
 
 
+def _cut(first_seq: int, last_seq: int, size_bytes: int, chunk_bytes: int) -> Iterator[RestoreChunk]:
+    """A large file in several spans, as if its records were all of one size: rows may have to be sorted in memory."""
+    count = min(max(-(-size_bytes // chunk_bytes), 1), last_seq - first_seq + 1)
+    cuts = [first_seq + (last_seq + 1 - first_seq) * number // count for number in range(count + 1)]
+    for begin, end in pairwise(cuts):
+        yield RestoreChunk(begin, end - 1, size_bytes // count)
+
+
 # A lake.
 
 
 @dataclass(frozen=True, slots=True)
 class _LakePiece:
     address: str
-    names: tuple[str, ...]
+    files: tuple[LakeFile, ...]
     first_seq: int
     last_seq: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._rows():
-            seqs = batch.column("seq")
-            inside = pc.and_(
-                pc.greater_equal(seqs, pa.scalar(self.first_seq, pa.int64())),
-                pc.less_equal(seqs, pa.scalar(self.last_seq, pa.int64())),
-            )
-            wanted = batch.filter(inside)
-            if wanted.num_rows:
-                yield pa.RecordBatch.from_arrays([wanted.column(name) for name in COLUMNS], schema=SCHEMA)
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in COLUMNS], schema=SCHEMA)
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         store = store_at(self.address)
-        if len(self.names) == 1:
-            yield from file_batches(store, self.names[0])
+        if len(self.files) == 1 and bool((np.diff(file_seqs(store, self.files[0])) > 0).all()):
+            yield from map(self._inside, file_batches(store, self.files[0]))
             return
-        # Files of different days whose ranges of seqs overlap.
-        tables = [pa.Table.from_batches(file_batches(store, name)) for name in self.names]
-        yield from pa.concat_tables(tables).sort_by("seq").to_batches()
+        # Files whose ranges of seqs overlap, or that were merged in another order.
+        batches = [self._inside(batch) for file in self.files for batch in file_batches(store, file)]
+        yield from pa.Table.from_batches(batches, LAKE_SCHEMA).sort_by("seq").to_batches()
+
+    def _inside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        seqs = batch.column("seq").to_numpy()
+        return batch.filter(pa.array(seq_mask(seqs, [(self.first_seq, self.last_seq)])))
 
 
 class LakeSource:
@@ -110,8 +117,8 @@ class LakeSource:
         self._state = open_lake(address).state
         epochs = [file.epoch for file in self._state.files_of([topic])]
         if not epochs:
-            known = sorted({file.topic for file in self._state.files.values()})
-            raise BadOption(f'{address} has no records of topic "{topic}"; it has {", ".join(known) or "none at all"}')
+            known = ", ".join(self._state.topics) or "none at all"
+            raise BadOption(f'{address} has no records of topic "{topic}"; it has {known}')
         self.topic = topic
         # The newest instance, unless another is asked for.
         self.epoch = max(epochs) if epoch is None else epoch
@@ -119,45 +126,45 @@ class LakeSource:
         if not files:
             raise BadOption(f'{address} has no epoch {self.epoch} of topic "{topic}", only {sorted(set(epochs))}')
         self.first_seq = min(file.first_seq for file in files) if from_seq is None else from_seq
-        self.last_seq = max(file.last_seq or 0 for file in files) if to_seq is None else to_seq
+        self.last_seq = max(file.last_seq for file in files) if to_seq is None else to_seq
 
     def _groups(self, first_seq: int, last_seq: int) -> list[list[LakeFile]]:
         """Files in the order of their seqs. Files that overlap are in one group."""
         files = self._state.files_between(self.topic, self.epoch, first_seq, last_seq)
         groups: list[list[LakeFile]] = []
         end_seq = 0
-        for file in sorted(files, key=lambda file: file.first_seq):
+        for file in files:
             if groups and file.first_seq <= end_seq:
                 groups[-1].append(file)
             else:
                 groups.append([file])
-            end_seq = max(end_seq, file.last_seq or 0)
+            end_seq = max(end_seq, file.last_seq)
         return groups
 
     def chunks(self, chunk_bytes: int) -> list[RestoreChunk]:
         spans = [
-            RestoreChunk(
-                max(group[0].first_seq, self.first_seq),
-                min(max(file.last_seq or 0 for file in group), self.last_seq),
-                sum(file.bytes for file in group),
-            )
+            span
             for group in self._groups(self.first_seq, self.last_seq)
+            for span in _cut(
+                max(group[0].first_seq, self.first_seq),
+                min(max(file.last_seq for file in group), self.last_seq),
+                sum(file.bytes for file in group),
+                chunk_bytes,
+            )
         ]
         return _chunked(spans, chunk_bytes, self.last_seq)
 
     def pieces(self, chunk: RestoreChunk) -> Sequence[Piece]:
         return [
-            _LakePiece(self._address, tuple(file.name for file in group), chunk.first_seq, chunk.last_seq)
+            _LakePiece(self._address, tuple(group), chunk.first_seq, chunk.last_seq)
             for group in self._groups(chunk.first_seq, chunk.last_seq)
         ]
 
     def gaps(self) -> list[dict[str, object]]:
         found: list[dict[str, object]] = [
             {"problem": "gap", "topic": self.topic, "first_seq": gap.first_seq, "last_seq": gap.last_seq}
-            for gap in self._state.gaps.values()
-            if (gap.topic, gap.epoch) == (self.topic, self.epoch)
-            and gap.first_seq <= self.last_seq
-            and (gap.last_seq is None or gap.last_seq >= self.first_seq)
+            for gap in self._state.gaps_of(self.topic, self.epoch)
+            if gap.first_seq <= self.last_seq and (gap.last_seq is None or gap.last_seq >= self.first_seq)
         ]
         # Seqs that were asked for, and that no archiver has read.
         done = self._state.segments_between(self.topic, self.epoch, self.first_seq, self.last_seq)

@@ -11,7 +11,7 @@ No segment is pinned, because the server does not exchange a pinned one.
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import ColdUnavailable, CorruptRecord, NotFound, SegmentBusy, SegmentChanged, TopicNotFound
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.job import (

@@ -8,9 +8,11 @@ rule 3  Tables need a catalog that is kept. Otherwise a second run finds the fol
         catalog is kept below the project, unless another one is set.
 """
 
+import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections import deque
@@ -19,16 +21,19 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.errors import TopicsError
-from topics.spark.errors import BadOption
+from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.frozen import STATE_DEFAULT
 from topics.spark.jobs.job import EXIT_DONE, EXIT_FAILED, Report
 from topics.spark.jobs.job_options import RunOptions
 from topics.spark.option_values import ENDPOINT_VARIABLE
-from topics.storage.fs import Fs, RealFs, read_file
+from topics.storage.fs import Fs, RealFs, read_file, write_atomic
+from topics.storage.tiers.addresses import file_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Of the Connect server that `spark-pipelines` starts. Its client cannot be told another one.
+CONNECT_PORT: Final = 15002
 SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
 _CATALOG: Final = "spark.sql.catalogImplementation"
 _FLOW: Final = re.compile(r"Flow (?P<name>\S+) (?:is|has) (?P<state>[A-Z]+)")
@@ -47,7 +52,10 @@ def run(spark: "SparkSession | None", options: RunOptions, *, tell: Callable[[st
     fs = RealFs()
     spec = find_spec(fs, os.path.abspath(options.spec))
     check_project(fs, os.path.dirname(spec))
+    spec = with_storage(fs, spec, options)
     conf = {**_own_conf(fs, spec, options), **options.conf}
+    if options.remote is None:
+        require_free_port()
     started_s = monotonic()
     flows, ending, last_lines = _follow(command_line(spec, options, conf), _environment(options, conf), tell)
     if ending != 0:
@@ -65,6 +73,19 @@ def run(spark: "SparkSession | None", options: RunOptions, *, tell: Callable[[st
 
 
 # Checks before the start.
+
+
+def require_free_port(port: int = CONNECT_PORT) -> None:
+    """Raises `Conflict` when another pipeline runs here: Spark gives the server of every local one the same port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise Conflict(
+                f"port {port} of this machine is in use, probably by another `topics pipeline run`: run it when the "
+                "other one has ended, or start a Connect server for both and give --remote"
+            ) from error
 
 
 def find_spec(fs: Fs, path: str) -> str:
@@ -126,11 +147,24 @@ def _own_conf(fs: Fs, spec: str, options: RunOptions) -> dict[str, str]:
     }
 
 
+def with_storage(fs: Fs, spec: str, options: RunOptions) -> str:
+    """The spec itself; or a copy beside it with a place for checkpoints below the project, if the spec names none."""
+    text = read_file(fs, spec).decode()
+    if "storage" in _members(fs, spec):
+        return spec
+    folder = os.path.dirname(spec)
+    state = os.path.abspath(options.state or f"{folder}/{STATE_DEFAULT}")
+    copy = f"{folder}/.{STATE_DEFAULT.lstrip('.')}.yml"
+    place = json.dumps(file_address(f"{state}/storage"))
+    write_atomic(fs, copy, f"storage: {place}\n{text}".encode())
+    return copy
+
+
 def _has_catalog(names: Iterable[str]) -> bool:
     return any(name == _CATALOG or name.startswith("spark.sql.catalog.") for name in names)
 
 
-def _configuration(fs: Fs, spec: str) -> dict[str, Any]:
+def _members(fs: Fs, spec: str) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -139,7 +173,11 @@ def _configuration(fs: Fs, spec: str) -> dict[str, Any]:
         raise BadOption(f"{spec} is not YAML: {error}") from error
     if not isinstance(members, dict):
         raise BadOption(f"{spec} is not the spec of a pipeline: it has no members")
-    found = members.get("configuration") or {}
+    return members
+
+
+def _configuration(fs: Fs, spec: str) -> dict[str, Any]:
+    found = _members(fs, spec).get("configuration") or {}
     if "spark.master" in found:
         raise BadOption(f"{spec}: a pipeline has no master; start a Connect server on the cluster and give --remote")
     return dict(found)

@@ -26,6 +26,8 @@ UNIT_FILES: Final = 200
 
 # A line of a Python traceback.
 _OUR_ERROR: Final = re.compile(r"(?P<kind>topics\.[a-z_.]+\.[A-Z]\w*): (?P<message>.+)")
+# The class of a Java exception, before its message.
+_JAVA_CLASS: Final = re.compile(r"^[a-z][\w.]*\.[A-Z][\w$]*: (?=.)")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -164,4 +166,12 @@ def task_failure(error: Exception) -> TaskFailed:
         return TaskFailed(ours[-1]["message"], {"kind": ours[-1]["kind"]})
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         return TaskFailed([line for line in lines if not line.startswith("at ")][-1])
-    return TaskFailed(lines[0])
+    return TaskFailed(_cause(lines))
+
+
+def _cause(lines: list[str]) -> str:
+    """The first line; or what Java said, when the first line is only the name of a call."""
+    if not lines[0].startswith("An error occurred while calling ") or len(lines) == 1:
+        return lines[0]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return _JAVA_CLASS.sub("", (causes or [lines[1].removeprefix(": ")])[-1])

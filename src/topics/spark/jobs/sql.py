@@ -3,20 +3,25 @@
 Inputs are views: topics, lakes, and everything that Spark can read. With a trigger, topics are read as streams and the
 other inputs as tables; the checkpoint has how far the query is. A batch into a topic is an epoch, which is staged and
 committed as a whole. So a query that is killed and started again adds nothing twice and leaves nothing out. For a lake
-the chain of manifests guarantees the same, for files the log that Spark keeps of them.
+the ledger of the lake guarantees the same, for files the log that Spark keeps of them.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from topics.spark import read, read_stream, typed
 from topics.spark.errors import BadOption
 from topics.spark.jobs.job import Interrupted, Progress, Report, ReportProgress, interrupts_held_back
 from topics.spark.jobs.job_options import SqlOptions
 from topics.spark.jobs.lake_write import write_lake
+from topics.spark.jobs.named_sources import named_sources
 from topics.spark.jobs.targets import LAKE, TOPIC, Target, parse_target, topic_options, write_rows
 from topics.spark.lake import lake
+from topics.spark.lake.lake import open_lake
+from topics.spark.shaping.schema_option import INFER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +43,7 @@ _LOOK_S: Final = 1
 def run(spark: "SparkSession", options: SqlOptions, *, report: ReportProgress | None = None) -> Report:
     """Without `into`, `detail["rows"]` has the rows as JSON text."""
     started_s = monotonic()
+    options = with_named_sources(options)
     target = None if options.into is None else parse_target(options.into)
     _check(options, target)
     rows = _select(spark, options)
@@ -72,6 +78,12 @@ def run(spark: "SparkSession", options: SqlOptions, *, report: ReportProgress | 
     )
 
 
+def with_named_sources(options: SqlOptions) -> SqlOptions:
+    """The topics and lakes that the query names are inputs, too."""
+    query, inputs = named_sources(options.query)
+    return replace(options, query=query, inputs=(*options.inputs, *inputs))
+
+
 def _check(options: SqlOptions, target: Target | None) -> None:
     """Raises `BadOption` before anything is read."""
     if _SELECT.match(options.query) is None:
@@ -85,6 +97,10 @@ def _check(options: SqlOptions, target: Target | None) -> None:
     unknown = [name for name in options.input_options if name not in names]
     if unknown:
         raise BadOption(f"there is no input {unknown[0]} to have options")
+    places = {parse_target(what).place for _, what in options.inputs if parse_target(what).kind in {TOPIC, LAKE}}
+    untyped = [name for name in options.schemas if name not in names and name not in places]
+    if untyped:
+        raise BadOption(f"there is no input {untyped[0]} to have a schema")
     if options.trigger is None:
         if options.checkpoint is not None:
             raise BadOption("--checkpoint goes with --trigger: a query that runs once has none")
@@ -104,22 +120,57 @@ def _check(options: SqlOptions, target: Target | None) -> None:
 def _select(spark: "SparkSession", options: SqlOptions) -> "DataFrame":
     for name, what in options.inputs:
         read_options = dict(options.input_options.get(name, {}))
-        _input(spark, parse_target(what), read_options, options).createOrReplaceTempView(name)
+        _input(spark, name, parse_target(what), read_options, options).createOrReplaceTempView(name)
     return spark.sql(options.query)
 
 
-def _input(spark: "SparkSession", source: Target, read_options: dict[str, str], options: SqlOptions) -> "DataFrame":
+def _input(
+    spark: "SparkSession", name: str, source: Target, read_options: dict[str, str], options: SqlOptions
+) -> "DataFrame":
+    # A query that names a topic itself has a view with another name.
+    schema = options.schemas.get(name, options.schemas.get(source.place))
     if source.kind == TOPIC:
-        reader = spark.read if options.trigger is None else spark.readStream
-        return (
-            reader.format("topics").options(**options.format_options(), subscribe=source.place, **read_options).load()
-        )
+        load = read if options.trigger is None else read_stream
+        given = {**options.format_options(), "subscribe": source.place, **_typing(source.place, schema, options)}
+        return load(spark, **given, **read_options)
     if source.kind == LAKE:
         topics = read_options.pop("topics", None)
         if read_options:
             raise BadOption(f"a lake has no option {next(iter(read_options))}, only topics")
-        return lake.read(spark, source.place, topics=None if topics is None else topics.split(","))
+        rows = lake.read(spark, source.place, topics=lake_topics(name, source.place, topics))
+        return rows if schema is None else typed(rows, schema)
+    if schema is not None:
+        raise BadOption(f"--schema {name}=… is for topics and lakes; {source.kind} has types of its own")
     return spark.read.format(source.kind).options(**read_options).load(source.place)
+
+
+def _typing(topic: str, schema: str | None, options: SqlOptions) -> dict[str, str]:
+    """Options of a typed read. The schema that a stream infers is kept beside its checkpoint."""
+    if schema is None:
+        return {}
+    if options.checkpoint is None or schema.strip().lower() != INFER:
+        return {"schema": schema}
+    # The formats of Spark have another name for buckets.
+    place = re.sub(r"^s3[an]://", "s3://", options.checkpoint.rstrip("/"))
+    return {"schema": schema, "schemaLocation": f"{place}/topics-schema/{topic}"}
+
+
+def lake_topics(view: str, address: str, chosen: str | None) -> list[str] | None:
+    """The topics of a lake that a view reads: those that were chosen, or the one with the name of the view.
+
+    A lake with one topic has no choice. A lake that the query itself names is read as it is, with all topics.
+    """
+    if chosen is not None:
+        return None if chosen == "*" else chosen.split(",")
+    if view.startswith("_"):
+        return None
+    known = open_lake(address).state.topics
+    if view in known or len(known) <= 1:
+        return [view] if view in known else known
+    raise BadOption(
+        f"{address} has topics {', '.join(known)}: name the view like one of them, or choose with "
+        f"--input-option {view}.topics=NAME,… or {view}.topics=* for all"
+    )
 
 
 def _shown(rows: "DataFrame", count: int) -> Iterator[str]:
@@ -141,6 +192,8 @@ def _run_stream(
         raise BadOption("the query reads no topic as a stream; leave out --trigger")
     assert options.checkpoint is not None
     writer = _into(rows, options, target).option("checkpointLocation", options.checkpoint)
+    # The name is what Spark's page of streaming queries shows.
+    writer = writer.queryName(f"{', '.join(what for _, what in options.inputs)} → {options.into}")
     if options.trigger == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
     else:

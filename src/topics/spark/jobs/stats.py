@@ -24,12 +24,14 @@ from topics.spark.reading.plan import Partition, plan_batch
 from topics.spark.reading.source import take_manifests
 from topics.storage.fs import RealFs
 from topics.storage.tiers.addresses import open_shared_store
+from topics.storage.tiers.store import SharedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STATS_JSON: Final = "stats.json"
 STATS_HTML: Final = "stats.html"
+_PROBE: Final = "stats.probe"
 # Tasks count in finer buckets than the page draws, because the time of the last record is not known before.
 FINE_BUCKETS: Final = 2000
 DRAWN_BUCKETS: Final = 120
@@ -40,6 +42,7 @@ def run(spark: "SparkSession", options: StatsOptions, *, report: ReportProgress 
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     read_options = _read_options(options)
+    store = None if options.out is None else _writable_store(options.out)
     manifests = sorted(take_manifests(read_options), key=lambda manifest: manifest.topic)
     if options.path is not None and options.topics:
         manifests = [manifest for manifest in manifests if manifest.topic in options.topics]
@@ -47,8 +50,7 @@ def run(spark: "SparkSession", options: StatsOptions, *, report: ReportProgress 
     summaries = _summaries(spark, manifests, read_options, now_ms, report)
     stats = _document(manifests, summaries, options, now_ms)
     detail: dict[str, Any] = {"totals": stats["totals"]}
-    if options.out is not None:
-        store = open_shared_store(options.out, RealFs())
+    if store is not None:
         # Each file is put whole. A later run replaces both.
         store.put(STATS_JSON, msgspec.json.encode(stats))
         store.put(STATS_HTML, render_page(stats).encode())
@@ -61,6 +63,14 @@ def run(spark: "SparkSession", options: StatsOptions, *, report: ReportProgress 
         items_done=len(manifests),
         detail=detail,
     )
+
+
+def _writable_store(address: str) -> SharedStore:
+    """Raises the error of a put now, not after all the counting."""
+    store = open_shared_store(address, RealFs())
+    store.put(_PROBE, b"")
+    store.delete(_PROBE)
+    return store
 
 
 def _read_options(options: StatsOptions) -> ReadOptions:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging

@@ -187,8 +187,7 @@ class _Run:
         except LakeDamaged as error:
             self._take([Finding(severity="damage", file=address, message=error.message)])
             return []
-        files = chain(lake.state.files_of(), lake.state.gaps.values())
-        return _units([LakeTask(lake.address, file) for file in files], "")
+        return _units([LakeTask(lake.address, file) for file in lake.state.files_of()], "")
 
     # The work.
 

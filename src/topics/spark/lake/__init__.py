@@ -1,5 +1,5 @@
-"""The lake: records of topics as Parquet files."""
+"""The lake: records of topics as a Delta table."""
 
-from topics.spark.lake.lake import read
+from topics.spark.lake.lake import gaps, history, read, restore
 
-__all__ = ["read"]
+__all__ = ["gaps", "history", "read", "restore"]

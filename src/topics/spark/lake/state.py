@@ -1,61 +1,73 @@
-"""The state of a lake after a chain of manifests: files that count, and segments whose records are in them.
+"""The state of a lake at a version: files that count, segments whose records are in them, gaps, epochs of writers.
 
 The rules are in `lake`. This module is pure.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from topics.errors import TopicsError
 
-GAPS: Final = "_topics/gaps/"
 DATA: Final = "topic="
+# A file without statistics, which another program wrote, may have any seqs.
+SEQ_MAX: Final = 2**63 - 1
+_OWN_NAME: Final = re.compile(r"/[0-9]+-[0-9]+-([0-9a-f]{16})\.parquet$")
 
 
-def data_name(topic: str, date: str, first_seq: int, last_seq: int, digest: str) -> str:
-    return f"{DATA}{quote(topic, safe='')}/date={date}/{first_seq}-{last_seq}-{digest}.parquet"
+def data_name(topic: str, epoch: int, first_seq: int, last_seq: int, digest: str) -> str:
+    return f"{DATA}{quote(topic, safe='')}/epoch={epoch}/{first_seq}-{last_seq}-{digest}.parquet"
 
 
-def gap_name(topic: str, epoch: int, first_seq: int, last_seq: int | None, reason: str) -> str:
-    end = "end" if last_seq is None else last_seq
-    return f"{GAPS}{DATA}{quote(topic, safe='')}/{epoch}-{first_seq}-{end}-{reason}.parquet"
+def digest_in(name: str) -> str:
+    """The digest of a file in its name; empty when another program named the file."""
+    found = _OWN_NAME.search(name)
+    return found[1] if found else ""
 
 
 class LakeDamaged(TopicsError):
-    """The chain of manifests is broken. Nothing was changed."""
+    """The log of the table cannot be read, or is not complete. Nothing was changed."""
 
     code = "lake_damaged"
 
 
-class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file with records of one topic, instance and day, sorted by seq; or with a gap, and no date.
+class LakeNotFound(TopicsError):
+    """There is no lake at the address, or no such topic in it."""
 
-    Seqs are inclusive. A gap may have no last seq.
+    code = "lake_not_found"
+    status = 404
+
+
+class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Parquet file with records of one topic and instance. Seqs and times are inclusive.
+
+    `digest` is XXH3-64 of the bytes; empty when another program wrote the file.
     """
 
     name: str
     topic: str
     epoch: int
-    date: str = ""
     first_seq: int
-    last_seq: int | None
+    last_seq: int
+    first_ts_ms: int = 0
+    last_ts_ms: int = 0
     records: int
     bytes: int
-
-    @property
-    def is_gap(self) -> bool:
-        return self.name.startswith(GAPS)
+    digest: str = ""
 
 
-class GapFile(NamedTuple):
-    """A gap that the lake remembers: its file, and why the seqs are missing."""
+class LakeGap(msgspec.Struct, frozen=True):
+    """Seqs that will never be in the lake, and why. A gap may have no last seq."""
 
-    file: LakeFile
+    topic: str
+    epoch: int
+    first_seq: int
+    last_seq: int | None
     reason: str
 
 
@@ -83,54 +95,50 @@ class SegmentDone(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_seq if self.follows is None else self.follows + 1
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that count after a manifest."""
+class WriterEpoch(msgspec.Struct, frozen=True):
+    """The newest run of a writer whose rows are in the lake."""
 
-    files: int
-    records: int
-    bytes: int
-
-
-NOTHING: Final = Totals(files=0, records=0, bytes=0)
-
-
-class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One manifest of the chain. `removes` are names. `writer` is random, so that a process knows its own manifest."""
-
-    v: int
-    job: str
     writer: str
-    parent: int
-    created_ms: int
-    adds: tuple[LakeFile, ...] = ()
-    removes: tuple[str, ...] = ()
+    epoch: int
+
+
+class CommitNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit says about itself, as the member `topics` of its metadata.
+
+    `commit` is random, so that a process knows its own commit. `digests` are those of files that `optimize` made.
+    """
+
+    commit: str
+    job: str
     segments: tuple[SegmentDone, ...] = ()
-    totals: Totals
+    writers: tuple[WriterEpoch, ...] = ()
+    digests: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeChange:
-    """One piece of a commit: it becomes true as a whole, or is given up as a whole (rule 3).
+    """One piece of a commit: it becomes true as a whole, or is given up as a whole.
 
     `expects` are the digests of the segments in the lake that `segments` stand for or replace, as they were when the
     change was planned. If the lake has other segments by now, the change does not fit any more.
     """
 
-    # Files of records.
     adds: tuple[LakeFile, ...] = ()
-    gaps: tuple[GapFile, ...] = ()
+    gaps: tuple[LakeGap, ...] = ()
     removes: tuple[str, ...] = ()
     segments: tuple[SegmentDone, ...] = ()
     expects: frozenset[str] = frozenset()
+    writer: WriterEpoch | None = None
+    # Only for rows of a writer: files whose seqs may be the same, and were compared.
+    compared: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.files or self.removes or self.segments)
+        return not (self.changes_table or self.gaps)
 
     @property
-    def files(self) -> tuple[LakeFile, ...]:
-        """All files that it adds."""
-        return (*self.adds, *(gap.file for gap in self.gaps))
+    def changes_table(self) -> bool:
+        return bool(self.adds or self.removes or self.segments or self.writer)
 
     @property
     def records(self) -> int:
@@ -138,44 +146,62 @@ class LakeChange:
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
+        return sum(file.bytes for file in self.adds)
 
 
-class _Span(NamedTuple):
-    first_seq: int
-    last_seq: int
-    name: str
+@dataclass(slots=True)
+class Ledger:
+    """What the notes of all commits up to a version say together."""
+
+    # By topic and epoch, in the order of their seqs. Ranges do not overlap.
+    segments: dict[tuple[str, int], list[SegmentDone]] = field(default_factory=dict)
+    writers: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def apply(self, note: CommitNote) -> None:
+        for segment in note.segments:
+            done = self.segments.setdefault((segment.topic, segment.epoch), [])
+            start = bisect_left(done, segment.first_seq, key=lambda each: each.last_seq)
+            end = bisect_left(done, segment.last_seq + 1, key=lambda each: each.first_seq)
+            done[start:end] = [segment]
+        self.writers.update((each.writer, each.epoch) for each in note.writers)
+        self.digests.update(note.digests)
 
 
 @dataclass(slots=True)
 class LakeState:
-    """The state at a number. 0 is a lake that does not exist yet."""
+    """The state at a version. Version -1 is a lake that does not exist yet."""
 
-    number: int = 0
+    version: int = -1
     files: dict[str, LakeFile] = field(default_factory=dict)
-    gaps: dict[str, LakeFile] = field(default_factory=dict)
-    # When a manifest removed each file.
-    removed_ms: dict[str, int] = field(default_factory=dict)
-    # By topic and epoch, in the order of their seqs. Ranges do not overlap.
-    segments: dict[tuple[str, int], list[SegmentDone]] = field(default_factory=dict)
-    totals: Totals = NOTHING
-    _spans: dict[tuple[str, int, str], list[_Span]] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    gaps: set[LakeGap] = field(default_factory=set)
+
+    @property
+    def segments(self) -> Mapping[tuple[str, int], list[SegmentDone]]:
+        return self.ledger.segments
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({file.topic for file in self.files.values()})
 
     def files_of(self, topics: Iterable[str] | None = None) -> list[LakeFile]:
-        """Files that count. The files of one topic and day are in the order of their seqs."""
+        """Files that count, by topic, instance and first seq."""
         wanted = None if topics is None else set(topics)
         found = [file for file in self.files.values() if wanted is None or file.topic in wanted]
-        return sorted(found, key=lambda file: (file.topic, file.epoch, file.date, file.first_seq))
+        return sorted(found, key=lambda file: (file.topic, file.epoch, file.first_seq, file.name))
 
     def files_between(self, topic: str, epoch: int, first_seq: int, last_seq: int) -> list[LakeFile]:
-        """Files that may have records with these seqs."""
+        """Files that may have records with these seqs, by first seq."""
         return [
-            self.files[span.name]
-            for (name, its_epoch, _), spans in self._spans.items()
-            if (name, its_epoch) == (topic, epoch)
-            for span in spans
-            if span.first_seq <= last_seq and span.last_seq >= first_seq
+            file
+            for file in self.files_of([topic])
+            if file.epoch == epoch and file.first_seq <= last_seq and file.last_seq >= first_seq
         ]
+
+    def gaps_of(self, topic: str, epoch: int) -> list[LakeGap]:
+        found = [gap for gap in self.gaps if (gap.topic, gap.epoch) == (topic, epoch)]
+        return sorted(found, key=lambda gap: gap.first_seq)
 
     def segments_between(self, topic: str, epoch: int, first_seq: int, last_seq: int) -> list[SegmentDone]:
         """Segments in the lake that share seqs with the range."""
@@ -184,19 +210,21 @@ class LakeState:
         end = bisect_left(done, last_seq + 1, key=lambda segment: segment.first_seq)
         return done[start:end]
 
-    def is_covered(self, topic: str, epoch: int, first_seq: int, last_seq: int) -> bool:
-        """Whether each of these seqs is in a segment of the lake, or between two neighbouring segments."""
-        for done in self.segments.get((topic, epoch), []):
-            if done.last_seq >= first_seq:
-                if done.covers_from > first_seq:
-                    break
-                first_seq = done.last_seq + 1
-        return first_seq > last_seq
+    def last_covered(self, topic: str, epoch: int) -> int:
+        """The last seq that the lake has of an instance."""
+        done = self.segments.get((topic, epoch), [])
+        return done[-1].last_seq if done else 0
+
+    def has_epoch(self, writer: WriterEpoch) -> bool:
+        """Whether the lake has the rows of this run of the writer."""
+        return self.ledger.writers.get(writer.writer, -1) >= writer.epoch
 
     def fits(self, change: LakeChange) -> bool:
         """Whether the change, planned on an earlier state, is still right."""
         if not all(name in self.files for name in change.removes):
             return False
+        if change.writer is not None:
+            return not self.has_epoch(change.writer) and self.overlapping(change.adds) <= change.compared
         met: set[str] = set()
         for segment in change.segments:
             others = self.segments.get((segment.topic, segment.epoch), [])
@@ -204,79 +232,20 @@ class LakeState:
                 return False
             between = self.segments_between(segment.topic, segment.epoch, segment.first_seq, segment.last_seq)
             met.update(done.digest for done in between)
-        if met != change.expects:
-            return False
-        return not any(self._overlapping(file, except_names=change.removes) for file in change.adds)
+        return met == change.expects
 
-    def _overlapping(self, file: LakeFile, except_names: Sequence[str] = ()) -> str | None:
-        assert file.last_seq is not None, "a file of records has a last seq"
-        spans = self._spans.get((file.topic, file.epoch, file.date), [])
-        place = bisect_left(spans, file.first_seq, key=lambda span: span.last_seq)
-        for span in spans[place:]:
-            if span.first_seq > file.last_seq:
-                break
-            if span.name not in except_names:
-                return span.name
+    def overlapping(self, adds: Iterable[LakeFile]) -> set[str]:
+        """Files that may have seqs of these."""
+        return {
+            file.name for add in adds for file in self.files_between(add.topic, add.epoch, add.first_seq, add.last_seq)
+        }
+
+
+def note_of(commit_info: Mapping[str, Any], where: str) -> CommitNote | None:
+    """What a commit says about itself; None when another program made it."""
+    if (members := commit_info.get("topics")) is None:
         return None
-
-    def applied(self, manifest: LakeManifest) -> "LakeState":
-        """The state after one more manifest, as a copy."""
-        state = LakeState(
-            self.number,
-            dict(self.files),
-            dict(self.gaps),
-            dict(self.removed_ms),
-            {key: list(done) for key, done in self.segments.items()},
-            self.totals,
-            {key: list(spans) for key, spans in self._spans.items()},
-        )
-        state.apply(manifest)
-        return state
-
-    def apply(self, manifest: LakeManifest) -> None:
-        """Applies one manifest. Raises `LakeDamaged` when it breaks a rule; then the state must not be used."""
-        if manifest.parent != self.number:
-            raise LakeDamaged(f"manifest {self.number + 1} follows {manifest.parent}, not {self.number}")
-        self.number += 1
-        totals = self.totals_after(manifest.adds, manifest.removes)
-        if manifest.totals != totals:
-            raise LakeDamaged(f"manifest {self.number} counts {manifest.totals}, its files are {totals}")
-        self.totals = totals
-        for name in manifest.removes:
-            removed = self.files.pop(name)
-            spans = self._spans[removed.topic, removed.epoch, removed.date]
-            spans[:] = [span for span in spans if span.name != name]
-            self.removed_ms[name] = manifest.created_ms
-        for file in manifest.adds:
-            self._add(file)
-        for segment in manifest.segments:
-            done = self.segments.setdefault((segment.topic, segment.epoch), [])
-            start = bisect_left(done, segment.first_seq, key=lambda each: each.last_seq)
-            end = bisect_left(done, segment.last_seq + 1, key=lambda each: each.first_seq)
-            done[start:end] = [segment]
-
-    def totals_after(self, adds: Iterable[LakeFile], removes: Iterable[str]) -> Totals:
-        """The totals after these are added and removed. Raises `LakeDamaged` when a removed file is not in the lake."""
-        added = [file for file in adds if not file.is_gap]
-        try:
-            removed = [self.files[name] for name in removes]
-        except KeyError as error:
-            raise LakeDamaged(f"manifest {self.number} removes {error.args[0]}, which is not in the lake") from None
-        return Totals(
-            files=self.totals.files + len(added) - len(removed),
-            records=self.totals.records + sum(file.records for file in added) - sum(file.records for file in removed),
-            bytes=self.totals.bytes + sum(file.bytes for file in added) - sum(file.bytes for file in removed),
-        )
-
-    def _add(self, file: LakeFile) -> None:
-        if file.is_gap:
-            # Two archivers may commit the same gap.
-            self.gaps[file.name] = file
-            return
-        if (other := self._overlapping(file)) is not None:
-            raise LakeDamaged(f"manifest {self.number} adds {file.name}, whose seqs are also in {other}")
-        assert file.last_seq is not None
-        self.files[file.name] = file
-        self.removed_ms.pop(file.name, None)
-        spans = self._spans.setdefault((file.topic, file.epoch, file.date), [])
-        insort(spans, _Span(file.first_seq, file.last_seq, file.name))
+    try:
+        return msgspec.convert(members, CommitNote)
+    except msgspec.ValidationError as error:
+        raise LakeDamaged(f"{where}: the member `topics` of its metadata is not readable: {error}") from error

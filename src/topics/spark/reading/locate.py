@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, Self
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from topics.client import Client, Frames, FramesGap
+from topics.client.answers import Frames, FramesGap
+from topics.client.sync.client import Client
 from topics.errors import ColdUnavailable, CorruptRecord, FormatError, Throttled, TopicNotFound
 from topics.formats.columnar import GAP_COLUMNS, Origin, RecordFilter, record_batches
 from topics.formats.frame_table import FrameTable, from_frames
@@ -200,7 +201,7 @@ class _PartitionReader:
             if answer.body:
                 told = _Range(next_seq, min(answer.next_seq - 1, last_seq))
                 table = from_frames(answer.body, first_seq=told.first_seq, last_seq=told.last_seq)
-                yield from self._decode(partition, table, told, self._client.endpoint)
+                yield from self._decode(partition, table, told, self._client.url)
             next_seq = max(next_seq, answer.next_seq)
 
     def _ask_frames(self, partition: Partition, first_seq: int, last_seq: int) -> Frames:
@@ -296,8 +297,8 @@ def _filter(options: ReadOptions, partition: Partition, part: _Range) -> RecordF
     return RecordFilter(
         first_seq=part.first_seq,
         last_seq=part.last_seq,
-        from_ts=options.starting_timestamp_ms,
-        before_ts=options.ending_timestamp_ms,
+        from_ts=options.starting_ms_of(partition.topic),
+        before_ts=options.ending_ms_of(partition.topic),
         tag=options.tag,
         tag_prefix=options.tag_prefix,
         node=options.node,

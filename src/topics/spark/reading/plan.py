@@ -237,8 +237,9 @@ def starting_cursor(manifest: Manifest, options: ReadOptions) -> int:
     A time leads to the first segment with such times. The filter on `ts` leaves out older records of this segment.
     """
     first_seq = first_readable_seq(manifest, include_deleted=options.include_deleted)
-    if options.starting_timestamp_ms is not None:
-        return max(_first_seq_from(manifest, options.starting_timestamp_ms), first_seq) - 1
+    starting_ms = options.starting_ms_of(manifest.topic)
+    if starting_ms is not None:
+        return max(_first_seq_from(manifest, starting_ms), first_seq) - 1
     wanted = _offset_of(options.starting_offsets, manifest.topic, default=EARLIEST)
     if wanted == EARLIEST:
         return first_seq - 1
@@ -262,8 +263,11 @@ def _offset_of(offsets: Offsets, topic: str, *, default: int) -> int:
 
 def _last_seq_wanted(manifest: Manifest, options: ReadOptions) -> int:
     head_seq = visible_head(manifest, options)
-    if options.ending_timestamp_ms is not None:
-        later = [segment for segment in manifest.segments if segment.min_ts >= options.ending_timestamp_ms]
+    if options.max_seq is not None:
+        head_seq = min(head_seq, options.max_seq)
+    ending_ms = options.ending_ms_of(manifest.topic)
+    if ending_ms is not None:
+        later = [segment for segment in manifest.segments if segment.min_ts >= ending_ms]
         return min(head_seq, later[0].first_seq - 1) if later else head_seq
     wanted = _offset_of(options.ending_offsets, manifest.topic, default=LATEST)
     return head_seq if wanted == LATEST else min(wanted, head_seq)
@@ -286,6 +290,8 @@ def plan_batch(manifests: Sequence[Manifest], options: ReadOptions) -> list[Part
     for name, manifest in by_name.items():
         cursor = starting_cursor(manifest, options)
         check_cursor(manifest, cursor)
+        if options.min_seq is not None:
+            cursor = max(cursor, min(options.min_seq - 1, visible_head(manifest, options)))
         last_seq = _last_seq_wanted(manifest, options)
         gaps[name] = accept_gaps(find_gaps(manifest, cursor, last_seq), options.gaps, manifest)
         floor = first_readable_seq(manifest, include_deleted=options.include_deleted)

@@ -22,19 +22,20 @@ from msgspec import structs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import TopicNotFound
 from topics.spark import schemas
 from topics.spark.access import open_client
 from topics.spark.errors import BadOption
 from topics.spark.manifest import Manifest, epoch_of
-from topics.spark.options import ReadOptions, parse_columns, parse_options
+from topics.spark.options import ReadOptions, parse_options
 from topics.spark.reading import offline, trigger_plan
 from topics.spark.reading.locate import ask_manifest, read_partitions
 from topics.spark.reading.pace import Pace
 from topics.spark.reading.plan import Partition, plan_batch
 from topics.spark.reading.tables import TableName, TopicFacts, facts_of, table_batches
 from topics.spark.reading.trigger_plan import Offset
+from topics.spark.shaping.shape import Shape, shape_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,19 +48,20 @@ PACKED_RECORDS_MAX: Final = 20_000
 PACKED_PARTITIONS_MAX: Final = 50
 
 
-def schema_text(given: Mapping[str, str]) -> str:
-    """The columns of a read with these options, as DDL."""
-    return schemas.ddl(schemas.schema_of(parse_columns(given)))
-
-
 def batch_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsReader":
     options = parse_options(given, mode="batch", environment=os.environ)
-    return TopicsReader(options, schemas.read_schema(options, schema))
+    text_schema = schemas.read_schema(options, schema)
+    return TopicsReader(options, text_schema, _shape(options, schema, text_schema))
 
 
 def stream_reader(given: Mapping[str, str], schema: "StructType") -> "TopicsStreamReader":
     options = parse_options(given, mode="stream", environment=os.environ)
-    return TopicsStreamReader(options, schemas.read_schema(options, schema))
+    text_schema = schemas.read_schema(options, schema)
+    return TopicsStreamReader(options, text_schema, _shape(options, schema, text_schema))
+
+
+def _shape(options: ReadOptions, requested: "StructType", text_schema: pa.Schema) -> Shape | None:
+    return None if options.schema is None else shape_of(requested, text_schema)
 
 
 class RecordsTask(InputPartition):
@@ -93,6 +95,11 @@ def pack(partitions: Sequence[Partition], cursors: Mapping[str, int], options: R
     return [*tasks, RecordsTask(waiting)] if waiting else tasks
 
 
+def _rows(task: RecordsTask, options: ReadOptions, schema: pa.Schema, shape: Shape | None) -> Iterator[pa.RecordBatch]:
+    batches = read_partitions(task.partitions, options, schema)
+    return batches if shape is None else shape.apply(batches)
+
+
 class TableTask(InputPartition):
     """The input of a table other than `records`."""
 
@@ -109,9 +116,10 @@ class TableTask(InputPartition):
 class TopicsReader(DataSourceReader):
     """One snapshot: its partitions are planned once, at the first action."""
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema, shape: Shape | None = None) -> None:
         self._options = options
         self._schema = schema
+        self._shape = shape
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -119,7 +127,7 @@ class TopicsReader(DataSourceReader):
             return pack(plan_batch(take_manifests(options), options), {}, options)
         if options.path is not None:
             view = offline.take_manifests(options)
-            return [TableTask(options.table, view.manifests, view.facts)]
+            return [TableTask(options.table, _subscribed(view.manifests, options), view.facts)]
         manifests = take_manifests(replace(options, pin_ms=0))
         if options.table != "topics":
             return [TableTask(options.table, manifests, {})]
@@ -128,7 +136,7 @@ class TopicsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RecordsTask):
-            yield from read_partitions(partition.partitions, self._options, self._schema)
+            yield from _rows(partition, self._options, self._schema, self._shape)
         elif isinstance(partition, TableTask):
             for batch in table_batches(partition.table, partition.manifests, partition.facts):
                 yield schemas.with_schema(batch, self._schema)
@@ -137,10 +145,21 @@ class TopicsReader(DataSourceReader):
 def take_manifests(options: ReadOptions) -> list[Manifest]:
     """One manifest of each topic that the options name, with its files pinned as long as the options say."""
     if options.path is not None:
-        return offline.take_manifests(options).manifests
+        return _subscribed(offline.take_manifests(options).manifests, options)
     with open_client(options) as client:
         topics = _Topics(client, options)
         return list(topics.manifests([Wanted(name) for name in topics.names()], pin_ms=options.pin_ms).values())
+
+
+def _subscribed(manifests: Sequence[Manifest], options: ReadOptions) -> list[Manifest]:
+    """Those of a directory that the options name; all when they name none. Raises `BadOption` for a missing one."""
+    if options.subscribe_pattern is not None:
+        return [each for each in manifests if re.fullmatch(options.subscribe_pattern, each.topic)]
+    missing = set(options.subscribe) - {each.topic for each in manifests}
+    if missing:
+        known = ", ".join(sorted(each.topic for each in manifests)) or "none at all"
+        raise BadOption(f'{options.path} has no topic "{min(missing)}"; it has {known}')
+    return [each for each in manifests if not options.subscribe or each.topic in options.subscribe]
 
 
 def take_facts(options: ReadOptions, names: Sequence[str]) -> dict[str, TopicFacts]:
@@ -149,7 +168,7 @@ def take_facts(options: ReadOptions, names: Sequence[str]) -> dict[str, TopicFac
     with open_client(options) as client:
         for name in names:
             with suppress(TopicNotFound):
-                facts[name] = facts_of(client.topic(name))
+                facts[name] = facts_of(client.state(name))
     return facts
 
 
@@ -173,7 +192,7 @@ class _Topics:
         """The topics of the list, which may not exist, or the topics that match the pattern now."""
         if self._options.subscribe_pattern is None:
             return self._options.subscribe
-        return list(filter(self.is_subscribed, self._client.topic_names()))
+        return list(filter(self.is_subscribed, self._client.topics()))
 
     def is_subscribed(self, name: str) -> bool:
         pattern = self._options.subscribe_pattern
@@ -210,9 +229,10 @@ class _Topics:
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The driver's side of a streaming query, in a separate process. Tasks get a pickled copy."""
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema, shape: Shape | None = None) -> None:
         self._options = options
         self._schema = schema
+        self._shape = shape
         self._client: Client | None = None
         self._initial: dict[str, Any] | None = None
         # With the trigger AvailableNow the query ends at these heads.
@@ -238,8 +258,12 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = Offset.from_json(start)
         self._require_subscribed(begin)
+        # With gap rows a topic that was deleted has left the offset. It may be created again later.
+        may_be_gone = self._options.gaps == "rows"
         wanted = [
-            Wanted(name, known.seq + 1, may_be_gone=True) if (known := begin.topics.get(name)) else Wanted(name)
+            Wanted(name, known.seq + 1, may_be_gone=True)
+            if (known := begin.topics.get(name))
+            else Wanted(name, may_be_gone=may_be_gone)
             for name in self._topics.names()
         ]
         end = trigger_plan.next_offset(
@@ -271,7 +295,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RecordsTask):
-            yield from read_partitions(partition.partitions, self._options, self._schema)
+            yield from _rows(partition, self._options, self._schema, self._shape)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: Spark calls it late, and not always."""

@@ -34,6 +34,8 @@ TYPE_BY_COLUMN: Final[dict[str, str]] = {
     "node": "string",
     "meta": "string",
 }
+# The server gives them. Rows may have these columns when every value is null.
+SERVER_COLUMNS: Final = ("seq", "ts")
 PAYLOAD_COLUMNS: Final = ("data", "value", "data_text")
 
 _BINARY: Final = pa.large_binary()
@@ -74,6 +76,16 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None
         )
     if topic is None and "topic" not in names:
         raise BadOption("nothing says where the rows go: give option `topic`, or have a column `topic`")
+
+
+def without_server_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Raises `InvalidRequest` for a row that has a seq or a time of its own."""
+    for name in SERVER_COLUMNS:
+        if name in batch.schema.names:
+            if batch.column(name).null_count != len(batch):
+                raise InvalidRequest(f"rows have a `{name}`, which the server gives: leave the column out")
+            batch = batch.drop_columns([name])
+    return batch
 
 
 # Texts.

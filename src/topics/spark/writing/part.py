@@ -10,14 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import xxhash
 
-from topics.client import Client
+from topics.client.sync.client import Client
 from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound
+from topics.results import ConfigMembers
 from topics.spark.errors import BadOption
 from topics.spark.writing.body import BadRow, ChunkCutter, ChunkLimits, RowChunk, first_null, record_texts, refused_row
 from topics.spark.writing.options import WriteOptions
@@ -47,11 +48,12 @@ def with_topic(client: Client, name: str, options: WriteOptions, call: Callable[
     except TopicNotFound as error:
         if not options.create_topic:
             raise BadOption(f"{error.message}: create it, or write with option `createTopic=true`") from error
-    config = dict(options.topic_config)
+    # The server checks the members, which a user wrote as an option.
+    config = cast(ConfigMembers, dict(options.topic_config))
     if is_direct:
         config.setdefault("idempotency_window_ms", WINDOW_MS_CREATED)
     # Several tasks may do this at once. All ask for the same topic, and the first request creates it.
-    client.put_topic(name, config)
+    client.create(name, **config)
     return call()
 
 
@@ -112,7 +114,7 @@ class DirectSender(Sender):
         """Raises `BadOption` for a topic that may forget keys before a restart repeats them."""
         if self._options.accept_window:
             return
-        state = self._with_topic(name, lambda: self._client.topic(name))
+        state = self._with_topic(name, lambda: self._client.state(name))
         window_ms = state.config.idempotency_window_ms
         if window_ms < WINDOW_MS_MIN:
             raise BadOption(
@@ -123,7 +125,7 @@ class DirectSender(Sender):
     def send(self, topic: str, number: int, chunk: RowChunk) -> int | None:
         records = chunk.records
         key = f"{self._key_start}:{number}:{xxhash.xxh3_64_hexdigest(records)}"
-        answer = self._with_topic(topic, lambda: self._client.append(topic, records, idempotency_key=key))
+        answer = self._with_topic(topic, lambda: self._client.append_encoded(topic, records, key=key))
         assert answer.count == len(chunk), "a row is a record"
         return answer.first_seq
 

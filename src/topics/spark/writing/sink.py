@@ -23,12 +23,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from topics.client import Client, PartOfEpoch
+from topics.client.calls import PartOfEpoch
+from topics.client.sync.client import Client
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol.response_body import EpochCommitted
 from topics.spark.access import open_client
 from topics.spark.options import Mode
-from topics.spark.writing.body import check_columns
+from topics.spark.writing.body import SERVER_COLUMNS, check_columns, without_server_columns
 from topics.spark.writing.options import WriteOptions, parse_write_options
 from topics.spark.writing.part import DirectSender, PartWriter, StagedSender, TopicPart, with_topic
 
@@ -52,7 +53,9 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 def _sink(given: Mapping[str, str], schema: StructType, mode: Mode, *, overwrite: bool) -> "Sink":
     options = parse_write_options(given, mode=mode, overwrite=overwrite, environment=os.environ)
-    check_columns([(column.name, column.dataType.simpleString()) for column in schema], options.topic)
+    # An INSERT into a table has all columns of the table, with nulls in those that it does not name.
+    columns = [column for column in schema if not (column.nullable and column.name in SERVER_COLUMNS)]
+    check_columns([(column.name, column.dataType.simpleString()) for column in columns], options.topic)
     return Sink(options, mode, truncates=overwrite)
 
 
@@ -149,7 +152,7 @@ class Sink:
             )
             with PartWriter(options, sender, task.part) as part:
                 for batch in batches:
-                    part.add(batch)
+                    part.add(without_server_columns(batch))
                 topics = part.finish()
         return PartWritten(
             writer=writer, epoch=epoch, part=task.part, attempt=attempt, is_staged=is_staged, topics=topics
@@ -180,7 +183,7 @@ class Sink:
             for name in sorted(names):
                 first_seq = self._commit_topic(client, name, written)
                 if self.truncates and first_seq is not None:
-                    client.delete_below(name, first_seq)
+                    client.delete(name, before_seq=first_seq)
 
     def _commit_topic(self, client: Client, name: str, written: Sequence[PartWritten]) -> int | None:
         """The first seq of the new records in the topic; None when it is not known any more."""
@@ -199,7 +202,7 @@ class Sink:
             return min(first_seq, committed_seq)
         if first_seq is None:
             # No new records, and all older ones go.
-            return with_topic(client, name, self.options, lambda: client.topic(name).head_seq + 1, is_direct=True)
+            return with_topic(client, name, self.options, lambda: client.state(name).head_seq + 1, is_direct=True)
         return first_seq
 
     def _commit_staged(
@@ -217,7 +220,7 @@ class Sink:
             for message in sorted(staged, key=lambda message: message.part)
         ]
         answer = with_topic(
-            client, name, self.options, lambda: client.commit(writer, epoch, name, parts), is_direct=False
+            client, name, self.options, lambda: client.commit_epoch(writer, epoch, name, parts), is_direct=False
         )
         if answer.deduped:
             self._note_repeat(answer, sum(part.records for part in parts))
@@ -252,7 +255,7 @@ class Sink:
             with self._client() as client:
                 epoch_by_topic = {known.topic: known.epoch for known in client.writer(writer).topics}
                 if any(epoch_by_topic.get(name, -1) < epoch for name in names):
-                    client.abort(writer, epoch)
+                    client.abort_epoch(writer, epoch)
         except TopicsError as error:
             # The error that made Spark abort matters more.
             logger.warning("staged records of writer %s, epoch %d stay for a day: %s", writer, epoch, error)

@@ -63,3 +63,13 @@ class Totals(msgspec.Struct):
         else:
             self.notes += 1
         return finding
+
+
+def unreadable(error: Exception) -> Finding:
+    """For a directory that cannot be read to its end."""
+    return Finding(
+        severity="damage",
+        file=".",
+        message=f"cannot be looked at: {error}",
+        advice="make it readable for this user, or mount its disk",
+    )

@@ -164,7 +164,9 @@ class _Planner:
             )
         if cut.file is not None:
             path = cut.file.path
-            self._add(f"copy {self._name(path)} to {self._name(_free_name(self._fs, path))}", lambda: self._keep(path))
+            self._add(
+                f"copy {self._name(path)} to {self._name(free_broken_name(self._fs, path))}", lambda: self._keep(path)
+            )
         again = f"{len(survey.decisions)} decisions found after it" if survey.decisions else "no decisions"
         self._add(
             f"cut the log in {directory} before frame {cut.frame}, at {place} ({cut.reason}; {behind}), "
@@ -175,7 +177,7 @@ class _Planner:
         name = self._cut_path(survey.directory, cut).rpartition("/")[2]
         self._add(f"let {self._name(current)} name {name}", _writer(self._fs, current, name.encode()))
         for later in reversed(cut.later):
-            aside = self._name(_free_name(self._fs, later.path))
+            aside = self._name(free_broken_name(self._fs, later.path))
             self._add(
                 f"set {self._name(later.path)} aside as {aside}",
                 lambda later=later: _set_aside(self._fs, later.path),  # type: ignore[misc]
@@ -226,7 +228,7 @@ class _Planner:
 
     def _keep(self, path: str) -> None:
         """A durable copy beside the file."""
-        copy = _free_name(self._fs, path)
+        copy = free_broken_name(self._fs, path)
         temporary = copy + layout.TEMPORARY
         if self._fs.exists(temporary):
             self._fs.unlink(temporary)
@@ -379,7 +381,8 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _free_name(fs: Fs, path: str) -> str:
+def free_broken_name(fs: Fs, path: str) -> str:
+    """A name for what a repair sets aside."""
     name, number = path + layout.BROKEN, 1
     while fs.exists(name):
         number += 1
@@ -388,7 +391,7 @@ def _free_name(fs: Fs, path: str) -> str:
 
 
 def _set_aside(fs: Fs, path: str) -> None:
-    fs.rename(path, _free_name(fs, path))
+    fs.rename(path, free_broken_name(fs, path))
     fs.sync_dir(path.rpartition("/")[0])
 
 

@@ -30,7 +30,9 @@ from topics.storage.tiers.store_id import read_store_id
 from topics.storage.wal.missing_files import read_current
 from topics.storage.wal.reader import list_wal_files
 
-_ROOT_NAMES: Final = frozenset({layout.LOCK, layout.STORE, "meta", "wal", "topics", "staging", "streams"})
+_ROOT_NAMES: Final = frozenset(
+    {layout.LOCK, layout.STORE, layout.RESTORE_NOTE, "meta", "wal", "topics", "staging", "streams"}
+)
 
 
 class Verifier:

@@ -55,7 +55,7 @@ def _open_shared_s3(address: str) -> SharedStore:
 def _missing_obstore(error: ModuleNotFoundError) -> ModuleNotFoundError | StartRefused:
     if error.name is None or error.name.partition(".")[0] != "obstore":
         return error
-    return StartRefused("a cold tier on S3 needs the package obstore: pip install 'topics[s3]'")
+    return StartRefused("a cold tier on S3 needs the package obstore: pip install 'topics-log[s3]'")
 
 
 def path_of_address(address: str) -> str | None:

@@ -16,7 +16,7 @@ What obstore leaves to its caller, found by tests against a server that gives wr
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -209,6 +209,9 @@ class S3Store:
         check_name(name)
         with self._translated("measure", name):
             return _modified_ms(self._head(name))
+
+    def settle(self, names: Iterable[str]) -> None:
+        """An object that can be seen in a bucket is durable."""
 
     def remove_unfinished(self, before_ms: int) -> int:
         """There are none: an object appears only when it is whole."""

@@ -1,6 +1,6 @@
 """A folder that several processes write to at once, such as the folder of a lake."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Final
 
@@ -41,6 +41,18 @@ class SharedFolder(FolderStore):
     def modified_ms(self, name: str) -> int:
         with self._translated("measure", name):
             return self._fs.modified_ms(self._path(name))
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Content is synced before an object gets its name. So only names may be missing on the disk."""
+        directories = {self._root.rpartition("/")[0] or "/", self._root}
+        for name in names:
+            directory = self._path(name).rpartition("/")[0]
+            while directory not in directories:
+                directories.add(directory)
+                directory = directory.rpartition("/")[0]
+        for directory in sorted(directories):
+            with self._translated("sync", directory):
+                self._fs.sync_dir(directory)
 
     def remove_unfinished(self, before_ms: int) -> int:
         scratch = f"{self._root}/{SCRATCH}"

@@ -21,6 +21,7 @@ Objects are never changed in place. Names are relative, such as `topics/0000000A
 """
 
 import errno
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from topics.errors import ColdUnavailable
@@ -86,6 +87,10 @@ class SharedStore(SegmentStore, Protocol):
 
     def modified_ms(self, name: str) -> int:
         """When the object was put, by the clock of the store."""
+        ...
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Makes objects durable that were put by a process that may have died before its put returned."""
         ...
 
     def remove_unfinished(self, before_ms: int) -> int:

@@ -31,8 +31,8 @@ from topics.streams.settings import StreamsSettings
 
 class Metadata:
     def __init__(self, settings: StreamsSettings) -> None:
-        self._streams = StreamsMetadata(settings.system)
         self._users = UsersMetadata(max_tokens_per_user=settings.personal_access_token.max_tokens_per_user)
+        self._streams = StreamsMetadata(settings.system, self._users)
         self.streams = self._streams.streams
         self.users = self._users.users
         self._handlers: CommandHandlers = {

@@ -7,7 +7,7 @@ Not thread-safe: the caller holds the lock of `Commands`.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from topics.formats.stream_command import (
     COMPRESSION_CODE_MAX,
@@ -101,12 +101,21 @@ class StreamInfo:
         self.name = name
 
 
+class IdUsers(Protocol):
+    """Keeps things by the ids of streams and topics, and is told when an id becomes free."""
+
+    def forget_stream(self, stream_id: int) -> None: ...
+
+    def forget_topic(self, stream_id: int, topic_id: int) -> None: ...
+
+
 class StreamsMetadata:
-    def __init__(self, settings: SystemSettings) -> None:
+    def __init__(self, settings: SystemSettings, id_users: IdUsers) -> None:
         self.streams: Registry[StreamInfo] = Registry(
             StreamStatus.STREAM_ID_NOT_FOUND, StreamStatus.STREAM_NAME_ALREADY_EXISTS, "stream"
         )
         self._settings = settings
+        self._id_users = id_users
 
     def handlers(self) -> tuple[CommandHandler[Any], ...]:
         return (
@@ -152,7 +161,9 @@ class StreamsMetadata:
         self.streams.add(StreamInfo(command.stream_id, command.name, timestamp))
 
     def _delete_stream(self, _timestamp: int, _user_id: int, command: DeleteStream) -> None:
-        self.streams.drop(self.streams.resolve(command.stream_id))
+        stream = self.streams.resolve(command.stream_id)
+        self.streams.drop(stream)
+        self._id_users.forget_stream(stream.id)
 
     def _check_update_stream(self, _user_id: int, command: UpdateStream) -> None:
         stream = self.streams.resolve(command.stream_id)
@@ -191,8 +202,9 @@ class StreamsMetadata:
         stream.topics.add(topic)
 
     def _delete_topic(self, _timestamp: int, _user_id: int, command: DeleteTopic) -> None:
-        topics = self.streams.resolve(command.stream_id).topics
-        topics.drop(topics.resolve(command.topic_id))
+        topic = self.resolve_topic(command.stream_id, command.topic_id)
+        self.streams[topic.stream_id].topics.drop(topic)
+        self._id_users.forget_topic(topic.stream_id, topic.id)
 
     def _check_update_topic(self, _user_id: int, command: UpdateTopic) -> None:
         topics = self.streams.resolve(command.stream_id).topics

@@ -3,9 +3,13 @@
 A token that has expired keeps its name until it is dropped; a create of the same name replaces it. The root user may be
 renamed, set inactive and given a new password, but neither deleted nor given other permissions.
 
+Permissions name streams and topics by their ids, and ids are used again. So permissions for a stream or topic end when
+it is deleted, also in a replay.
+
 Not thread-safe: the caller holds the lock of `Commands`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +23,7 @@ from topics.formats.stream_command import (
     UpdateUser,
     UserStatus,
 )
-from topics.formats.stream_permissions import Permissions
+from topics.formats.stream_permissions import Permissions, without_stream, without_topic
 from topics.limits import U64_MAX
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.metadata.command_handler import CommandHandler
@@ -104,6 +108,19 @@ class UsersMetadata:
         for user, token in expired:
             self._drop_token(user, token)
         return len(expired)
+
+    def forget_stream(self, stream_id: int) -> None:
+        """The stream was deleted: the next stream with this id begins without permissions."""
+        self._change_permissions(lambda permissions: without_stream(permissions, stream_id))
+
+    def forget_topic(self, stream_id: int, topic_id: int) -> None:
+        """The topic was deleted: the next topic with this id begins without permissions."""
+        self._change_permissions(lambda permissions: without_topic(permissions, stream_id, topic_id))
+
+    def _change_permissions(self, change: Callable[[Permissions], Permissions]) -> None:
+        for user in self.users.values():
+            if user.permissions is not None:
+                user.set_permissions(change(user.permissions))
 
     # Users.
 

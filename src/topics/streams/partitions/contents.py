@@ -19,6 +19,7 @@ from topics.formats.message_index import Entries
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import StoredBatch
 from topics.streams.partitions.journal import Journal, Window
+from topics.streams.partitions.must_wait import MustWait
 from topics.streams.partitions.segment import Segment, SegmentInfo, SegmentSlice
 
 
@@ -190,42 +191,66 @@ class PartitionContents:
 
     # Reading.
 
-    def now(self) -> Moment:
-        with self._lock:
+    def now(self, *, may_wait: bool = True) -> Moment:
+        """Without `may_wait` it raises `MustWait` if another thread holds the lock."""
+        if not self._lock.acquire(blocking=may_wait):
+            raise MustWait
+        try:
             self.check_open()
             return Moment(self._epoch, self.current_offset, self.next_offset)
+        finally:
+            self._lock.release()
 
     def find_messages(
-        self, moment: Moment, offset: int, count: int, compressed_count: int
+        self, moment: Moment, offset: int, count: int, compressed_count: int, *, may_wait: bool = True
     ) -> SegmentSlice | JournalSlice | None:
         """The next messages at the offset or, if there is a gap, after it; None if there are none.
 
         At most `count`, and at most `compressed_count` where messages are compressed. None also when offsets have
-        restarted since the moment.
+        restarted since the moment. Without `may_wait` it raises `MustWait` if another thread holds the lock, if a file
+        has to be opened, and if messages are compressed.
         """
-        end_offset = moment.end_offset
-        with self._lock:
+        if not self._lock.acquire(blocking=may_wait):
+            raise MustWait
+        try:
             self.check_open()
             if self._epoch != moment.epoch:
                 return None
-            segments = self._segments
-            place = max(bisect_right(segments, offset, key=_start_offset) - 1, 0)
-            while place and segments[place - 1].next_offset > offset:
-                place -= 1
-            for segment in islice(segments, place, None):
-                first = max(offset - segment.start_offset, 0)
-                available = min(segment.messages_count - first, end_offset - segment.start_offset - first)
-                if available > 0:
-                    if segment.codec is not Codec.NONE:
-                        count = min(count, compressed_count)
-                    return self._slice(segment, first, min(available, count))
-            if self.active is None:
-                return None
-            codec = self.active.codec
-            first_offset = max(offset, self.active.next_offset)
-            count = min(count if codec is Codec.NONE else min(count, compressed_count), end_offset - first_offset)
-            windows = self.journal.windows(first_offset, count)
-            return JournalSlice(first_offset, codec, windows) if windows else None
+            return self._find(offset, moment.end_offset, count, compressed_count, may_wait)
+        finally:
+            self._lock.release()
+
+    def _find(
+        self,
+        offset: int,
+        end_offset: int,
+        count: int,
+        compressed_count: int,
+        may_wait: bool,  # noqa: FBT001 - a hot call.
+    ) -> SegmentSlice | JournalSlice | None:
+        segments = self._segments
+        place = max(bisect_right(segments, offset, key=_start_offset) - 1, 0)
+        while place and segments[place - 1].next_offset > offset:
+            place -= 1
+        for segment in islice(segments, place, None):
+            first = max(offset - segment.start_offset, 0)
+            available = min(segment.messages_count - first, end_offset - segment.start_offset - first)
+            if available > 0:
+                if segment.codec is not Codec.NONE:
+                    count = min(count, compressed_count)
+                if not may_wait and (segment.files is None or segment.codec is not Codec.NONE):
+                    raise MustWait
+                return self._slice(segment, first, min(available, count))
+        active = self.active
+        if active is None:
+            return None
+        if not may_wait and active.codec is not Codec.NONE:
+            raise MustWait
+        first_offset = max(offset, active.next_offset)
+        if active.codec is not Codec.NONE:
+            count = min(count, compressed_count)
+        windows = self.journal.windows(first_offset, min(count, end_offset - first_offset))
+        return JournalSlice(first_offset, active.codec, windows) if windows else None
 
     def find_timestamp(self, timestamp: int) -> SegmentSlice | int | None:
         """Where the first message that is not older than the time is: the whole segment that has it, or its offset if

@@ -1,17 +1,19 @@
 """Which messages of a batch are duplicates: messages whose id the partition has seen before.
 
-The ids are not persisted. An id is noted after its message was appended, so a message that was refused may be sent
-again. Not thread-safe: the caller holds the partition's lock for writing.
+The ids are not persisted: after a restart `recent_ids` reads them from the newest messages. An id is noted after its
+message was appended, so a message that was refused may be sent again. Not thread-safe: the caller holds the partition's
+lock for writing.
 """
 
 from collections import OrderedDict
+from math import inf
 from struct import Struct
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.formats.message import Bytes
+from topics.formats.message import Bytes, Column
 
 Mask = NDArray[np.bool_]
 
@@ -56,6 +58,29 @@ class Deduplicator:
         for key in _keys(ids):
             seen[key] = now_us
             seen.move_to_end(key)
+        self._drop_oldest()
+
+    # After a restart.
+
+    @property
+    def entries_max(self) -> float:
+        """How many ids can be remembered."""
+        return self._max_entries or inf
+
+    def oldest_remembered_us(self, now_us: int) -> int:
+        """An id that was seen earlier is forgotten."""
+        return max(now_us - self._expiry_us + 1, 0) if self._expiry_us else 0
+
+    def recall(self, ids: Bytes, times_us: Column) -> None:
+        """Remembers ids of messages that were appended before a restart, in their order, each at its own time."""
+        seen = self._first_seen_us
+        for key, time_us in zip(_keys(ids), times_us.tolist(), strict=True):
+            seen[key] = time_us
+            seen.move_to_end(key)
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        seen = self._first_seen_us
         while 0 < self._max_entries < len(seen):
             seen.popitem(last=False)
 

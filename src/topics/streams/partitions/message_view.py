@@ -4,7 +4,6 @@ A view keeps its memory alive and its buffer out of the pool. Take `bytes(messag
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -89,13 +88,15 @@ class MessageView:
         return f"MessageView(offset={self.offset}, size={self._end - self._start})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class MessageChunk:
     """Messages back to back in wire form. `buffer` begins with the first message and ends with the last."""
 
-    buffer: memoryview
-    starts: Positions
-    ends: Positions
+    __slots__ = ("buffer", "starts", "ends")
+
+    def __init__(self, buffer: memoryview, starts: Positions, ends: Positions) -> None:
+        self.buffer: Final = buffer
+        self.starts: Final = starts
+        self.ends: Final = ends
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -106,17 +107,17 @@ class MessageChunk:
             yield MessageView(buffer, start, end)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PolledMessages:
     """The answer to a poll. `current_offset` is the offset of the last message in the partition, 0 if it is empty."""
 
-    partition_id: int
-    current_offset: int
-    count: int
-    chunks: list[MessageChunk]
+    __slots__ = ("partition_id", "current_offset", "count", "chunks")
 
-    def __post_init__(self) -> None:
-        assert self.count == sum(map(len, self.chunks)), "the count must be that of the chunks"
+    def __init__(self, partition_id: int, current_offset: int, count: int, chunks: list[MessageChunk]) -> None:
+        assert count == sum(map(len, chunks)), "the count must be that of the chunks"
+        self.partition_id: Final = partition_id
+        self.current_offset: Final = current_offset
+        self.count: Final = count
+        self.chunks: Final = chunks
 
     def __len__(self) -> int:
         return self.count
@@ -141,7 +142,7 @@ class PolledMessages:
     def to_buffers(self) -> list[Buffer]:
         """The answer in wire form, in pieces for a vectored write: 16 bytes, then the messages."""
         head = POLLED.pack(self.partition_id, self.current_offset, self.count)
-        return [head, *(chunk.buffer for chunk in self.chunks)]
+        return [head, *[chunk.buffer for chunk in self.chunks]]
 
     def to_bytes(self) -> bytes:
         """The same in one piece."""

@@ -1,7 +1,10 @@
 """Stored messages on their way to a reader: verified, then turned into wire form."""
 
+from typing import Final
+
 import numpy as np
 
+from topics.formats import kernel
 from topics.formats.message import (
     CHECKSUM_AT,
     HEADER_BYTES,
@@ -23,31 +26,39 @@ from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.message_view import MessageChunk
 
+# What `kernel.verify_messages` returns for messages of which some have user headers.
+_WITH_USER_HEADERS: Final = 2
 
-def verify(buffer: Buffer, starts: Positions, ends: Positions, first_offset: int) -> None:
+
+def verify(buffer: Buffer, starts: Positions, ends: Positions, first_offset: int) -> bool:
     """Raises if these are not the undamaged messages from `first_offset` on. The positions are not trusted: they come
-    from an index."""
-    if not len(starts):
-        return
+    from an index. Returns whether a message has user headers."""
+    found = kernel.verify_messages(buffer, starts, ends, first_offset)
+    if not found:
+        raise _damage(buffer, starts, ends, first_offset)
+    return found == _WITH_USER_HEADERS
+
+
+def _damage(buffer: Buffer, starts: Positions, ends: Positions, first_offset: int) -> StreamsError:
     if int(starts.min()) < 0 or int((ends - starts).min()) < HEADER_BYTES or int(ends.max()) > len(buffer):
-        raise StreamsError(
+        return StreamsError(
             StreamStatus.CANNOT_READ_INDEX_POSITION,
             f"the index has no place for a message at offset {first_offset} or after",
         )
     good = checksums(buffer, starts, ends) == read_column(buffer, starts, CHECKSUM_AT, 8)
     if not good.all():
-        raise StreamsError(
+        return StreamsError(
             StreamStatus.INVALID_MESSAGE_CHECKSUM,
             f"the message at offset {first_offset + int(good.argmin())} does not match its checksum",
         )
     offsets = read_column(buffer, starts, OFFSET_AT, 8)
     right = offsets == np.arange(first_offset, first_offset + len(starts), dtype=np.uint64)
-    if not right.all():
-        wrong = int(right.argmin())
-        raise StreamsError(
-            StreamStatus.INVALID_OFFSET,
-            f"offset {int(offsets[wrong])} is where offset {first_offset + wrong} should be",
-        )
+    wrong = int(right.argmin())
+    assert not right[wrong], "messages without damage are not refused"
+    return StreamsError(
+        StreamStatus.INVALID_OFFSET,
+        f"offset {int(offsets[wrong])} is where offset {first_offset + wrong} should be",
+    )
 
 
 def to_wire(

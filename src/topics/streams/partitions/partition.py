@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from topics.clock import Clock
-from topics.formats.message import BodyOrder
+from topics.formats.message import BodyOrder, Bytes
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import POSITION_MAX
@@ -32,7 +34,9 @@ from topics.streams.partitions.batch import IncomingBatch, PreparedBatch, Stored
 from topics.streams.partitions.contents import PartitionContents
 from topics.streams.partitions.deduplication import Deduplicator
 from topics.streams.partitions.memory_pool import MemoryPool
+from topics.streams.partitions.must_wait import MustWait
 from topics.streams.partitions.reader import PartitionReader
+from topics.streams.partitions.recent_ids import recall_ids
 from topics.streams.partitions.recovery import RecoveredSegment, recover
 from topics.streams.partitions.segment import Segment, SegmentInfo, SyncFailed
 from topics.streams.partitions.segment_files import create_files, open_files, remove_side_files
@@ -57,6 +61,8 @@ class PartitionOptions:
     validate_checksum: bool = False
     cache_indexes: CacheIndexes = "open_segment"
     max_poll_bytes: int = 64 * MIB
+    # No setting: a position in a segment is a number of 32 bits.
+    position_max: int = POSITION_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,8 @@ class Partition:
         # The directory may exist without being durable: the process that made it may have been killed before its sync.
         fs.sync_dir(directory.rpartition("/")[0])
         recovered = recover(fs, directory, validate_checksum=options.validate_checksum)
+        if deduplicator is not None:
+            recall_ids(deduplicator, fs, directory, recovered, now_us(clock))
         partition = cls(
             fs,
             directory,
@@ -193,49 +201,80 @@ class Partition:
         """Appends the whole batch or, if it raises, nothing of it."""
         codec = self._codec
         prepared = prepare(batch, order=self._order, codec=codec, cipher=self._cipher)
-        contents = self._contents
         with self._writing:
-            self._check_writable()
-            now = now_us(self._clock)
-            prepared = self._without_duplicates(prepared, now)
+            return self._append(prepared, codec)
+
+    def append_nowait(self, batch: IncomingBatch) -> Appended:
+        """The same for a batch that is only buffered. Raises `MustWait` if it has to be compressed, encrypted or
+        written, or if another thread works on the partition; then the batch can be appended again."""
+        codec = self._codec
+        if codec is not Codec.NONE or self._cipher is not None or not self._writing.acquire(blocking=False):
+            raise MustWait
+        try:
+            active = self._contents.active
+            if active is None or active.codec is not codec or not active.codec_is_noted:
+                raise MustWait
+            if self._must_write(active, batch.count, batch.size_bytes):
+                raise MustWait
+            return self._append(prepare(batch, order=self._order), codec)
+        finally:
+            self._writing.release()
+
+    def _append(self, prepared: PreparedBatch, codec: Codec) -> Appended:
+        contents = self._contents
+        self._check_writable()
+        now = now_us(self._clock)
+        sent_ids: Bytes | None = None
+        if self._deduplicator is not None:
+            prepared, sent_ids = self._without_duplicates(self._deduplicator, prepared, now)
             if not prepared.count:
                 return Appended(contents.next_offset, 0)
-            active = self._make_room(codec, prepared.size_bytes)
-            stored = prepared.stamp(contents.next_offset, max(now, contents.last_timestamp))
-            journal = contents.journal
-            buffered_bytes = journal.size_bytes + stored.size_bytes
-            is_full = active.size_bytes + buffered_bytes >= self._options.segment_size
-            if (
-                is_full
-                or journal.messages_count + stored.count >= self._options.messages_required_to_save
-                or buffered_bytes >= self._options.size_of_messages_required_to_save
-            ):
-                self._write(active, [*journal.batches, stored], accepting=stored)
-            else:
-                contents.buffer(stored)
-            self._note_ids(prepared, now)
-            if is_full:
-                self._roll_if_possible(codec)
-            return Appended(stored.first_offset, stored.count)
+        active = self._make_room(codec, prepared.size_bytes)
+        stored = prepared.stamp(contents.next_offset, max(now, contents.last_timestamp))
+        is_full = self._is_full(active, stored.size_bytes)
+        if self._must_write(active, stored.count, stored.size_bytes):
+            self._write(active, [*contents.journal.batches, stored], accepting=stored)
+        else:
+            contents.buffer(stored)
+        if sent_ids is not None:
+            assert self._deduplicator is not None
+            self._deduplicator.note(sent_ids, now)
+        if is_full:
+            self._roll_if_possible(codec)
+        return Appended(stored.first_offset, stored.count)
 
-    def _without_duplicates(self, prepared: PreparedBatch, now: int) -> PreparedBatch:
-        if self._deduplicator is None:
-            return prepared
-        keep = self._deduplicator.keep_mask(prepared.ids, prepared.is_assigned, now)
-        return prepared if keep is None else prepared.without(~keep)
+    def _is_full(self, active: Segment, batch_bytes: int) -> bool:
+        """Whether the segment reaches its size with the batch."""
+        return active.size_bytes + self._contents.journal.size_bytes + batch_bytes >= self._options.segment_size
 
-    def _note_ids(self, prepared: PreparedBatch, now: int) -> None:
-        if self._deduplicator is not None and not prepared.is_assigned.all():
-            self._deduplicator.note(prepared.ids[~prepared.is_assigned], now)
+    def _must_write(self, active: Segment, batch_count: int, batch_bytes: int) -> bool:
+        """Whether the journal reaches a limit with the batch."""
+        journal = self._contents.journal
+        return (
+            self._is_full(active, batch_bytes)
+            or journal.messages_count + batch_count >= self._options.messages_required_to_save
+            or journal.size_bytes + batch_bytes >= self._options.size_of_messages_required_to_save
+        )
+
+    def _without_duplicates(
+        self, deduplicator: Deduplicator, prepared: PreparedBatch, now: int
+    ) -> tuple[PreparedBatch, Bytes]:
+        """The new messages, and those of their ids that the sender chose."""
+        ids = prepared.read_ids()
+        is_sent = np.asarray(ids.any(axis=1))
+        keep = deduplicator.keep_mask(ids, ~is_sent, now)
+        if keep is None:
+            return prepared, ids[is_sent]
+        return prepared.without(~keep), ids[is_sent & keep]
 
     def _write(self, active: Segment, batches: list[StoredBatch], *, accepting: StoredBatch | None = None) -> None:
         """Writes the whole journal, and after it the batch that is being accepted, into the files: all or nothing."""
         try:
             entries = active.write(batches, enforce_fsync=self._options.enforce_fsync)
-        except SyncFailed as error:
-            self._stop(f"a sync failed: {error}")
+        except SyncFailed as failed_sync:
+            self._stop(f"a sync failed: {failed_sync}")
             self._cut_refused(active, accepting)
-            raise self._refusal() from error
+            raise self._refusal() from failed_sync
         except OSError as error:
             self._cut_back(active)
             raise self._append_failed(error) from error
@@ -267,7 +306,7 @@ class Partition:
 
     def _make_room(self, codec: Codec, batch_bytes: int) -> Segment:
         """The active segment; a new one if the present one cannot take the batch."""
-        if batch_bytes > POSITION_MAX:
+        if batch_bytes > self._options.position_max:
             raise StreamsError(
                 StreamStatus.INVALID_MESSAGES_SIZE, f"{batch_bytes} bytes are more than a segment can hold"
             )
@@ -279,7 +318,9 @@ class Partition:
             if active.codec is not codec or not active.codec_is_noted:
                 self._change_codec(active, codec)
         elif (
-            active.codec is not codec or position >= self._options.segment_size or position + batch_bytes > POSITION_MAX
+            active.codec is not codec
+            or position >= self._options.segment_size
+            or position + batch_bytes > self._options.position_max
         ):
             return self._roll(codec)
         return active

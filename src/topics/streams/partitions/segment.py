@@ -22,6 +22,7 @@ from topics.formats.stream_layout import LOG, segment_path
 from topics.storage.fs import Fs, write_all, write_vectors
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import StoredBatch
+from topics.streams.partitions.must_wait import MustWait
 from topics.streams.partitions.segment_files import SegmentFiles, open_files, write_codec
 from topics.streams.partitions.segment_index import IndexView, SegmentIndex, Spans
 
@@ -147,7 +148,7 @@ class Segment:
     def _entries(self, batches: Sequence[StoredBatch]) -> Entries:
         """The entries of all batches in one pass: a flush usually has many small batches."""
         counts = [batch.count for batch in batches]
-        positions = self.size_bytes + np.cumsum([0, *(batch.size_bytes for batch in batches[:-1])], dtype=np.int64)
+        positions = self.size_bytes + np.cumsum([0, *[batch.size_bytes for batch in batches[:-1]]], dtype=np.int64)
         timestamps = np.array([batch.timestamp for batch in batches], dtype=np.uint64)
         return make_entries(
             self.index.count,
@@ -274,11 +275,11 @@ class SegmentSlice:
     def first_offset(self) -> int:
         return self.start_offset + self.first
 
-    def spans(self, bytes_max: int, *, at_least_one: bool) -> Spans:
+    def spans(self, bytes_max: int, *, at_least_one: bool, may_wait: bool = True) -> Spans:
         """Where the messages are in the log: as many messages as fit into `bytes_max`."""
         # Every message has a header, so more entries than this cannot fit and need not be read.
         count = min(self.count, bytes_max // HEADER_BYTES + 1)
-        starts, ends = self.index.spans(self.files.index, self.first, count)
+        starts, ends = self.index.spans(self.files.index, self.first, count, may_wait=may_wait)
         start = int(starts[0])
         fitting = int(np.searchsorted(ends, start + bytes_max, side="right"))
         if at_least_one:
@@ -292,7 +293,12 @@ class SegmentSlice:
             )
         return Spans(starts[:fitting], ends[:fitting])
 
-    def read_into(self, buffer: memoryview, position: int) -> None:
+    def read_into(self, buffer: memoryview, position: int, *, may_wait: bool = True) -> None:
+        """Without `may_wait` it raises `MustWait` if the system has to read from the disk."""
+        if not may_wait:
+            if not self.files.log.pread_into_nowait(buffer, position):
+                raise MustWait
+            return
         if self.files.log.pread_into(buffer, position) < len(buffer):
             raise StreamsError(
                 StreamStatus.CANNOT_READ_MESSAGE,

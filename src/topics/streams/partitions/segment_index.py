@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from topics.formats.message import HEADER_BYTES
 from topics.formats.message_index import ENTRY, ENTRY_BYTES, Entries, decode_entries
 from topics.storage.fs import File
+from topics.streams.partitions.must_wait import MustWait
 
 # A start checks so many entries at a time: 4 MiB.
 CHECK_ENTRIES: Final = 256 * 1024
@@ -41,20 +42,28 @@ class IndexView:
         self.count = count
         self._cached = cached
 
-    def spans(self, file: File, first: int, count: int) -> Spans:
-        """The spans of `count` messages from relative offset `first` on. The view must have all of them."""
+    def spans(self, file: File, first: int, count: int, *, may_wait: bool = True) -> Spans:
+        """The spans of `count` messages from relative offset `first` on. The view must have all of them.
+
+        Without `may_wait` it raises `MustWait` if entries have to be read from the disk.
+        """
         assert first >= 0
         assert first + count <= self.count
         before = 1 if first else 0
-        entries = self._read(file, first - before, count + before)
+        entries = self._read(file, first - before, count + before, may_wait)
         bounds = np.zeros(count + 1, dtype=np.int64)
         bounds[1 - before :] = entries["position"]
         return Spans(bounds[:-1], bounds[1:])
 
-    def _read(self, file: File, first: int, count: int) -> Entries:
+    def _read(self, file: File, first: int, count: int, may_wait: bool = True) -> Entries:  # noqa: FBT001, FBT002
         if self._cached is not None:
             return self._cached[first : first + count]
-        return read_entries(file, first, count)
+        if may_wait:
+            return read_entries(file, first, count)
+        data = bytearray(count * ENTRY_BYTES)
+        if not file.pread_into_nowait(memoryview(data), first * ENTRY_BYTES):
+            raise MustWait
+        return decode_entries(data)
 
     def lower_bound(self, file: File, timestamp: int) -> int:
         """The relative offset of the first message that is not older than the time; `count` if all are older."""

@@ -52,7 +52,7 @@ def _open_bucket(settings: StreamsSettings) -> SegmentStore:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "obstore":
             raise
-        raise StartRefused("archiving to S3 needs the package obstore: pip install 'topics[s3]'") from error
+        raise StartRefused("archiving to S3 needs the package obstore: pip install 'topics-log[s3]'") from error
     s3 = settings.data_maintenance.archiver.s3
     access = S3Access(key_id=s3.key_id, key_secret=s3.key_secret, endpoint=s3.endpoint, region=s3.region)
     bounds = S3Bounds(connect_ms=CONNECT_MS_MAX, idle_ms=IDLE_MS_MAX, transfer_ms=TRANSFER_MS_MAX)

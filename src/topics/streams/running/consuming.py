@@ -1,7 +1,8 @@
 """Polls and stored offsets of consumers and of members of consumer groups.
 
-The lock of `Commands` is held to look things up, never while messages are read. So a purge, a deleted group or a
-rebalance may come between the read and the commit of its offset; each commit checks for that.
+The lock of `Commands` is held for groups and for stores, never while messages are read. So a purge, a deleted group or
+a rebalance may come between the read and the commit of its offset; each commit checks for that. A single consumer
+polls without the lock: it does not wait for a command that creates or deletes many partitions.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from topics.streams.consumers.consumer_offsets import ConsumerKind, check_offset
 from topics.streams.consumers.polling import Consumer, PollingStrategy, StrategyKind
 from topics.streams.metadata.commands import Commands
 from topics.streams.partitions.message_view import PolledMessages
+from topics.streams.partitions.must_wait import MustWait
 from topics.streams.running.running_topic import RunningPartition, RunningTopic
 from topics.streams.running.running_topics import RunningTopics
 
@@ -50,12 +52,11 @@ class Consuming:
             return self._poll_as_member(
                 stream, topic, consumer.id, strategy, count, partition_id, client_id, auto_commit=auto_commit
             )
-        with self._commands.lock:
-            self._commands.check_open()
-            running = self._topics.find(stream, topic)
-            consumer_id = consumer_file_id(consumer.id)
-            found = running.partition(partition_id or 0)
-            purges_count = running.purges_count
+        self._commands.check_open()
+        running = self._topics.find(stream, topic)
+        consumer_id = consumer_file_id(consumer.id)
+        purges_count = running.purges_count
+        found = running.partition(partition_id or 0)
         polled = _read(found, consumer.kind, consumer_id, strategy, count)
         if auto_commit and (last_offset := polled.last_offset) is not None:
             found.offsets.store(consumer.kind, consumer_id, last_offset)
@@ -63,6 +64,28 @@ class Consuming:
                 # The messages that were read are purged. Their offset would skip messages that are sent now.
                 found.offsets.discard(consumer.kind, consumer_id)
         return polled
+
+    def poll_nowait(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        consumer: Consumer,
+        strategy: PollingStrategy,
+        count: int,
+        *,
+        partition_id: int | None,
+    ) -> PolledMessages:
+        """The same for a single consumer without auto-commit. Raises `MustWait` if the messages are not in memory."""
+        self._commands.check_open()
+        running = self._topics.find(stream, topic).partition(partition_id or 0)
+        if strategy.kind is StrategyKind.OFFSET:
+            offset = strategy.value
+        elif strategy.kind is StrategyKind.NEXT:
+            stored = running.offsets.get(consumer.kind, consumer_file_id(consumer.id))
+            offset = 0 if stored is None else stored + 1
+        else:
+            raise MustWait
+        return running.partition.reader.poll_offset_nowait(offset, count)
 
     def _poll_as_member(
         self,

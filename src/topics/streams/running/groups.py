@@ -1,6 +1,7 @@
 """Consumer groups of all topics: created, deleted, joined and left."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from topics.clock import Clock
 from topics.formats.stream_command import CreateConsumerGroup, DeleteConsumerGroup, Identifier
@@ -9,6 +10,12 @@ from topics.streams.consumers.consumer_offsets import ConsumerKind
 from topics.streams.metadata.commands import Commands
 from topics.streams.metadata.streams_metadata import GroupInfo
 from topics.streams.running.running_topics import RunningTopics
+
+
+class Membership(NamedTuple):
+    stream_id: int
+    topic_id: int
+    group_id: int
 
 
 class Groups:
@@ -67,6 +74,17 @@ class Groups:
                 for group in topic.groups.values():
                     if group.is_member(client_id):
                         group.leave(client_id)
+
+    def memberships(self) -> dict[int, list[Membership]]:
+        """The groups that each client has joined."""
+        found: dict[int, list[Membership]] = {}
+        with self._commands.lock:
+            for topic in self._topics.all():
+                for group_id, group in topic.groups.items():
+                    for member in group.members:
+                        membership = Membership(topic.info.stream_id, topic.info.id, group_id)
+                        found.setdefault(member.client_id, []).append(membership)
+        return found
 
     def find(self, stream: Identifier, topic: Identifier, group: Identifier) -> ConsumerGroup:
         with self._commands.lock:

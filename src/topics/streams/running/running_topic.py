@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from topics.formats.message_codec import Codec
 from topics.stream_errors import StreamsError, StreamStatus
-from topics.streams.consumers.consumer_group import ConsumerGroup
+from topics.streams.consumers.consumer_group import ConsumerGroup, MemberInfo
 from topics.streams.consumers.consumer_offsets import ConsumerKind, ConsumerOffsets
-from topics.streams.metadata.streams_metadata import TopicInfo
+from topics.streams.metadata.streams_metadata import GroupInfo, StreamInfo, TopicInfo
 from topics.streams.partitions.partition import Partition
 from topics.streams.partitions.partitioning import RoundRobin
 from topics.streams.retention.cleaner import RetainedPartition, RetainedTopic
@@ -27,16 +27,26 @@ class PartitionState:
     id: int
     created_at: int
     segments_count: int
+    earliest_offset: int
     current_offset: int
     size_bytes: int
     messages_count: int
     has_messages: bool
+    unsaved_messages_count: int
+    is_writable: bool
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next message."""
+        return self.current_offset + 1 if self.has_messages else 0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
     info: TopicInfo
     partitions: list[PartitionState]
+    # How often the topic was purged since it was opened.
+    purges_count: int
 
     @property
     def size_bytes(self) -> int:
@@ -45,6 +55,47 @@ class TopicState:
     @property
     def messages_count(self) -> int:
         return sum(partition.messages_count for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """The sums over the partitions of a topic."""
+
+    stream: str
+    topic: str
+    partitions_count: int
+    messages_count: int
+    size_bytes: int
+    # Messages that were ever sent to it, since its last purge.
+    sent_count: int
+    unsaved_messages_count: int
+    # Partitions that take no messages until a restart.
+    stopped_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream and all of its topics, in the order of their ids."""
+
+    info: StreamInfo
+    topics: list[TopicState]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(topic.size_bytes for topic in self.topics)
+
+    @property
+    def messages_count(self) -> int:
+        return sum(topic.messages_count for topic in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """`members` are in the order of their joins."""
+
+    info: GroupInfo
+    partitions_count: int
+    members: list[MemberInfo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +113,18 @@ class RunningPartition:
 
     def state(self, created_at: int) -> PartitionState:
         partition = self.partition
+        segments = partition.segments
         return PartitionState(
             partition.partition_id,
             created_at,
-            len(partition.segments),
+            len(segments),
+            segments[0].start_offset if segments else 0,
             partition.current_offset,
             partition.size_bytes,
             partition.messages_count,
             partition.has_messages,
+            partition.unsaved_messages_count,
+            partition.stopped is None,
         )
 
     def retained(self) -> RetainedPartition:
@@ -90,11 +145,15 @@ class RunningTopic:
         self._rebalancing_timeout_us = rebalancing_timeout_us
 
     def partition(self, partition_id: int) -> RunningPartition:
-        if not 0 <= partition_id < len(self.partitions):
-            raise StreamsError(
-                StreamStatus.PARTITION_NOT_FOUND, f"topic {self.info.name!r} has no partition {partition_id}"
-            )
-        return self.partitions[partition_id]
+        """Any thread may ask, without a lock."""
+        try:
+            if partition_id >= 0:
+                return self.partitions[partition_id]
+        except IndexError:
+            pass
+        raise StreamsError(
+            StreamStatus.PARTITION_NOT_FOUND, f"topic {self.info.name!r} has no partition {partition_id}"
+        )
 
     def state(self) -> TopicState:
         return TopicState(
@@ -103,7 +162,25 @@ class RunningTopic:
                 running.state(info.created_at)
                 for info, running in zip(self.info.partitions, self.partitions, strict=True)
             ],
+            self.purges_count,
         )
+
+    def figures(self, stream: str) -> TopicFigures:
+        """Any thread may ask, without a lock."""
+        partitions = [running.partition for running in list(self.partitions)]
+        return TopicFigures(
+            stream,
+            self.info.name,
+            len(partitions),
+            sum(partition.messages_count for partition in partitions),
+            sum(partition.size_bytes for partition in partitions),
+            sum(partition.current_offset + partition.has_messages for partition in partitions),
+            sum(partition.unsaved_messages_count for partition in partitions),
+            sum(partition.stopped is not None for partition in partitions),
+        )
+
+    def group_state(self, group: GroupInfo) -> GroupState:
+        return GroupState(group, len(self.partitions), self.groups[group.id].members)
 
     # Partitions.
 

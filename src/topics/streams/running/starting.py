@@ -5,6 +5,7 @@ been deleted that the state log knows.
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -48,7 +49,14 @@ class Started:
     topics: RunningTopics
 
 
-def start(fs: Fs, root: str, settings: StreamsSettings, clock: Clock, root_user: Credentials) -> Started:
+def start(
+    fs: Fs,
+    root: str,
+    settings: StreamsSettings,
+    clock: Clock,
+    root_user: Credentials,
+    progress: Callable[[float], None] | None = None,
+) -> Started:
     with ExitStack() as undo:
         lock = take_lock(fs, root)
         undo.callback(lock.release)
@@ -71,7 +79,7 @@ def start(fs: Fs, root: str, settings: StreamsSettings, clock: Clock, root_user:
         _finish_removals(directories, metadata)
         topics = RunningTopics(metadata)
         undo.callback(topics.drop_all)
-        _open_topics(topics, metadata, directories, opener, settings)
+        _open_topics(topics, metadata, directories, opener, settings, progress or _ignore)
         undo.pop_all()
     return Started(lock, flavour, directories, archiver, opener, commands, topics)
 
@@ -113,8 +121,13 @@ def _open_topics(
     directories: Directories,
     opener: PartitionOpener,
     settings: StreamsSettings,
+    progress: Callable[[float], None],
 ) -> None:
     """Adds each topic as soon as it is open, so that a start that fails later closes it."""
+    partitions_count = sum(
+        len(info.partitions) for stream in metadata.streams.values() for info in stream.topics.values()
+    )
+    opened_count = 0
     for stream in metadata.streams.ascending():
         topics.add_stream(stream.id)
         for info in stream.topics.ascending():
@@ -127,6 +140,12 @@ def _open_topics(
             )
             topics.add(topic)
             _recover_consumers(topic)
+            opened_count += len(opened)
+            progress(opened_count / max(partitions_count, 1))
+
+
+def _ignore(_fraction: float) -> None:
+    """The progress of a start that shows none."""
 
 
 def _check_folders(directories: Directories, info: TopicInfo) -> None:

@@ -86,7 +86,6 @@ def _directory_problems(system: SystemSettings) -> Iterator[str]:
     top = {
         "system.backup.path": system.backup.path,
         "system.runtime.path": system.runtime.path,
-        "system.logging.path": system.logging.path,
         "system.stream.path": system.stream.path,
     }
     inner = {"system.topic.path": system.topic.path, "system.partition.path": system.partition.path}
@@ -95,7 +94,7 @@ def _directory_problems(system: SystemSettings) -> Iterator[str]:
             yield f"{name} is {value!r}: it must be the name of one folder"
     if not system.path:
         yield "system.path is empty: it must be a folder"
-    taken = {"state": "the state log"}
+    taken = {"state": "the state log", "logs": "the logs of an Apache Iggy server"}
     for name, value in top.items():
         if value in taken:
             yield f"{name} is {value!r}, which belongs to {taken[value]}"

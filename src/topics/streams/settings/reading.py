@@ -4,6 +4,7 @@
 (`message_saver.interval = "30 s"`), and reports every problem at once.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -36,7 +37,20 @@ from topics.streams.settings.units import (
     parse_topic_size,
 )
 
+logger = logging.getLogger(__name__)
+
 ENV_PREFIX: Final = "IGGY_"
+
+# Configuration files of Apache Iggy have these settings. They are accepted, with a warning.
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "system.backup.compatibility.path",
+        "system.logging.path",
+        "system.state.max_file_operation_retries",
+        "system.state.retry_delay",
+        "data_maintenance.archiver.s3.tmp_upload_dir",
+    }
+)
 
 
 def parse_cache_indexes(value: object) -> str:
@@ -152,7 +166,9 @@ def members_of(kind: type[Any]) -> dict[str, SectionMember]:
 
 def _read_section(kind: type[Any], values: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
     members = members_of(kind)
-    problems += [_unknown(prefix, str(name), members) for name in values if name not in members]
+    for name, value in values.items():
+        if name not in members and not _is_without_effect(f"{prefix}{name}", value):
+            problems.append(_unknown(prefix, str(name), members))
     known: dict[str, Any] = {}
     for name, member in members.items():
         if name not in values:
@@ -169,6 +185,16 @@ def _read_section(kind: type[Any], values: Mapping[str, Any], prefix: str, probl
         else:
             problems.append(f"{prefix}{name} is a section, not a value")
     return kind(**known)
+
+
+def _is_without_effect(path: str, value: Any) -> bool:
+    """Whether this is a setting without effect, or a section that has nothing else."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(_is_without_effect(f"{path}.{name}", below) for name, below in value.items())
+    if path in WITHOUT_EFFECT:
+        logger.warning("%s has no effect here", path)
+        return True
+    return False
 
 
 def _unknown(prefix: str, name: str, siblings: Iterable[str]) -> str:

@@ -25,34 +25,18 @@ Expiry = Annotated[int, "expiry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompatibilitySettings:
-    """Without effect. Configuration files of Apache Iggy have it."""
-
-    path: str = "compatibility"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackupSettings:
     path: str = "backup"
-    compatibility: CompatibilitySettings = field(default_factory=CompatibilitySettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
     enforce_fsync: bool = False
-    # This setting and the next one have no effect. Configuration files of Apache Iggy have them.
-    max_file_operation_retries: int = 1
-    retry_delay_us: Duration = SECOND_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
     path: str = "runtime"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggingSettings:
-    path: str = "logs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +117,6 @@ class SystemSettings:
     backup: BackupSettings = field(default_factory=BackupSettings)
     state: StateSettings = field(default_factory=StateSettings)
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
-    logging: LoggingSettings = field(default_factory=LoggingSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
     topic: TopicSettings = field(default_factory=TopicSettings)
     partition: PartitionSettings = field(default_factory=PartitionSettings)
@@ -165,8 +148,6 @@ class S3ArchiverSettings:
     bucket: str = ""
     endpoint: str = ""
     region: str = ""
-    # Without effect. Configuration files of Apache Iggy have it.
-    tmp_upload_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

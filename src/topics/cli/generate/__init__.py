@@ -1,0 +1,1 @@
+"""`topics generate`: files to run and watch a server, made from its settings, metrics and commands."""

@@ -1,0 +1,1 @@
+"""Commands that ask a server: topics, records, queues, routers, groups, contexts, checks."""

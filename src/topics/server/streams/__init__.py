@@ -1,0 +1,1 @@
+"""Streams for clients of Apache Iggy: the engine inside of the server, and its port."""

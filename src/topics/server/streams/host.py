@@ -1,0 +1,274 @@
+"""The streams of a server, from its start to its stop: the engine, the port, the connections, the threads.
+
+| Step | What |
+|---|---|
+| `listen` | opens the port. Clients can connect, and wait for their answers |
+| `open_engine` | recovers the data directory. Any thread, because it takes as long as the disk does |
+| `start` | requests are answered from now on, and the regular work begins |
+| `drain` | tells clients that the server stops, after the answers to their running requests |
+| `close` | flushes and syncs everything |
+
+This module imports nothing of the engine: a server without streams starts without its packages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
+
+from topics.clock import Clock
+from topics.errors import SettingsError, TopicsError
+from topics.limits import MIB
+from topics.server.limits import Timeouts
+from topics.server.settings_schema import ServerSettings, StreamsConfig
+from topics.server.streams.config import (
+    check_streams,
+    missing_packages,
+    read_settings,
+    root_user,
+    streams_directory,
+)
+from topics.server.streams.connection import RECEIVED_BYTES_MAX, Connection
+from topics.server.streams.counters import StreamsCounters
+from topics.server.work_pool import WorkPool
+
+if TYPE_CHECKING:
+    from topics.server.streams.service import Service
+    from topics.streams.running.upkeep_thread import UpkeepThread
+    from topics.streams.system import System
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+
+# Requests of up to this size are received into memory of the engine's pool.
+POOLED_BYTES_MAX: Final = 4 * MIB
+
+# Bytes of answers and of unfinished requests of all connections together. Beyond it clients that move nothing for a
+# while lose their connections, the one that waits longest first.
+HELD_BYTES_MAX: Final = 256 * MIB
+HELD_GRACE_S: Final = 1.0
+SWEEPS_PER_TIMEOUT: Final = 8
+SWEEP_S_MAX: Final = 1.0
+
+
+class StreamsHost:
+    """Loop thread only, except for `open_engine`. `system` is None until `start`, and in a server without streams."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        config: StreamsConfig,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        timeouts: Timeouts,
+    ) -> None:
+        self.loop = loop
+        self.counters = StreamsCounters()
+        self.received = memoryview(bytearray(RECEIVED_BYTES_MAX))
+        self.connections: set[Connection] = set()
+        self.system: System | None = None
+        # From 0 to 1. Another thread sets it.
+        self.recovery_progress = 0.0
+        # Host and port of the listener.
+        self.address: tuple[str, int] | None = None
+        self._settings = settings
+        self._config = config
+        self._clock = clock
+        self._timeouts = timeouts
+        self._listener: asyncio.Server | None = None
+        self._service: Service | None = None
+        self._upkeep: UpkeepThread | None = None
+        self._empty: asyncio.Future[None] | None = None
+        self._is_draining = False
+        self.linger_s = timeouts.linger_s
+        self._sweep_s = min(SWEEP_S_MAX, timeouts.stalled_s / SWEEPS_PER_TIMEOUT)
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the server has streams: clients of Apache Iggy can connect."""
+        return self._listener is not None
+
+    @property
+    def directory(self) -> str:
+        return streams_directory(self._settings, self._config)
+
+    def allocate(self, size: int) -> memoryview:
+        """Memory for a request. That of a large one is used again later. That of a huge one is taken from the system
+        when its bytes arrive."""
+        if size <= RECEIVED_BYTES_MAX or self.system is None:
+            return memoryview(bytearray(size))
+        if size <= POOLED_BYTES_MAX:
+            with self.system.pool.acquire(size) as buffer:
+                # The view keeps the memory out of the pool for as long as it lives.
+                return buffer.view[:]
+        from numpy import empty, uint8
+
+        return empty(size, uint8).data
+
+    # Start.
+
+    async def listen(self, tls: ssl.SSLContext | None) -> None:
+        """Opens the port, unless streams are off. A default port that cannot be used is left out, with a warning.
+
+        Raises `SettingsError` if a port that was set cannot be used, or if the root user would not be safe.
+        """
+        port = self._settings.streams_port
+        if port.number is None:
+            return
+        check_streams(self._settings, self._config)
+        missing = missing_packages()
+        if missing:
+            logger.warning(
+                "there are no streams: install their packages with pip install 'topics-log[streams]'",
+                extra={"fields": {"missing": missing}},
+            )
+            return
+        host = self._settings.host
+        try:
+            self._listener = await self.loop.create_server(
+                lambda: cast(asyncio.BufferedProtocol, Connection(self)),
+                host or None,
+                port.number,
+                ssl=tls,
+                backlog=BACKLOG,
+                reuse_address=True,
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+            problem = f"cannot listen on {host or '*'} port {port.number} for streams: {reason}"
+            if not port.is_default:
+                raise SettingsError(f"{problem}; choose another TOPICS_STREAMS_PORT, 0 for any, or off") from error
+            logger.warning(
+                "there are no streams: their default port cannot be used; choose one with TOPICS_STREAMS_PORT",
+                extra={"fields": {"reason": problem}},
+            )
+            return
+        address = self._listener.sockets[0].getsockname()
+        self.address = str(address[0]), int(address[1])
+
+    def open_engine(self, progress: Callable[[float], None]) -> System:
+        """Any thread. Raises `StartRefused` if the directory cannot be served."""
+        from topics.streams.embedded import open_system
+
+        # The loop needs it next. It takes longer to import than the loop may be busy.
+        import_module("topics.server.streams.service")
+
+        return open_system(
+            self.directory,
+            read_settings(self._config),
+            clock=self._clock,
+            root_user=root_user(self._config),
+            progress=progress,
+        )
+
+    def start(self, system: System) -> None:
+        """Begins to answer requests, also those of clients that are connected already."""
+        from topics.server.streams.service import Service
+        from topics.streams.running.upkeep_thread import UpkeepThread
+
+        self.system = system
+        self._service = Service(self, system, self._clock)
+        self._upkeep = UpkeepThread(system.tick)
+        for connection in list(self.connections):
+            connection.start(self._service.begin(connection))
+        self._sweep()
+
+    def run(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Looks at the streams on a thread, then calls `then` on the loop. `work` raises nothing."""
+        assert self._service is not None
+
+        def whole() -> bytes:
+            work()
+            return b""
+
+        self._service.run("browse", whole, lambda _: then())
+
+    # Connections.
+
+    def _sweep(self) -> None:
+        """Ends connections of clients that take nothing of their answers, or leave a request unfinished: after
+        `stalled_s`, and earlier while too many bytes are held for all of them."""
+        now_s = self.loop.time()
+        for connection in self.connections:
+            connection.check_stalled(now_s)
+        held = {connection: connection.unsent_bytes + connection.partial_bytes for connection in self.connections}
+        waiting = sorted((each for each in held if held[each]), key=lambda connection: connection.moved_s)
+        held_bytes = sum(held.values())
+        for connection in waiting:
+            limit_s = HELD_GRACE_S if held_bytes > HELD_BYTES_MAX else self._timeouts.stalled_s
+            if now_s - connection.moved_s < limit_s:
+                break
+            held_bytes -= held[connection]
+            logger.warning(
+                "a client of the streams takes no answer, or does not end its request: its connection ends",
+                extra={"fields": {"peer": connection.peer, "bytes": held[connection]}},
+            )
+            connection.abort()
+        self._sweeping = self.loop.call_later(self._sweep_s, self._sweep)
+
+    def note_connected(self, connection: Connection) -> None:
+        self.counters.connections_total += 1
+        if self._is_draining:
+            connection.abort()
+            return
+        self.connections.add(connection)
+        if self._service is not None:
+            connection.start(self._service.begin(connection))
+
+    def note_lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._empty is not None and not self.connections and not self._empty.done():
+            self._empty.set_result(None)
+
+    # Stop.
+
+    async def drain(self) -> None:
+        """Ends all connections: idle ones now, the others after their answers, and the rest after `drain_s`."""
+        self._is_draining = True
+        if self._listener is None:
+            return
+        self._listener.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._service is not None:
+            self._service.stop()
+        for connection in list(self.connections):
+            connection.drain()
+        if self.connections:
+            self._empty = self.loop.create_future()
+            try:
+                await asyncio.wait_for(self._empty, self._timeouts.drain_s)
+            except TimeoutError:
+                logger.warning(
+                    "aborting connections of streams that did not end in time",
+                    extra={"fields": {"count": len(self.connections)}},
+                )
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def close(self) -> None:
+        """Flushes and syncs everything, after `drain`."""
+        system, self.system = self.system, None
+        service, upkeep = self._service, self._upkeep
+        if system is None or service is None or upkeep is None:
+            return
+        closer = WorkPool(1, "topics-streams-close")
+        try:
+            await self.loop.run_in_executor(closer, _close, system, upkeep)
+        except TopicsError as error:
+            logger.error("the streams were not all saved", extra={"fields": {"reason": error.message}})
+        finally:
+            service.shutdown()
+            closer.shutdown()
+
+
+def _close(system: System, upkeep: UpkeepThread) -> None:
+    upkeep.stop()
+    system.close()

@@ -1,0 +1,1 @@
+"""Looking at a data directory without the engine: verify, doctor, dump."""

@@ -1,0 +1,166 @@
+"""What a user of the package index gets: a small package that says what to install for the rest of it."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import topics
+from tests.installed import commands_path
+from topics.cli.form import running_form
+from topics.testing.server_process import ServerProcess
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: Final = set(PROJECT["optional-dependencies"])
+HINT: Final = re.compile(r"\btopics(?:-log)?\[([a-z0-9, ]+)\]")
+
+
+def written() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "src").rglob("*.py"))]
+
+
+def hints() -> list[tuple[str, str, list[str]]]:
+    """Each mention of an extra: the file, the whole text, the names of the extras."""
+    return [
+        (str(path.relative_to(ROOT)), found[0], found[1].replace(" ", "").split(","))
+        for path in written()
+        for found in HINT.finditer(path.read_text())
+    ]
+
+
+def test_every_hint_names_this_project_and_extras_that_it_has() -> None:
+    wrong = [hint for hint in hints() if set(hint[2]) & EXTRAS and not hint[1].startswith(f"{PROJECT['name']}[")]
+    assert wrong == []
+    unknown = [hint for hint in hints() if hint[1].startswith(f"{PROJECT['name']}[") and set(hint[2]) - EXTRAS]
+    assert unknown == []
+    assert len(hints()) >= 10
+
+
+def test_the_extra_all_has_every_other_extra() -> None:
+    (everything,) = PROJECT["optional-dependencies"]["all"]
+    assert everything == f"{PROJECT['name']}[{','.join(sorted(EXTRAS - {'all'}))}]"
+
+
+# As PYTHONVERBOSE prints it.
+SOURCE_OF_SERVE: Final = re.compile(r"(/[^\s']*/topics)/server/(?:__pycache__/)?serve\.")
+
+
+def test_the_tests_and_the_examples_of_the_docs_run_the_installed_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process, the commands of a shell, and the servers that tests start. A developer may run the source tree."""
+    package = Path(topics.__file__).parent
+    if package == ROOT / "src" / "topics" and os.environ.get("CI") != "true":
+        pytest.skip("the tests run the source tree; `make test` installs the wheel and runs that")
+    assert package == Path(sysconfig.get_path("purelib")) / "topics"
+    distribution = importlib.metadata.distribution(PROJECT["name"])
+    assert distribution.version == topics.__version__
+    # A wheel, not a link to the sources.
+    assert json.loads(distribution.read_text("direct_url.json") or "{}")["url"].endswith(".whl")
+    assert "topics/server/serve.py" in {str(path) for path in distribution.files or ()}
+    monkeypatch.setenv("PATH", commands_path())
+    monkeypatch.chdir(tmp_path)
+    shell = ["/bin/sh", "-c", "topics version; python -c 'import topics; print(topics.__file__)'"]
+    assert run(shell).splitlines() == [f"topics {topics.__version__} ({running_form()})", topics.__file__]
+    with ServerProcess(environ={"PYTHONVERBOSE": "1"}) as server:
+        assert set(SOURCE_OF_SERVE.findall(server.output)) == {str(package)}
+
+
+class Installation:
+    """The wheel of this tree in an environment that has nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wheel = build_wheel(folder / "wheel")
+        self.bin = folder / "venv" / "bin"
+        run([sys.executable, "-m", "venv", str(folder / "venv")])
+
+    def install(self, *arguments: str) -> None:
+        """Skips the test where the package index cannot be reached."""
+        done = subprocess.run(
+            [str(self.bin / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        if done.returncode != 0 and "No matching distribution" in done.stderr:
+            pytest.skip("the package index cannot be reached")
+        assert done.returncode == 0, done.stderr
+
+    def python(self, program: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.bin / "python"), "-I", "-c", program], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def packages(self) -> set[str]:
+        listed = run([str(self.bin / "python"), "-m", "pip", "list", "--format=freeze"])
+        return {line.partition("==")[0].lower() for line in listed.splitlines()}
+
+
+def build_wheel(folder: Path) -> Path:
+    run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "TOPICS_COMPILE": "0"},
+    )
+    (wheel,) = folder.iterdir()
+    return wheel
+
+
+def run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    made = Installation(tmp_path_factory.mktemp("installation"))
+    made.install(str(made.wheel))
+    return made
+
+
+WRITE_AND_READ: Final = """
+import urllib.request
+from topics.testing.server_process import ServerProcess
+
+with ServerProcess() as server:
+    request = urllib.request.Request(
+        server.url + "/v0/topics/orders", b'{"records":[{"data":7}]}', {"Content-Type": "application/json"}
+    )
+    urllib.request.urlopen(request).close()
+    server.kill()
+    server.start()
+    request = urllib.request.Request(
+        server.url + "/v0/topics/orders/diff", b'{"from_seq":0}', {"Content-Type": "application/json"}
+    )
+    print(urllib.request.urlopen(request).read().decode())
+    assert b"/console/app.js" in urllib.request.urlopen(server.url).read()
+    assert b"import" in urllib.request.urlopen(server.url + "/console/app.js").read()
+"""
+
+
+def test_a_base_installation_serves_and_is_small(installation: Installation) -> None:
+    assert installation.packages().isdisjoint({"numpy", "pandas", "pyarrow", "pyspark", "obstore", "cryptography"})
+    done = installation.python(WRITE_AND_READ)
+    assert done.returncode == 0, done.stderr
+    assert '"data":7' in done.stdout
+
+
+@pytest.mark.slow
+def test_the_hint_of_a_missing_extra_works(installation: Installation) -> None:
+    refused = installation.python("import topics.streams")
+    hint = "pip install 'topics-log[streams]'"
+    assert refused.returncode == 1
+    assert hint in refused.stderr
+    installation.install(f"{installation.wheel}[streams]")
+    assert installation.python("import topics.streams").returncode == 0
