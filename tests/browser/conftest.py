@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.watch_page import WatchPage
+from tests.browser.watch_page import PATIENCE_MS, WatchPage
 
 CHROMIUM: Final = shutil.which("chromium")
 # Only for pages of the tests: no sandbox, because it does not work for root, and no requests to other servers.
@@ -20,6 +20,10 @@ FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+# `expect` has a time limit of its own, which is five seconds.
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def skip_without_chromium() -> None:
@@ -37,7 +41,7 @@ def skip_without_chromium() -> None:
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Headless, with a new profile that is removed at the end.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
         try:
             yield browser
         finally:

@@ -55,7 +55,8 @@ class ConsolePage:
         self.page.evaluate("address => { location.hash = address; }", address)
 
     def sign_in(self, key: str) -> None:
-        self.page.get_by_label("API key").last.fill(key)
+        # The button that opens the dialog has the same label.
+        self.page.get_by_role("dialog").get_by_label("API key").fill(key)
         self.page.get_by_role("button", name="Use this key").click()
 
     def text(self, text: str) -> Locator:

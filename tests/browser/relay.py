@@ -82,8 +82,9 @@ class Relay:
             ended = set(self._sockets)
             for end in ended:
                 _end(end)
-            assert self._changed.wait_for(lambda: not ended & self._sockets, PATIENCE_S)
+            # Before the wait: the client may connect again meanwhile.
             self._is_losing = False
+            assert self._changed.wait_for(lambda: not ended & self._sockets, PATIENCE_S)
 
     def cut_after(self, count: int) -> None:
         """Every connection ends after that many more bytes of the server, in the middle of whatever it says."""

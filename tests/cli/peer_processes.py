@@ -21,16 +21,11 @@ import pytest
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from docs_build.recording import free_port
+
 START_S_MAX: Final = 30.0
 # Debian has servers where only root looks for programs.
 PATH: Final = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class PeerProcess(ABC):

@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import topics
-from tests.cli.peer_processes import KafkaBroker, NatsProcess, RedisProcess, free_port
+from docs_build.recording import free_port
+from tests.cli.peer_processes import KafkaBroker, NatsProcess, RedisProcess
 from tests.server.test_tls import make_pair
 from topics.cli.main import app
 from topics.cli.remote.importing import kafka_source
@@ -201,12 +202,12 @@ def test_an_import_that_is_killed_again_and_again_writes_each_entry_once(
 ) -> None:
     entries = fill(redis, "orders", 5_000)
     arguments = (f"{peer.url}/orders", "--topic", "t")
-    for reached in (60, 300, 600):
-        # In so small batches it would need seconds more.
-        with start(*arguments, "--batch", 5) as process:
+    for reached in (20, 100, 200):
+        # One by one they would need many seconds more.
+        with start(*arguments, "--batch", 1) as process:
             wait_for(client, "t", reached)
             process.send_signal(signal.SIGKILL)
-    assert 600 <= client.state("t").head_seq < len(entries), "it was killed in the middle"
+    assert 200 <= client.state("t").head_seq < len(entries), "it was killed in the middle"
     assert run(*arguments).exit_code == 0
     assert ids(client, "t") == entries
 
@@ -223,13 +224,11 @@ def test_two_imports_at_the_same_time_write_each_entry_once(
 
 
 def test_a_mirror_goes_on_when_redis_or_the_server_was_killed(tmp_path: Path) -> None:
-    with RedisProcess(tmp_path) as peer, ServerProcess() as server:
+    with RedisProcess(tmp_path) as peer:
         with peer.client() as redis:
             first = fill(redis, "orders", 10)
         # The address of a server changes with its start; a mirror has one, so that a port is chosen here.
-        server.stop()
-        port = server.port
-        with ServerProcess(port=port) as fixed, topics.Client(fixed.url) as client:
+        with ServerProcess(port=free_port()) as fixed, topics.Client(fixed.url) as client:
             with start(f"{peer.url}/orders", "--topic", "t", "--follow", "--server", fixed.url) as mirror:
                 wait_for(client, "t", 10)
                 peer.kill()
@@ -265,20 +264,21 @@ def test_an_import_goes_on_although_its_last_record_is_gone(
 def test_without_any_trace_of_the_last_entry_nothing_is_written(
     client: topics.Client, redis: Any, peer: RedisProcess
 ) -> None:
-    fill(redis, "orders", 1_000)
+    count = 5_000
+    fill(redis, "orders", count)
     arguments = (f"{peer.url}/orders", "--topic", "t")
     with start(*arguments, "--batch", 1) as process:
         wait_for(client, "t", 3)
         process.send_signal(signal.SIGKILL)
     head = client.state("t").head_seq
-    assert head < 1_000, "it was killed in the middle"
+    assert head < count, "it was killed in the middle"
     last = ids(client, "t")[-1]
     client.delete("t", before_seq=head + 1)
     result = run(*arguments)
     assert result.exit_code == 1
     assert f"but record {head}, which knows where to go on, is gone; say it with --after ID" in result.stderr
     assert run(*arguments, "--after", last).exit_code == 0
-    assert client.state("t").head_seq == 1_000
+    assert client.state("t").head_seq == count
 
 
 # Errors.
@@ -486,22 +486,22 @@ def test_an_import_from_nats_that_is_killed_and_a_mirror_that_loses_nats_write_e
     client: topics.Client, tmp_path: Path
 ) -> None:
     with NatsProcess(tmp_path) as nats:
-        publish(nats, "ORDERS", [b"%d" % number for number in range(1_500)])
+        publish(nats, "ORDERS", [b"%d" % number for number in range(3_000)])
         arguments = (f"{nats.url}/ORDERS", "--topic", "t")
         for reached in (40, 150):
-            with start(*arguments, "--batch", 2) as process:
+            with start(*arguments, "--batch", 1) as process:
                 wait_for(client, "t", reached)
                 process.send_signal(signal.SIGKILL)
-        assert client.state("t").head_seq < 1_500, "it was killed in the middle"
+        assert client.state("t").head_seq < 3_000, "it was killed in the middle"
         with start(*arguments, "--follow") as mirror:
-            wait_for(client, "t", 1_500)
+            wait_for(client, "t", 3_000)
             nats.kill()
             nats.start()
-            publish(nats, "ORDERS", [b"1500"])
-            wait_for(client, "t", 1_501)
+            publish(nats, "ORDERS", [b"3000"])
+            wait_for(client, "t", 3_001)
             mirror.send_signal(signal.SIGINT)
             assert mirror.wait(PATIENCE_S) == 130
-        assert ids(client, "t") == [str(number) for number in range(1, 1_502)]
+        assert ids(client, "t") == [str(number) for number in range(1, 3_002)]
 
 
 def test_a_stream_of_nats_that_was_made_anew_is_noticed_also_when_it_is_longer(
@@ -606,25 +606,25 @@ def test_messages_of_kafka_become_records_with_key_headers_and_timestamp(
 def test_an_import_from_kafka_that_is_killed_writes_each_message_of_each_partition_once(
     client: topics.Client, kafka: KafkaBroker
 ) -> None:
-    counts = {0: 700, 1: 500, 2: 1, 3: 300}
+    counts = {0: 3_700, 1: 3_500, 2: 1, 3: 3_300}
     for partition, count in counts.items():
         kafka.publish("killed", [b"%d" % number for number in range(count)], partition)
     arguments = (f"{kafka.url}/killed", "--topic", "t", "--no-groups")
     for reached in (40, 150):
-        with start(*arguments, "--batch", 2) as process:
+        with start(*arguments, "--batch", 1) as process:
             wait_for(client, "t", reached)
             process.send_signal(signal.SIGKILL)
-    assert 150 <= client.state("t").head_seq < 1_501, "it was killed in the middle"
+    assert 150 <= client.state("t").head_seq < 10_501, "it was killed in the middle"
     with start(*arguments, "--follow") as mirror:
-        wait_for(client, "t", 1_501)
+        wait_for(client, "t", 10_501)
         kafka.publish("killed", [b"1"], 2)
-        wait_for(client, "t", 1_502)
+        wait_for(client, "t", 10_502)
         mirror.send_signal(signal.SIGINT)
         _, err = mirror.communicate(timeout=PATIENCE_S)
     assert mirror.returncode == 130
     # Ctrl+C may come before the answer to the last write.
     assert re.search(
-        r"topics: stopped; imported up to entry 0:699,1:499,2:[01],3:299: run it again to go on\n", err.decode()
+        r"topics: stopped; imported up to entry 0:3699,1:3499,2:[01],3:3299: run it again to go on\n", err.decode()
     )
     counts[2] += 1
     assert kafka_ids(client, "t") == {partition: list(range(count)) for partition, count in counts.items()}
@@ -655,12 +655,12 @@ def test_an_import_from_kafka_goes_on_although_its_last_record_is_gone(
         kafka.publish("capped", [b"1"], 2)
         assert imported(*arguments).startswith(f"going on after entry 0:2,2:{last}\n")
     # A batch whose position was not committed by itself: nothing knows where to go on.
-    kafka.publish("capped", [b"1"] * 500, 0)
+    kafka.publish("capped", [b"1"] * 10_000, 0)
     head = client.state("t").head_seq
     with start(*arguments, "--batch", 1) as process:
         wait_for(client, "t", head + 3)
         process.send_signal(signal.SIGKILL)
-    assert client.state("t").head_seq < head + 500, "it was killed in the middle"
+    assert client.state("t").head_seq < head + 10_000, "it was killed in the middle"
     client.append("t", ["x", "y"])
     result = run(*arguments)
     assert result.exit_code == 1

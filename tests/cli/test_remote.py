@@ -460,7 +460,7 @@ def test_sigterm_lets_all_running_programs_end_and_their_jobs_are_acked(client: 
     for seq in (1, 2):
         os.mkfifo(tmp_path / f"gate-{seq}")
     script = f"echo begun; cat {tmp_path}/gate-$TOPICS_SEQ"
-    with start("work", "jobs", "-c", "2", "--lease", "1s", "--", "sh", "-c", script) as process:
+    with start("work", "jobs", "-c", "2", "--", "sh", "-c", script) as process:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == [b"begun\n"] * 2
         process.send_signal(signal.SIGTERM)

@@ -30,7 +30,7 @@ def note(job: topics.Job) -> bool:
 async def work_async(log: topics.AsyncClient | topics.AsyncLog) -> None:
     async with log:
 
-        @topics.async_worker(log, QUEUE, concurrency=2, lease_ms=1000)
+        @topics.async_worker(log, QUEUE, concurrency=2)
         async def handle(job: topics.Job) -> None:
             if note(job):
                 await asyncio.Event().wait()
@@ -41,7 +41,7 @@ async def work_async(log: topics.AsyncClient | topics.AsyncLog) -> None:
 def work(log: topics.Client | topics.Log) -> None:
     with log:
 
-        @topics.worker(log, QUEUE, concurrency=2, lease_ms=1000)
+        @topics.worker(log, QUEUE, concurrency=2)
         def handle(job: topics.Job) -> None:
             if note(job):
                 threading.Event().wait()

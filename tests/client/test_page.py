@@ -13,7 +13,7 @@ import pytest
 import topics
 from tests.conftest import REPOSITORY
 from tests.embedded.other_threads import wait_until
-from tests.server.running import PATIENCE_S, running
+from tests.server.running import running
 
 PAGE = (REPOSITORY / "docs" / "client.md").read_text("utf-8")
 ROW = re.compile(r"^\| `([A-Z]+ /[^`]+)` \| (.+) \|$", re.MULTILINE)
@@ -47,8 +47,7 @@ def stop_worker(url: str) -> None:
     """Ends the worker of the page as a terminal would, when its jobs are done."""
     with topics.Client(url) as client:
         client.create("jobs", type="queue")
-        for seq in (1, 2):
-            assert client.read("jobs", seq - 1, wait_ms=PATIENCE_S * 1000).head_seq >= seq
+        wait_until(lambda: client.state("jobs").head_seq >= 2)
         wait_until(lambda: client.state("jobs").count == 0)
     os.kill(os.getpid(), signal.SIGTERM)
 

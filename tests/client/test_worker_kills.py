@@ -12,6 +12,7 @@ from time import monotonic
 import pytest
 
 import topics
+from docs_build.recording import free_port
 from tests.client.every_log import KINDS, PATIENCE_S
 from tests.server.running import running
 from topics.testing.server_process import ServerProcess
@@ -78,8 +79,8 @@ def test_a_worker_that_is_killed_loses_no_job_and_repeats_no_acked_one(kind: str
 
 def test_a_server_that_is_killed_under_its_workers_loses_no_job(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    with ServerProcess(tmp_path / "data") as server:
-        port = server.port
+    port = free_port()
+    with ServerProcess(tmp_path / "data", port=port) as server:
         with topics.Client(server.url) as client:
             client.create("q", type="queue")
             client.append("q", list(range(JOBS)))
@@ -88,9 +89,9 @@ def test_a_server_that_is_killed_under_its_workers_loses_no_job(tmp_path: Path) 
         wait_for(lambda: len(notes_of(notes)) >= 20, process)
         server.kill()
     with ServerProcess(tmp_path / "data", port=port) as server:
-        wait_for(lambda: {seq for seq, _ in notes_of(notes)} == set(range(1, JOBS + 1)), process)
+        with topics.Client(server.url) as client:
+            # A job that was noted may come again: its ack may have been lost with the server.
+            wait_for(lambda: client.state("q").count == 0, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
-        with topics.Client(server.url) as client:
-            assert client.state("q").count == 0
     check(notes_of(notes), JOBS)

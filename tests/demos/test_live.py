@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from docs_build.recording import free_port
 from topics.client.sync.client import Client
 from topics.demos.shop import CLICKS, MAILS, ORDERS
 from topics.results import Tombstone
@@ -27,7 +28,8 @@ def started(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
 
 @pytest.mark.timeout(120)
 def test_after_kill_nine_in_the_middle_every_answered_order_is_there_once() -> None:
-    with started("--port", "0", "--seconds", "2") as process:
+    # The server comes back to its port. One that the system chooses could be taken by a client while it is down.
+    with started("--port", str(free_port()), "--seconds", "2") as process:
         printed, errors = process.communicate()
     assert process.returncode == 0, errors
     assert re.search(r"kill -9 after [1-9]\d* answered orders; the server is back", printed)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import topics
+from tests.embedded.other_threads import threads_of_logs
 from topics.embedded.log import Log, open_log
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.router import RouterSpec
@@ -201,11 +202,11 @@ def test_the_worker_process_makes_the_segments_and_ends_with_the_log(tmp_path: P
 
 
 def test_no_thread_is_left_when_the_log_is_closed(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
+    before = threads_of_logs()
     with open_log(tmp_path / "log", settings=SETTINGS) as log:
         log.append("t", [1])
         log.checkpoint()
-    assert [thread for thread in threading.enumerate() if thread not in before] == []
+    assert threads_of_logs() <= before
 
 
 def test_a_log_whose_disk_failed_answers_its_writers_and_lets_go_of_the_directory(tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def test_copies_of_routers_follow_a_write_without_a_read(tmp_path: Path) -> None
 
 
 def test_a_closed_log_leaves_no_thread(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
+    before = threads_of_logs()
     with topics.open(tmp_path / "log") as log:
         log.append("a", [1])
-    assert set(threading.enumerate()) <= before
+    assert threads_of_logs() <= before

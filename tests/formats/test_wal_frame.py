@@ -233,15 +233,18 @@ def test_b07_garbage_behind_the_frames_takes_none_of_them_away(garbage: bytes) -
 def test_b08_a_length_that_cannot_be_is_refused_without_an_allocation(frame_len: int) -> None:
     """All ones, negative as a signed number, below the minimum."""
     frame = raw_frame(data=b'{"d":1}', frame_len=frame_len)
-    tracemalloc.start()
-    try:
-        frames, error = walked(frame)
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert not frames
-    assert isinstance(error, BadFrame)
-    assert peak_bytes < 100_000
+    peaks_bytes = []
+    # The least of some counts: other threads of the process are counted, too.
+    for _ in range(5):
+        tracemalloc.start()
+        try:
+            frames, error = walked(frame)
+            peaks_bytes.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert not frames
+        assert isinstance(error, BadFrame)
+    assert min(peaks_bytes) < 100_000
 
 
 @pytest.mark.parametrize("frame_len", [0xFFFFFFFF, 0x80000000, (1 << 20) + 1])

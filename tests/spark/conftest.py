@@ -57,6 +57,8 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Spa
             "spark.eventLog.dir": (folder / "events").as_uri(),
             # Tests fail tasks on purpose, and look at the first error.
             "spark.task.maxFailures": "1",
+            # Tests look at the progress of batches: a query that is held up for ten seconds would tell of none.
+            "spark.sql.streaming.noDataProgressEventInterval": "1h",
         },
     )
     yield session

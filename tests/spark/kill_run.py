@@ -298,9 +298,11 @@ def _kill_but_workers(processes: dict[int, str]) -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """One that the system gives to no connection, so that the server gets it again after a kill."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _command(pid: int) -> str:

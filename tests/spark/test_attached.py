@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 import topics.spark
 from tests.conftest import FULL
+from tests.spark.queries import run_to_end
 from topics.client.sync.client import Client
 from topics.spark.attached import Attached
 from topics.spark.errors import BadOption
@@ -229,7 +230,7 @@ def test_a_table_keeps_its_options_also_types_and_is_a_stream_too(
     rows = [(seq, tag) for seq, tag, _ in ORDERS if tag == "t1"]
     assert rows_of(spark.sql("SELECT * FROM topics.some")) == rows
     stream = spark.readStream.table("topics.some").writeStream.format("memory").queryName("some_rows")
-    assert stream.trigger(availableNow=True).start().awaitTermination(100)
+    run_to_end(stream.trigger(availableNow=True).start)
     assert rows_of(spark.sql("SELECT * FROM some_rows")) == rows
     topics.spark.attach(spark, endpoint=served.url, database="typed", topics=["orders", "stock"], schema="n INT")
     sums = "SELECT sum(o.data.n), sum(s.data.n), count(o._rescued) FROM typed.orders o JOIN typed.stock s USING (seq)"

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.server.running import running
+from tests.spark.queries import run_to_end, wait_for_listeners
 from topics.client.sync.client import Client
 
 if TYPE_CHECKING:
@@ -47,12 +48,11 @@ def test_a_token_is_in_no_plan_error_event_or_checkpoint(
         assert "a valid key is needed" in errors[-1]
         stream = spark.readStream.format("topics").options(**given, subscribe="t").load()
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
-        query.awaitTermination(100)
-        assert query.exception() is None
+        query = run_to_end(lambda: writer.trigger(availableNow=True).start(str(tmp_path / "out")))
         told = [query.lastProgress.json if query.lastProgress else ""]
     events_uri = spark.conf.get("spark.eventLog.dir")
     assert events_uri is not None
+    wait_for_listeners(spark)
     events = texts_below(Path(events_uri.removeprefix("file://")))
     assert "SparkListenerSQLExecutionStart" in events
     checkpoint = texts_below(tmp_path / "checkpoint")

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from tests.spark.queries import run_to_end
 from tests.spark.toy_sources import ROWS, Toy, ToyTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -65,13 +67,19 @@ def test_partitions_are_planned_once_per_load(spark: SparkSession, notes: Path) 
 def test_offsets_are_compared_as_text(spark: SparkSession, notes: Path, tmp_path: Path) -> None:
     """Another order of the keys is a new batch, again and again."""
     stream = spark.readStream.format("toy").options(notes=str(notes), restless="yes").load()
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    try:
-        while not any((tmp_path / "checkpoint" / "commits").glob("2")):
-            assert query.isActive, query.exception()
-            query.awaitTermination(0.05)
-    finally:
-        query.stop()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def run_three_batches() -> StreamingQuery:
+        query = writer.start()
+        try:
+            while query.isActive and not any((tmp_path / "checkpoint" / "commits").glob("2")):
+                query.awaitTermination(0.05)
+        finally:
+            query.stop()
+        return query
+
+    run_to_end(run_three_batches)
+    assert any((tmp_path / "checkpoint" / "commits").glob("2"))
 
 
 def test_a_commit_of_a_source_comes_late_and_not_for_the_last_batch(
@@ -80,8 +88,7 @@ def test_a_commit_of_a_source_comes_late_and_not_for_the_last_batch(
     """The initial offset is asked for twice."""
     stream = spark.readStream.format("toy").options(notes=str(notes)).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(100)
+    run_to_end(writer.trigger(availableNow=True).start)
     told = notes.read_text().split("\n")[:-1]
     assert told.count("initialOffset") == 2
     assert told.count("prepare") == 1

@@ -18,6 +18,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.docs.page_runner import PageRunner
+from tests.spark.queries import run_to_end
 from topics.client.sync.client import Client
 from topics.spark.jobs.job_options import JOBS
 from topics.spark.options import OPTIONS
@@ -26,6 +27,7 @@ from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 REFERENCE: Final = (REPOSITORY / "docs" / "spark.md").read_text("utf-8")
 PAGE: Final = (REPOSITORY / "docs" / "spark-tutorial.md").read_text("utf-8")
@@ -161,13 +163,18 @@ def test_the_programs_about_analytics_run(
     names: dict[str, Any] = {}
     with ServerProcess() as server, Client(server.url) as client:
         client.append_encoded("orders", b'[{"data":1,"tag":"eu"},{"data":2,"tag":"eu"},{"data":3}]')
-        for program in programs:
-            # A relative path would be relative to where the JVM was started.
-            text = program.replace(ADDRESS, server.url).replace("./checkpoint", f"{tmp_path}/checkpoint")
-            exec(compile(text, "analytics.md", "exec"), names)
-        query = names["query"]
-        query.processAllAvailable()
-        query.stop()
+
+        def run() -> "StreamingQuery":
+            for program in programs:
+                # A relative path would be relative to where the JVM was started.
+                text = program.replace(ADDRESS, server.url).replace("./checkpoint", f"{tmp_path}/checkpoint")
+                exec(compile(text, "analytics.md", "exec"), names)
+            query: StreamingQuery = names["query"]
+            query.processAllAvailable()
+            query.stop()
+            return query
+
+        run_to_end(run)
         assert [bytes(record.data) for record in client.read("copies", 0, limit=1000).records] == [b"1", b"2", b"3"]
     assert len(programs) == 2
     assert re.search(r"\|\s*eu\s*\|\s*2\s*\|", capsys.readouterr().out)

@@ -28,6 +28,7 @@ SEGMENT_EVENTS = 100
 TOPIC = "t"
 # Written to whenever a checkpoint is wanted.
 BYSTANDER = "bystander"
+NEVER_MS = 1 << 60
 # Columns of a record as tests compare them.
 Row = tuple[int, str | None, str | None, str | None, str | None]
 
@@ -87,6 +88,7 @@ class World:
         opened = self.server.server.app.opened
         assert opened is not None
         relocator = opened.relocator
+        relocator._retry_at_ms = 0
         before = -1
         while before != relocator.moved_total:
             before = relocator.moved_total
@@ -95,6 +97,13 @@ class World:
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             relocator._background.run(lambda: None, done.set_result)
             await done
+        relocator._retry_at_ms = NEVER_MS
+
+    async def hold_moves(self) -> None:
+        """The server itself moves nothing: it looks for segments to move once a second."""
+        opened = self.server.server.app.opened
+        assert opened is not None
+        opened.relocator._retry_at_ms = NEVER_MS
 
     def purge(self, topic: str) -> int:
         """Rewrites every sealed segment without its deleted records, but for the last one of each; how many."""
@@ -167,7 +176,9 @@ def world(folder: Path, **settings: Any) -> Iterator[World]:
     with running(root, **settings) as server, Client(server.url, retries=2) as client:
         client.create(TOPIC)
         client.create(BYSTANDER)
-        yield World(server, client, root)
+        made = World(server, client, root)
+        server.call(made.hold_moves())
+        yield made
 
 
 # Reading without Spark, as its driver and tasks do.

@@ -9,6 +9,7 @@ import pytest
 
 from topics.errors import ColdUnavailable
 from topics.storage.cold_pool import InlineColdPool, ThreadColdPool
+from topics.testing.clock import ManualClock
 
 PATIENCE_S = 30
 
@@ -127,11 +128,13 @@ def test_calls_beyond_the_bounds_are_refused_at_once(
 def test_a_call_that_takes_too_long_fails_whether_it_runs_or_waits(
     owner: Owner, gates: Callable[[str], Gate], begun: "SimpleQueue[str]"
 ) -> None:
-    pool = ThreadColdPool(owner.post, threads_max=1, threads_per_line_max=1, call_ms_max=50)
+    clock = ManualClock()
+    pool = ThreadColdPool(owner.post, clock=clock, threads_max=1, threads_per_line_max=1, call_ms_max=50)
     hung = gates("hung")
     pool.run(1, hung, owner.done("hung"))
     begun.get(timeout=PATIENCE_S)
     pool.run(1, gates("waits"), owner.done("waits"))
+    clock.advance(50)
     for _ in range(2):
         owner.run()
     assert [name for name, _ in owner.results] == ["hung", "waits"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -47,16 +46,6 @@ class Daemon:
             self.look_again(deadline_s, f"no {pattern!r}")
         return found[1]
 
-    def wait_port(self, port: int) -> None:
-        deadline_s = monotonic() + START_S_MAX
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=START_S_MAX).close()
-            except ConnectionRefusedError:
-                self.look_again(deadline_s, f"no process listens on port {port}")
-            else:
-                return
-
     def look_again(self, deadline_s: float, what: str) -> None:
         try:
             status = self._process.wait(_LOOK_S)
@@ -72,12 +61,6 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -102,10 +85,9 @@ def standalone(folder: Path) -> Iterator[str]:
 @contextmanager
 def connect_server(folder: Path, master: str) -> Iterator[str]:
     """The address of a Connect server whose tasks run on that cluster."""
-    port = _free_port()
     conf = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
@@ -118,10 +100,14 @@ def connect_server(folder: Path, master: str) -> Iterator[str]:
     command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     # For Spark it is a daemon, with the memory of one.
-    environ = {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "700m"}
+    environ = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_MEMORY": "700m",
+        "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_LOGS_INFO}",
+    }
     server = Daemon(command, folder / "connect.log", environ)
     try:
-        server.wait_port(port)
+        port = server.wait_for(r"Spark Connect server started at: \S*?:([1-9][0-9]*)\n")
         yield f"sc://127.0.0.1:{port}"
     finally:
         server.close()
@@ -129,4 +115,5 @@ def connect_server(folder: Path, master: str) -> Iterator[str]:
 
 # The lines that are waited for are not there at the level that Spark begins with.
 _LOG4J: Final = Path(__file__).parent / "log4j2-info.properties"
-_VERBOSE: Final = {"SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
+_LOGS_INFO: Final = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+_VERBOSE: Final = {"SPARK_DAEMON_JAVA_OPTS": _LOGS_INFO}

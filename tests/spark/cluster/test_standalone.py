@@ -14,6 +14,7 @@ import pytest
 
 import topics
 from tests.spark.cluster.standalone import connect_server, standalone
+from tests.spark.queries import NOT_STARTED
 from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
@@ -41,15 +42,18 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def copy(address: str, server: ServerProcess, folder: Path, environ: Mapping[str, str] | None = None) -> None:
     """Runs the program, and looks at what it did."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), address, server.url, str(folder / "checkpoint")],
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **(environ or {})},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
+    is_started = False
+    while not is_started:
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), address, server.url, str(folder / "checkpoint")],
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **(environ or {})},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=800,
+            check=False,
+        )
+        is_started = NOT_STARTED not in done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [121, sum(range(121)), 121, None]
     with Client(server.url) as client:

@@ -271,7 +271,6 @@ def test_a_directory_of_another_server_keeps_what_belongs_to_it(shared_fixtures:
         assert streams.system.accounts.login("iggy", "iggy").id == 0
 
 
-@pytest.mark.timeout(300)  # Spark on a machine that has other things to do.
 def test_spark_does_it_without_a_key_in_any_plan(spark: "SparkSession", tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_text(KEY)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from tests.spark.queries import run_to_end
 from tests.spark.world import World, gaps, short, world
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_a_wrong_option_is_an_error_with_our_sentence_in_it(spark: SparkSession,
         spark.read.format("topics").schema("data int").options(endpoint=place.url, subscribe="t").load().count()
     stream = spark.readStream.format("topics").options(endpoint=place.url, subscribe="t", endingOffsets="latest")
     with pytest.raises(PySparkException, match="option `endingOffsets` is for batch reads only"):
-        stream.load().writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(100)
+        run_to_end(lambda: stream.load().writeStream.format("noop").trigger(availableNow=True).start())
 
 
 def test_a_stream_with_limits_ends_at_the_heads_and_goes_on_from_its_checkpoint(
@@ -155,8 +156,7 @@ def test_a_stream_with_limits_ends_at_the_heads_and_goes_on_from_its_checkpoint(
         )
         writer = stream.load().writeStream.format("parquet").option("path", str(tmp_path / "out"))
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        query = writer.start()
-        query.awaitTermination(100)
+        query = run_to_end(writer.start)
         moved = [progress for progress in query.recentProgress if progress.numInputRows]
         return len(moved), sum(progress.numInputRows for progress in moved)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pyspark.errors import PySparkException
 
 import topics.spark
 from tests.spark.in_process import InProcess
+from tests.spark.queries import run_to_end
 from tests.spark.world import World, world
 from topics.spark.errors import BadOption
 from topics.spark.jobs.archive import Archiver
@@ -80,14 +82,8 @@ def test_topic_lake_and_stream_have_the_same_typed_rows(spark: SparkSession, pla
         for number in range(0, WHOLE, 50)
     ]
     in_lake = topics.spark.typed(lake.read(spark, str(tmp_path / "lake"), topics=["t"]), DDL)
-    query = (
-        topics.spark.read_stream(spark, endpoint=place.url, subscribe="t", schema=DDL)
-        .writeStream.format("memory")
-        .queryName("typed_rows")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(300)
+    stream = topics.spark.read_stream(spark, endpoint=place.url, subscribe="t", schema=DDL)
+    run_to_end(stream.writeStream.format("memory").queryName("typed_rows").trigger(availableNow=True).start)
     streamed = spark.table("typed_rows")
     expected = summary(by_option)
     # The ids of whole records, and those that fit although the rest of their record does not.
@@ -121,22 +117,17 @@ def test_a_stream_keeps_the_schema_that_it_inferred_at_its_first_start(
             spark, endpoint=place.url, subscribe="growing", schema="infer", schemaLocation=str(tmp_path / "schema")
         )
         writer = rows.selectExpr("data.*", "_rescued").writeStream.format("json")
-        query = (
-            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "out"))
-        )
-        query.awaitTermination(300)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        run_to_end(lambda: writer.start(str(tmp_path / "out")))
         found = spark.read.schema("id bigint, _rescued string").json(str(tmp_path / "out"))
         return sorted((row["id"], row["_rescued"]) for row in found.collect())
 
     assert run() == [(1, None)]
     place.client.append_encoded("growing", b'[{"data":{"id":2,"name":"x"}}]')
     assert run() == [(1, None), (2, '{"id":2,"name":"x"}')]
+    read = partial(topics.spark.read_stream, spark, endpoint=place.url, subscribe="growing", schema="infer")
     with pytest.raises(PySparkException, match="needs `schemaLocation`"):
-        topics.spark.read_stream(spark, endpoint=place.url, subscribe="growing", schema="infer").writeStream.format(
-            "noop"
-        ).start().awaitTermination(100)
+        run_to_end(lambda: read().writeStream.format("noop").start())
     # Without a place to keep it, a batch infers a schema of its own.
     batch = topics.spark.read(spark, endpoint=place.url, subscribe="growing", schema="infer")
     assert dict(batch.dtypes)["data"] == "struct<id:bigint,name:string>"

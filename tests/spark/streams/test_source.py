@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from tests.spark.queries import run_to_end
 from tests.spark.streams_world import (
     KEY,
     Row,
@@ -221,20 +222,17 @@ def load(spark: "SparkSession", path: Path, **given: str) -> "DataFrame":
 
 def run_query(spark: "SparkSession", path: Path, checkpoint: Path, target: Path, **given: str) -> "StreamingQuery":
     options = {"path": str(path), "stream": "orders", "topic": "events", **given}
-    query = (
+    writer = (
         spark.readStream.format("topics_streams")
         .options(**options)
         .load()
         .writeStream.format("parquet")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start(str(target))
     )
-    assert query.awaitTermination(250)
-    return query
+    return run_to_end(lambda: writer.start(str(target)))
 
 
-@pytest.mark.timeout(300)  # Spark on a machine that has other things to do.
 def test_spark_reads_a_batch_and_a_stream_with_limits_over_a_restart(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +258,6 @@ def test_spark_reads_a_batch_and_a_stream_with_limits_over_a_restart(
         assert not path.is_file() or KEY.encode() not in path.read_bytes()
 
 
-@pytest.mark.timeout(300)
 def test_spark_says_what_is_lost_and_where(spark: "SparkSession", tmp_path: Path) -> None:
     with open_world(tmp_path) as streams:
         send(streams, 100)

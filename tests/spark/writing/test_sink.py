@@ -197,7 +197,7 @@ def test_of_speculative_attempts_the_one_that_spark_names_counts(
     def attempt(first: int) -> None:
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in numbers(first, first + 100):
-                together.wait(timeout=30)
+                together.wait(timeout=120)
                 yield batch
 
         messages[first] = sink.write(batches(), task())
@@ -206,7 +206,7 @@ def test_of_speculative_attempts_the_one_that_spark_names_counts(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join()
     sink.commit([messages[1000]])
     assert values(client, topic) == list(range(1000, 1100))
 

@@ -7,13 +7,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
+from tests.spark.queries import run_to_end
 from tests.spark.writing.test_sink import stored, values
 from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 # The first one waits for the JVM, too.
 pytestmark = pytest.mark.timeout(600)
@@ -68,18 +68,12 @@ def test_errors_say_what_to_do(spark: "SparkSession", server: ServerProcess) -> 
         assert client.state("out").head_seq == 0
 
 
-def run(query: "StreamingQuery") -> None:
-    assert query.awaitTermination(120)
-    error = query.exception()
-    if error is not None:
-        raise error
-
-
 def stream(frame: "DataFrame", server: ServerProcess, checkpoint: Path, mode: str = "append", **options: Any) -> None:
     writer = frame.writeStream.format("topics").option("endpoint", server.url)
     for name, value in options.items():
         writer = writer.option(name, str(value))
-    run(writer.outputMode(mode).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+    writer = writer.outputMode(mode).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    run_to_end(writer.start)
 
 
 def test_a_stream_from_files_adds_each_batch_once_over_restarts(

@@ -43,6 +43,8 @@ def test_close_waits_for_all_work() -> None:
         done.set()
 
     tasks.start(work)
-    threading.Timer(0.01, go.set).start()
+    timer = threading.Timer(0.01, go.set)
+    timer.start()
     tasks.close()
+    timer.join()
     assert done.is_set()

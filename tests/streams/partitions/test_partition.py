@@ -658,7 +658,7 @@ def test_writers_and_readers_at_once_see_each_message_once_and_in_order(tmp_path
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=240)
         assert not failures
         assert not thread.is_alive()
     assert partition.messages_count == total

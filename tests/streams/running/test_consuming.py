@@ -119,7 +119,7 @@ def test_a_poll_in_the_middle_of_a_deletion_is_answered_or_refused_and_never_wro
         world.system.delete_topic("s", "t")
     is_over.set()
     for reader in readers:
-        reader.join(60)
+        reader.join()
     assert problems == []
     assert world.names(f"{ROOT}/streams/0/topics") == [], "nobody made a folder for what was deleted"
 
