@@ -7,6 +7,7 @@ on this machine, so they can be compared: a lease that was granted before anothe
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -251,7 +252,21 @@ class Pusher(Worker):
                 self.lose(error)
             finally:
                 self._stream = None
-                self.ledger.note_unseen(self.queue, self.width)
+                self.ledger.note_unseen(self.queue, self.width + self._unread(stream))
+
+    @staticmethod
+    def _unread(stream: EventStream) -> int:
+        """Ends the connection. Returns how many jobs came that were not taken in: `width`, and more if this process was
+        kept from its work, because each lease that ends makes room for the next job."""
+        count = 0
+        try:
+            stream.socket.shutdown(socket.SHUT_RDWR)
+            while (event := stream.maybe_next()) is not None:
+                count += event.name == "job"
+        except (OSError, AssertionError, *ENDS):
+            # The end of what has come, perhaps within an event.
+            pass
+        return count
 
     def _take_in(self, event: Event | None, number: int) -> None:
         assert event is not None

@@ -15,7 +15,7 @@ BATCHES_PER_LIFE = 40
 
 
 def ask(server: ServerProcess, method: str, path: str, body: object = None) -> Any:
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     try:
         text = None if body is None else json.dumps(body)
         connection.request(method, path, text, {"Content-Type": "application/json"})
@@ -92,7 +92,7 @@ def test_each_message_that_survives_a_kill_is_copied_once(durability: str) -> No
         copied: list[tuple[int, int]] = []
         while not copied or copied[-1] != sent[-1]:
             seen = len(copied)
-            ask(server, "POST", "/v0/topics/copies/diff", {"from_seq": len(copied), "wait_ms": 5000, "limit": 1})
+            ask(server, "POST", "/v0/topics/copies/diff", {"from_seq": len(copied), "wait_ms": 30_000, "limit": 1})
             copied = copies_in(server)
             assert len(copied) > seen or copied[-1:] == sent[-1:], "the router has stopped"
         assert copied == sent

@@ -11,7 +11,7 @@ from tests.process.http_writer import CLASSES, Write
 KILLS = 30 if FULL else 3
 
 
-@pytest.mark.timeout(900 if FULL else 120)
+@pytest.mark.timeout(900 if FULL else 300)
 def test_clients_that_retry_by_key_end_with_exactly_one_copy(tmp_path: Path) -> None:
     """Classes fsync and disk, single records and batches. Kills happen also during starts and stops."""
     findings = KillRun(tmp_path / "data", seed=20_261_116).run(KILLS)

@@ -3,6 +3,7 @@
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from websockets.sync.client import connect
@@ -42,9 +43,9 @@ def test_an_idle_server_with_topics_routers_leases_and_readers_sleeps() -> None:
         assert client.datas("t4") == [1]
         counts = []
         for _ in range(WINDOWS_MAX):
-            before = wake_ups(server.pid)
+            before, begun_s = wake_ups(server.pid), monotonic()
             threading.Event().wait(WINDOW_S)
-            counts.append((wake_ups(server.pid) - before) / WINDOW_S)
+            counts.append((wake_ups(server.pid) - before) / (monotonic() - begun_s))
             if counts[-1] <= PER_SECOND_MAX:
                 break
         assert counts[-1] <= PER_SECOND_MAX, f"wake-ups a second, in windows of {WINDOW_S} s: {counts}"

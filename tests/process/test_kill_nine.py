@@ -16,7 +16,7 @@ from topics.storage.fs import RealFs
 KILLS = 50 if FULL else 6
 
 
-@pytest.mark.timeout(900 if FULL else 120)
+@pytest.mark.timeout(900 if FULL else 300)
 def test_kill_nine_loses_nothing_that_was_acked(tmp_path: Path) -> None:
     """Classes fsync and disk, with rotations, checkpoints and sealing under load."""
     directory = tmp_path / "data"

@@ -73,7 +73,7 @@ def test_a_file_size_limit_is_no_room_and_no_end_of_the_process(tmp_path: Path) 
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     told = json.loads(child.stdout)
     assert told["refused"] == [[number, "storage_full"] for number in range(2, 30, 3)]

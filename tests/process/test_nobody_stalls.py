@@ -1,16 +1,18 @@
 """No request, and no client that takes nothing, keeps other clients waiting: one server, one probe, every route.
 
 A probe asks for health every 10 ms while one request with the largest legal body runs. The bound is relative to the
-idle server of the same run, because the machine may have other work.
+idle server of the same run, because the machine may have other work. What is beyond it is measured again, on a new
+server: a request that keeps others waiting does so every time, and a machine that stalls for a moment does not.
 """
 
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
 
@@ -26,8 +28,9 @@ from topics.limits import MIB
 from topics.testing.server_process import ServerProcess
 
 KIB = 1024
-GAP_MS_MAX = 500.0
+GAP_MS_MAX = 250.0
 IDLE_FACTOR = 5
+ROUNDS_MAX = 3
 LARGE = 24 * MIB
 SMALL = MIB - KIB
 _numbers = count(1)
@@ -149,29 +152,47 @@ def idle_gap_ms(server: ServerProcess, probe: HealthProbe) -> float:
     return probe.take_longest_ms()
 
 
-@pytest.mark.timeout(300)
-def test_no_request_of_any_route_keeps_others_waiting(tmp_path: Path) -> None:
-    table = [endpoint for endpoint in endpoints(tmp_path) if endpoint[0] not in STREAMS]
-    assert {name for name, _, _, reads_body in table if reads_body} == set(BODIES)
-    with ServerProcess() as server, ExitStack() as stack:
-        send(server.port, _json_request("PUT", "/v0/topics/q", {"type": "queue"}))
-        send(server.port, _json_request("PUT", "/v0/topics/t", {"cap_bytes": 64 * MIB}))
-        probe = HealthProbe(server.port)
-        stack.callback(probe.close)
-        idle_ms = idle_gap_ms(server, probe)
-        gaps: dict[str, float] = {}
-        for name, method, path, reads_body in table:
-            for number, request in enumerate(requests(name, method, path, reads_body=reads_body)):
-                status = send(server.port, request)
-                assert status not in (0, 500), (name, number, status)
-                gaps[f"{name} {number}"] = probe.take_longest_ms()
-        # The idle server again, since the machine may have become busier.
-        idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+def too_long(gaps: dict[str, float], idle_ms: float) -> dict[str, int]:
+    """The gaps beyond the bound."""
     print(f"idle: {idle_ms:.0f} ms")
     for what, gap_ms in sorted(gaps.items(), key=lambda item: -item[1])[:10]:
         print(f"{what}: {gap_ms:.0f} ms")
     bound_ms = max(GAP_MS_MAX, IDLE_FACTOR * idle_ms)
-    assert {what: round(gap_ms) for what, gap_ms in gaps.items() if gap_ms > bound_ms} == {}
+    return {what: round(gap_ms) for what, gap_ms in gaps.items() if gap_ms > bound_ms}
+
+
+def too_long_each_time(measure: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """What `measure` found in every one of its rounds. It is not called again when nothing is left."""
+    found = measure()
+    for _ in range(ROUNDS_MAX - 1):
+        if found:
+            found = {what: gap_ms for what, gap_ms in measure().items() if what in found}
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_no_request_of_any_route_keeps_others_waiting(tmp_path: Path) -> None:
+    table = [endpoint for endpoint in endpoints(tmp_path) if endpoint[0] not in STREAMS]
+    assert {name for name, _, _, reads_body in table if reads_body} == set(BODIES)
+
+    def measure() -> dict[str, int]:
+        with ServerProcess() as server, ExitStack() as stack:
+            send(server.port, _json_request("PUT", "/v0/topics/q", {"type": "queue"}))
+            send(server.port, _json_request("PUT", "/v0/topics/t", {"cap_bytes": 64 * MIB}))
+            probe = HealthProbe(server.port)
+            stack.callback(probe.close)
+            idle_ms = idle_gap_ms(server, probe)
+            gaps: dict[str, float] = {}
+            for name, method, path, reads_body in table:
+                for number, request in enumerate(requests(name, method, path, reads_body=reads_body)):
+                    status = send(server.port, request)
+                    assert status not in (0, 500), (name, number, status)
+                    gaps[f"{name} {number}"] = probe.take_longest_ms()
+            # The idle server again, since the machine may have become busier.
+            idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+        return too_long(gaps, idle_ms)
+
+    assert too_long_each_time(measure) == {}
 
 
 def requests_by_http2() -> Iterator[tuple[str, str, str, bytes, Fields]]:
@@ -195,28 +216,27 @@ def send_by_http2(server: ServerProcess, method: str, path: str, body: bytes, he
         return peer.statuses[stream]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_no_large_body_by_http2_keeps_others_waiting() -> None:
-    with ServerProcess() as server, ExitStack() as stack:
-        probe = HealthProbe(server.port)
-        stack.callback(probe.close)
-        idle_ms = idle_gap_ms(server, probe)
-        gaps: dict[str, float] = {}
-        statuses: dict[str, int] = {}
-        for what, method, path, body, headers in requests_by_http2():
-            statuses[what] = send_by_http2(server, method, path, body, headers)
-            gaps[what] = probe.take_longest_ms()
-        assert (statuses["append 0"], statuses["append, gzip"], statuses["frames"]) == (201, 200, 200)
-        assert set(statuses.values()) <= {200, 201, 400, 413}
-        idle_ms = max(idle_ms, idle_gap_ms(server, probe))
-    print(f"idle: {idle_ms:.0f} ms")
-    for what, gap_ms in sorted(gaps.items(), key=lambda item: -item[1])[:10]:
-        print(f"{what}: {gap_ms:.0f} ms")
-    bound_ms = max(GAP_MS_MAX, IDLE_FACTOR * idle_ms)
-    assert {what: round(gap_ms) for what, gap_ms in gaps.items() if gap_ms > bound_ms} == {}
+    def measure() -> dict[str, int]:
+        with ServerProcess() as server, ExitStack() as stack:
+            probe = HealthProbe(server.port)
+            stack.callback(probe.close)
+            idle_ms = idle_gap_ms(server, probe)
+            gaps: dict[str, float] = {}
+            statuses: dict[str, int] = {}
+            for what, method, path, body, headers in requests_by_http2():
+                statuses[what] = send_by_http2(server, method, path, body, headers)
+                gaps[what] = probe.take_longest_ms()
+            assert (statuses["append 0"], statuses["append, gzip"], statuses["frames"]) == (201, 200, 200)
+            assert set(statuses.values()) <= {200, 201, 400, 413}
+            idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+        return too_long(gaps, idle_ms)
+
+    assert too_long_each_time(measure) == {}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("frame_bytes", [64 * MIB, 64 * KIB], ids=["one frame", "fragments"])
 def test_no_message_of_a_websocket_keeps_others_waiting(frame_bytes: int) -> None:
     message = b'{"op":"publish","topic":"t",%b' % next(writes())[1:]
@@ -229,19 +249,24 @@ def test_no_message_of_a_websocket_keeps_others_waiting(frame_bytes: int) -> Non
         ).serialize(mask=True)
         for start in starts
     ]
-    with ServerProcess() as server, ExitStack() as stack:
-        probe = HealthProbe(server.port)
-        stack.callback(probe.close)
-        idle_ms = idle_gap_ms(server, probe)
-        client = connected(server, stack, WEBSOCKET_HEAD)
-        client.sendall(b"".join(frames))
-        answer = b""
-        while b'"last_seq":%d' % (LARGE // MIB) not in answer:
-            answer += client.recv(4096)
-        gap_ms = probe.take_longest_ms()
-        idle_ms = max(idle_ms, idle_gap_ms(server, probe))
-    print(f"longest gap {gap_ms:.0f} ms, idle {idle_ms:.0f} ms")
-    assert gap_ms <= max(GAP_MS_MAX, IDLE_FACTOR * idle_ms)
+
+    def measure() -> dict[str, int]:
+        with ServerProcess() as server, ExitStack() as stack:
+            probe = HealthProbe(server.port)
+            stack.callback(probe.close)
+            idle_ms = idle_gap_ms(server, probe)
+            client = connected(server, stack, WEBSOCKET_HEAD)
+            client.sendall(b"".join(frames))
+            answer = b""
+            while b'"last_seq":%d' % (LARGE // MIB) not in answer:
+                received = client.recv(4096)
+                assert received, answer
+                answer += received
+            gap_ms = probe.take_longest_ms()
+            idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+        return too_long({"publish": gap_ms}, idle_ms)
+
+    assert too_long_each_time(measure) == {}
 
 
 def _json_request(method: str, path: str, body: object) -> bytes:
@@ -288,10 +313,9 @@ def subscribe_by_websocket(server: ServerProcess, stack: ExitStack) -> None:
 
 def watch_by_events(server: ServerProcess, stack: ExitStack) -> None:
     body = {"topics": {"large": {}}, "max_batch_bytes": 8_388_608}
-    with socket.create_connection((server.host, server.port), timeout=60) as client:
-        client.sendall(_json_request("POST", "/v0/watch", body))
-        answer = client.recv(65_536)
-    wid = json.loads(answer.partition(b"\r\n\r\n")[2])["wid"]
+    with closing(http.client.HTTPConnection(server.host, server.port, timeout=60)) as client:
+        client.request("POST", "/v0/watch", json.dumps(body), {"Content-Type": "application/json"})
+        wid = json.loads(client.getresponse().read())["wid"]
     connected(server, stack, f"GET /v0/watch/{wid} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
@@ -320,7 +344,7 @@ def ask_by_http2(server: ServerProcess, stack: ExitStack) -> None:
     client.sendall(frames.data_to_send())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "connect",
     [subscribe_by_websocket, watch_by_events, pipeline_pages, ask_by_http2],
@@ -330,21 +354,25 @@ def test_clients_that_take_nothing_cost_little_and_delay_no_writer(
     connect: Callable[[ServerProcess, ExitStack], None],
 ) -> None:
     large = {"records": [{"data": "x" * (MIB - 2)}]}
-    with ServerProcess() as server, ExitStack() as stack:
-        for _ in range(RECORDS_OF_1_MIB):
-            assert send(server.port, _json_request("POST", "/v0/topics/large", large)) in (200, 201)
-        probe = HealthProbe(server.port)
-        stack.callback(probe.close)
-        idle_ms = idle_gap_ms(server, probe)
-        before_mib = resident_mib(server.pid)
-        for _ in range(READERS):
-            connect(server, stack)
-        probe.take_longest_ms()
-        for _ in range(20):
-            assert send(server.port, _json_request("POST", "/v0/topics/large", large)) == 200
-        gap_ms = probe.take_longest_ms()
-        growth_mib = resident_mib(server.pid) - before_mib - 20
-        idle_ms = max(idle_ms, idle_gap_ms(server, probe))
-    print(f"memory: {growth_mib:.0f} MiB more; longest gap {gap_ms:.0f} ms, idle {idle_ms:.0f} ms")
-    assert growth_mib < GROWTH_MIB_MAX
-    assert gap_ms <= max(GAP_MS_MAX, IDLE_FACTOR * idle_ms)
+
+    def measure() -> dict[str, int]:
+        with ServerProcess() as server, ExitStack() as stack:
+            for _ in range(RECORDS_OF_1_MIB):
+                assert send(server.port, _json_request("POST", "/v0/topics/large", large)) in (200, 201)
+            probe = HealthProbe(server.port)
+            stack.callback(probe.close)
+            idle_ms = idle_gap_ms(server, probe)
+            before_mib = resident_mib(server.pid)
+            for _ in range(READERS):
+                connect(server, stack)
+            probe.take_longest_ms()
+            for _ in range(20):
+                assert send(server.port, _json_request("POST", "/v0/topics/large", large)) == 200
+            gap_ms = probe.take_longest_ms()
+            growth_mib = resident_mib(server.pid) - before_mib - 20
+            idle_ms = max(idle_ms, idle_gap_ms(server, probe))
+        print(f"memory: {growth_mib:.0f} MiB more")
+        assert growth_mib < GROWTH_MIB_MAX
+        return too_long({"appends": gap_ms}, idle_ms)
+
+    assert too_long_each_time(measure) == {}

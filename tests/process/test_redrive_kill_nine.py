@@ -16,8 +16,8 @@ from topics.testing.server_process import ServerProcess
 
 KILLS = 20 if FULL else 2
 JOBS = 3000
-# Slow enough for a kill in the middle, with a batch every tenth of a second.
-RATE = 2000
+# Slow enough for a kill in the middle, with a batch every tenth of a second, also on a machine that stalls for a while.
+RATE = 400
 
 
 def ask(server: ServerProcess, method: str, path: str, body: Any = None) -> Any:
@@ -51,7 +51,7 @@ def jobs_in(server: ServerProcess, topic: str) -> list[int]:
             return found
 
 
-@pytest.mark.timeout(600 if FULL else 120)
+@pytest.mark.timeout(900 if FULL else 300)
 def test_every_job_is_in_one_queue_after_any_kill(tmp_path: Path) -> None:
     choice = random.Random(16)
     with ServerProcess(tmp_path / "data", wal_shards=2) as server:

@@ -31,7 +31,9 @@ class Reloading:
 
     def lines(self, message: str) -> list[dict[str, Any]]:
         """The log lines with this message."""
-        logged = [json.loads(line) for line in self.server.output.splitlines() if line.startswith("{")]
+        # The last line may be on its way.
+        whole = self.server.output.rpartition("\n")[0]
+        logged = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in logged if line["message"] == message]
 
     def hang_up(self, message: str) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def run(server: Running, *, cases_max: int, seed: int) -> Summary:
     config = schemathesis.Config.from_dict(
         {
             "seed": seed,
+            "request-timeout": 60,
             "generation": {"max-examples": cases_max, "database": "none"},
             "checks": {
                 # A topic may be full, which a request cannot know.

@@ -216,17 +216,41 @@ class Probe:
         self._thread.join()
 
 
+class Stalls:
+    """Notes how late a thread wakes up that only sleeps: that is how long the machine kept this process waiting."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sleep)
+        self.longest_s = 0.0
+
+    def _sleep(self) -> None:
+        began = time.perf_counter()
+        while not self._stop.wait(0.005):
+            began, last = time.perf_counter(), began
+            self.longest_s = max(self.longest_s, began - last)
+
+    def __enter__(self) -> Stalls:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
 @contextlib.contextmanager
 def no_other_request_waits(server: Running, cold: ColdServer, record: Callable[[str, object], None]) -> Iterator[None]:
     """The probe sees no longer gap than a busy machine makes, and the loop has not called the tier."""
     with Probe(server) as idle:
         threading.Event().wait(0.3)
-    with Probe(server) as probe:
+    with Stalls() as stalls, Probe(server) as probe:
         yield
     record("idle_gap_ms", round(idle.longest_s * 1000, 1))
     record("longest_gap_ms", round(probe.longest_s * 1000, 1))
     assert cold.tier.calls_of_owner == []
-    assert probe.longest_s < max(GAP_S_MAX, 20 * idle.longest_s)
+    # A request waits for several turns of threads, each of which may come late.
+    assert probe.longest_s < max(GAP_S_MAX, 20 * idle.longest_s) + 4 * stalls.longest_s
 
 
 Record = Callable[[str, object], None]
@@ -355,7 +379,8 @@ def test_a_checkpoint_ends_while_the_tier_hangs(cold: ColdServer, record_propert
             for _ in range(3):
                 write(server)
                 checkpoint(server)
-        assert any(call.startswith("read ") for call in cold.tier.calls_hanging), "delete bytes are on their way"
+        # Delete bytes are on their way.
+        wait_until(lambda: any(call.startswith("read ") for call in tuple(cold.tier.calls_hanging)))
         cold.heals_at_the_end = False
     cold.tier.heal()
     with cold.served() as server:
@@ -422,7 +447,7 @@ def live_bytes(server: Running) -> int:
 
 def test_forty_readers_of_a_hung_tier_keep_no_gzip_body_waiting(cold: ColdServer, record_property: Record) -> None:
     cold.fill()
-    with cold.served(cold_call_ms_max=10_000) as server, ThreadPoolExecutor(40) as pool:
+    with cold.served(cold_call_ms_max=50_000) as server, ThreadPoolExecutor(40) as pool:
         cold.tier.hang()
         readers: list[Future[tuple[int, Any]]] = [
             pool.submit(ask, server, "POST", "/v0/topics/t/diff", {"from_seq": 40 * n, "limit": 30}) for n in range(40)
@@ -442,7 +467,7 @@ def test_forty_readers_of_a_hung_tier_keep_no_gzip_body_waiting(cold: ColdServer
 def test_readers_beyond_the_bound_are_refused_at_once_and_told_to_come_back(cold: ColdServer) -> None:
     cold.fill()
     readers_max = COLD_THREADS_PER_TOPIC_MAX + COLD_WAITING_PER_TOPIC_MAX
-    with cold.served(cold_call_ms_max=20_000) as server, ThreadPoolExecutor(readers_max + 10) as pool:
+    with cold.served(cold_call_ms_max=50_000) as server, ThreadPoolExecutor(readers_max + 10) as pool:
         cold.tier.hang()
         body = {"from_seq": 3, "limit": 3}
         readers = [pool.submit(ask, server, "POST", "/v0/topics/t/diff", body) for _ in range(readers_max + 10)]

@@ -23,7 +23,7 @@ def process() -> Iterator[ServerProcess]:
         yield server
 
 
-@pytest.mark.timeout(600 if FULL else 120)
+@pytest.mark.timeout(900 if FULL else 300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_concurrent_clients_see_one_log(process: ServerProcess, protocol: str, seed: int) -> None:
     """The log's invariants 1 to 7, under writes, long polls, random cursors, deletes and a cap."""

@@ -40,7 +40,7 @@ def test_modules_that_cannot_be_imported_do_not_end_the_server(kind: str) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert child.returncode == 0, child.stderr
     lines = child.stdout.splitlines()

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.server.raw import HOST, RawConnection, append, get, post
 from tests.server.running import Running, running
 from topics.server.auth import KeyRing
 from topics.server.http.exchange import Exchange
-from topics.server.http.peers import FAILURES_FREE
+from topics.server.http.peers import DELAY_MS_MAX, FAILURES_FREE
 from topics.server.http.routes import Endpoint
 from topics.server.logs import configure_logging
 from topics.server.settings_schema import KeyList, LogFormat
@@ -221,7 +222,7 @@ def serve_fails(tmp_path: Path, *flags: str, **environ: str) -> str:
         env=clean | environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
@@ -270,14 +271,15 @@ def test_guessing_takes_its_time_and_a_good_key_does_not(tmp_path: Path) -> None
             guesser.send(forms[0] * FAILURES_FREE)
             assert {answer.status for answer in guesser.answers(FAILURES_FREE)} == {401}
         guessers = [RawConnection(server) for _ in range(5 * len(forms))]
+        sent_s = monotonic()
         for number, guesser in enumerate(guessers):
             guesser.send(forms[number % len(forms)])
         with RawConnection(server) as owner:
             owner.send(get(b"/v0/topics", ROOT))
             assert owner.answer().status == 200
-            # The last guesses of each form wait for a second.
+            # The last guesses of each form wait for a second, unless this process was kept from its work for so long.
             last = [guesser.socket for guesser in guessers[-len(forms) :]]
-            assert select.select(last, [], [], 0)[0] == []
+            assert select.select(last, [], [], 0)[0] == [] or monotonic() - sent_s > DELAY_MS_MAX / 1010
             for guesser in guessers:
                 assert guesser.answer().refusal == (401, "unauthorized")
                 guesser.socket.close()

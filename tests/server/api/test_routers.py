@@ -25,6 +25,8 @@ def test_the_state_of_a_router_tells_of_failures_and_of_the_next_try(tmp_path: P
         retry = state()["retry"]
         assert retry["failures"] == 3
         assert retry["retry_in_ms"] <= 400
+        # The next try is far away: the router does nothing about the write.
+        server.call(fail(engine.core.clock.monotonic_ms() + 3_600_000))
         client.write("a", 1)
         # The time of the next try has come.
         server.call(fail(-10_000))

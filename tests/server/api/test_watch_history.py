@@ -220,7 +220,7 @@ def faults_of_renewed(log: Log, events: list[Event], last: list[str]) -> list[st
     return found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_watcher_sees_the_log_minus_declared_gaps_in_order_once(tmp_path: Path, protocol: str, seed: int) -> None:
     """Invariants 54 and 56."""

@@ -263,7 +263,7 @@ def test_a_client_that_goes_away_stops_its_redrive(server: Running, topic: str) 
         client.put_topic(f"{topic}.2", type="queue")
         client.write(topic, *range(50))
         with CLIENTS[HTTP1](server.host, server.port) as leaving:
-            leaving.start("POST", f"/v0/topics/{topic}/redrive", {"to": f"{topic}.2", "rate": 10})
+            leaving.start("POST", f"/v0/topics/{topic}/redrive", {"to": f"{topic}.2", "rate": 2})
             while client.state(f"{topic}.2")["count"] == 0:
                 pass
         while server.server.app.waiting:

@@ -22,11 +22,13 @@ from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.system import System
 
 KEYS: Final = "all,reader:read:orders,writer:write,other:read:secret"
+# Messages stay unsaved, however long the tests take.
+TABLE: Final = {"message_saver": {"enabled": False}}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("streams"), streams_port=StreamsPort(0)) as served:
+    with running(tmp_path_factory.mktemp("streams"), streams_port=StreamsPort(0), streams_table=TABLE) as served:
         fill(system_of(served))
         yield served
 

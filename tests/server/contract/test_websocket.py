@@ -16,6 +16,7 @@ from tests.server.clients import CLIENTS, H2C, HTTP1, Client
 from tests.server.raw import RawConnection, ask, get
 from tests.server.running import Running, running
 from tests.server.ws_peer import HANDSHAKE, RawWebSocket, WsClient, ws_client
+from topics.server.limits import Timeouts
 
 VERSION, KEY = HANDSHAKE[2:]
 
@@ -293,7 +294,7 @@ def test_over_tls_it_is_the_same(tmp_path: Path) -> None:
 def test_a_slow_reader_stalls_nobody_and_misses_nothing(tmp_path: Path) -> None:
     """The client reads nothing while others are served, and then gets everything, in order."""
     with (
-        running(tmp_path) as server,
+        running(tmp_path, timeouts=Timeouts(stalled_s=300)) as server,
         RawWebSocket(server, receive_buffer_bytes=4096) as slow,
         ws_client(server) as fast,
         ws_client(server) as publisher,
@@ -319,7 +320,10 @@ def test_a_slow_reader_stalls_nobody_and_misses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_slow_reader_that_retention_overtakes_gets_a_tombstone(tmp_path: Path) -> None:
-    with running(tmp_path) as server, RawWebSocket(server, receive_buffer_bytes=4096) as slow:
+    with (
+        running(tmp_path, timeouts=Timeouts(stalled_s=300)) as server,
+        RawWebSocket(server, receive_buffer_bytes=4096) as slow,
+    ):
         with ws_client(server) as publisher:
             publisher.ask("publish", topic="t", records=[{"data": 0}], config={"cap_records": 3})
             slow.say(b'{"op":"subscribe","topic":"t","limit":1}')

@@ -145,6 +145,7 @@ def test_a_slow_client_over_a_real_socket_is_told_so_while_others_are_served(tmp
                     assert other.answer().status == 200
                     with suppress(TimeoutError):
                         answered = bool(slow.socket.recv(1, socket.MSG_PEEK))
+                slow.socket.settimeout(30)
                 assert slow.answer().refusal == (408, "request_timeout")
                 assert slow.rest() == b""
 

@@ -43,7 +43,7 @@ def expect_output(example: Example, server: Running) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         env={"PATH": "/bin:/usr/bin", "KEY": KEY},
     )
     pattern = ".*?".join(map(re.escape, example.output.split("…")))

@@ -20,13 +20,14 @@ CLIENT_CONFIG = {"content_type_overrides": {"application/vnd.topics.frames": "ap
 
 USE_CLIENT = """
 import sys
+import httpx
 from made import Client
 from made.api.queues import claim, get_queue, redrive
 from made.api.records import append
 from made.api.topics import get_topic, list_topics, put_topic
 from made.models import ClaimBody, ConfigBody, ErrorEnvelope, RecordBody, RedriveBody, WriteBody
 
-client = Client(sys.argv[1])
+client = Client(sys.argv[1], timeout=httpx.Timeout(60))
 body = ConfigBody.from_dict({"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
 print(put_topic.sync("jobs", client=client, body=body).created)
 body = WriteBody.from_dict({"records": [{"data": {"n": 1}}, {"data": {"n": 2}}]})
@@ -49,7 +50,7 @@ print(QueueState.__struct_fields__[:3], len(made_models.__dict__) > 50)
 
 
 def ran(*command: str, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -114,6 +114,11 @@ class Peer:
 
     def write(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def end(self) -> None:
+        """Ends the sending side. The server may have closed the connection already."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def read(self, size: int) -> bytes:
         data = bytearray(size)

@@ -11,6 +11,8 @@ from topics.protocol.iggy.codes import CODES, OPEN_CODES, Code
 from topics.protocol.iggy.frames import HEAD, encode_frame
 from topics.protocol.iggy.requests import PollMessages, encode_request
 from topics.server.limits import Timeouts
+from topics.streams.partitions.batch import NewMessage, encode_send
+from topics.streams.partitions.partitioning import PartitionId
 
 
 def test_before_a_login_only_pings_and_logins_work(streams: StreamsServer) -> None:
@@ -51,7 +53,7 @@ def test_a_connection_that_is_cut_inside_of_a_frame_ends_silently(streams: Strea
         for end in range(1, len(frame)):
             peer = streams.login() if end % 16 == 0 else streams.connect()
             peer.write(frame[:end])
-            peer.socket.shutdown(socket.SHUT_WR)
+            peer.end()
             with pytest.raises(Gone):
                 peer.answer()
             peer.close()
@@ -89,7 +91,10 @@ def test_a_client_that_takes_nothing_for_long_is_closed(tmp_path: Path) -> None:
     with streams_server(tmp_path, timeouts=Timeouts(stalled_s=0.2)) as served:
         root = served.login()
         root.create("s", "t")
-        root.send("s", "t", [bytes(MIB)] * 32, 0)
+        # Not over the wire: a client that stops in the middle of so many bytes would be closed itself.
+        system = served.server.server.streams.system
+        assert system is not None
+        system.send("s", "t", encode_send([NewMessage(bytes(MIB))] * 32), PartitionId(0))
         stuck = served.login()
         stuck.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         stuck.write(

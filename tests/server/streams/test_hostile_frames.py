@@ -7,7 +7,6 @@ byte is changed; with TOPICS_TEST_FULL=1 all of them are.
 import os
 import random
 import resource
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -188,7 +187,7 @@ def test_frames_with_a_wrong_length_end_their_connection_and_nothing_else(
                     peer.write(login)
                     assert peer.answer()[0] == 0
                 peer.write(HEAD.pack(length % 2**32, code) + payload)
-                peer.socket.shutdown(socket.SHUT_WR)
+                peer.end()
                 assert ends_well(peer)
     assert hostile.connect().ask(Code.PING) == b""
 
@@ -198,7 +197,7 @@ def test_random_bytes_do_no_harm(hostile: StreamsServer) -> None:
     for number in range(200):
         with Peer(hostile.address) as peer:
             peer.write(bytes_of(number * 3 + 1))
-            peer.socket.shutdown(socket.SHUT_WR)
+            peer.end()
             assert ends_well(peer)
     assert hostile.connect().ask(Code.PING) == b""
 

@@ -1,5 +1,6 @@
 """Heartbeats: clients that do not ping leave the register."""
 
+import math
 from pathlib import Path
 
 from tests.server.streams.peer import NEXT, Peer, StreamsServer, streams_server
@@ -12,34 +13,58 @@ from topics.protocol.iggy.requests import (
     PollMessages,
     StoreConsumerOffset,
 )
+from topics.server.streams.session import Session
 
-TABLE = {"heartbeat": {"enabled": True, "interval": "1 s"}}
+TABLE = {"heartbeat": {"enabled": True, "interval": "2 s"}}
 
 
 def members(peer: Peer) -> list[MemberRecord]:
     return peer.get(GetConsumerGroup("s", "t", "g"), GroupRecord, MemberRecord)[1:]
 
 
-def drop(served: StreamsServer, watcher: Peer, count: int) -> None:
-    """Waits until only the watcher is registered, which pings."""
-    while True:
-        watcher.ask(Code.PING)
-        if len(watcher.get(Code.GET_CLIENTS, ClientRecord)) == count:
-            return
+def registered(served: StreamsServer) -> Peer:
+    """A client whose heartbeats count as on time until `fall_silent`, however long the machine keeps this process."""
+    peer = served.connect()
+    peer.ask(Code.PING)
+
+    async def keep() -> None:
+        for session in clients_of(served).values():
+            session.pinged_s = math.inf
+
+    served.server.call(keep())
+    return peer.login()
+
+
+def clients_of(served: StreamsServer) -> dict[int, Session]:
+    service = served.server.server.streams._service
+    assert service is not None
+    return service.clients
+
+
+def fall_silent(served: StreamsServer, watcher: Peer) -> None:
+    """All clients but the watcher have not pinged for long. Waits until only the watcher is registered."""
+    (me,) = watcher.get(Code.GET_ME, ClientRecord)
+
+    async def fall() -> None:
+        for client_id, session in clients_of(served).items():
+            if client_id != me.client_id:
+                session.pinged_s = -math.inf
+
+    served.server.call(fall())
+    while watcher.get(Code.GET_CLIENTS, ClientRecord) != [me]:
+        pass
 
 
 def test_a_silent_client_leaves_its_groups_and_stays_connected(tmp_path: Path) -> None:
     with streams_server(tmp_path, TABLE) as served:
-        watcher = served.login()
+        watcher = registered(served)
         watcher.create("s", "t")
         watcher.do(CreateConsumerGroupRequest("s", "t", "g"))
-        silent = [served.login() for _ in range(4)]
-        for peer in silent:
-            peer.ask(Code.PING)
+        silent = [registered(served) for _ in range(4)]
         silent[0].do(JoinConsumerGroup("s", "t", "g"))
-        drop(served, watcher, 1)
+        fall_silent(served, watcher)
         while members(watcher):
-            watcher.ask(Code.PING)
+            pass
         # Ordinary commands go on, and a ping brings nobody back.
         for peer in silent:
             peer.send("s", "t", [b"x"], 0)
