@@ -1,18 +1,16 @@
 """Staged writes under the crash sweep: a committed epoch is there whole and once, and the ledger has it."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 import pytest
 
 from tests.conftest import FULL
 from tests.crash.harness import BLOWS, SETTINGS, Blow, Broken
 from tests.crash.sweep import RecordProperty, Tally, run_until, sampled
 from tests.crash.writers_world import CHUNKS, WritersWorld
-from topics.engine.checkpointing.topic_capture import capture_state
-from topics.engine.topic.topic import Topic
-from topics.formats.snapshot import TopicState
+from topics.formats.snapshot import TopicState, encode_topic
 from topics.testing.fake_disk import Damage
 
 POINTS = None if FULL else 40
@@ -101,15 +99,13 @@ def test_a_crash_at_any_operation_keeps_epochs_whole_and_the_ledger_true(
     tally.record(record_property)
 
 
-def _without_writers(topic: Topic, upto_seq: int, now_ms: int, flagged: Collection[int] = ()) -> TopicState:
-    state = capture_state(topic, upto_seq, now_ms, flagged)
-    state.writers = []
-    return state
+def _encode_without_writers(state: TopicState) -> msgspec.Raw:
+    return encode_topic(msgspec.structs.replace(state, writers=[]))
 
 
 def test_the_sweep_notices_a_ledger_that_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the sweep: it finds a snapshot without the ledgers of writers."""
-    monkeypatch.setattr("topics.engine.checkpointing.topic_capture.capture_state", _without_writers)
+    monkeypatch.setattr("topics.formats.snapshot.encode_topic", _encode_without_writers)
     world = WritersWorld(SMALL)
     run_until(work, world, 1 << 60)
     world.checkpoint()

@@ -189,8 +189,17 @@ class Driver:
         self.finish_checkpoints()
         assert outcome == [None]
 
+    def step_checkpoint(self) -> bool:
+        """The next work of a checkpoint, or the next turn while it runs. False when nothing is left to do."""
+        if self.runtime.checkpoints.step():
+            return True
+        if not self.opened.checkpointer.is_running or not self.runtime.take_turn():
+            return False
+        self.opened.engine.flush()
+        return True
+
     def finish_checkpoints(self) -> None:
-        while self.runtime.checkpoints.step():
+        while self.step_checkpoint():
             pass
 
     def read(self, from_seq: int = 0, *, topic: str = "t", **bounds: Any) -> Page:

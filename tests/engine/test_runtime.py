@@ -1,9 +1,12 @@
 """Delayed calls happen once, on the owner."""
 
 import asyncio
+import gc
 import threading
 from functools import partial
 from time import monotonic
+
+import pytest
 
 from topics.engine.runtime import InlineRuntime, LockRuntime, LoopRuntime
 
@@ -113,3 +116,29 @@ def test_a_loop_makes_a_call_for_the_next_turn_after_those_that_wait_already() -
         return called
 
     assert asyncio.run(soon()) == [1, 2]
+
+
+@pytest.mark.parametrize("owns_process", [True, False])
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_garbage_collector_rests_during_a_checkpoint_of_a_process_of_the_log(
+    owns_process: bool, is_on: bool
+) -> None:
+    async def during() -> tuple[bool, bool]:
+        runtime = LoopRuntime(asyncio.get_running_loop(), owns_process=owns_process)
+        runtime.note_checkpoint(is_running=True)
+        found = gc.isenabled()
+        runtime.note_checkpoint(is_running=False)
+        return found, gc.isenabled()
+
+    was_on = gc.isenabled()
+    try:
+        if is_on:
+            gc.enable()
+        else:
+            gc.disable()
+        assert asyncio.run(during()) == (is_on and not owns_process, is_on)
+    finally:
+        if was_on:
+            gc.enable()
+        else:
+            gc.disable()

@@ -7,6 +7,7 @@ import copy
 from dataclasses import replace
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.conftest import FULL
 from tests.engine.driver import SMALL, Driver, untimed
 from tests.engine.model import KeyModel, NewModelRecord, PageModel, TopicModel
+from topics.engine.checkpointing import checkpoint
 from topics.engine.config import DURABILITIES, TopicConfig
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.topic import Topic
@@ -76,6 +78,9 @@ class Observed:
 class EngineAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
+        # Each topic goes on with its new segments in a turn of its own.
+        self.turns = patch.object(checkpoint, "TOPICS_PER_TURN", 1)
+        self.turns.start()
         self.models: dict[str, TopicModel] = {}
         # States that a power loss may restore: all states since the last one that is known to be durable.
         self.history: dict[str, list[TopicModel]] = {}
@@ -285,7 +290,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         if checkpoint_steps is not None and not self.captured:
             self.begin_checkpoint()
             for _ in range(checkpoint_steps):
-                self.driver.runtime.checkpoints.step()
+                self.driver.step_checkpoint()
         model = self.begin(name)
         selector = {"before_seq": before_seq, "tag_prefix" if is_prefix else "tag": tag}
         deleted = self.driver.delete(name, **selector)
@@ -394,7 +399,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.captured)
     @rule()
     def step_checkpoint(self) -> None:
-        if not self.driver.runtime.checkpoints.step():
+        if not self.driver.step_checkpoint():
             self.checkpointed()
 
     def before_start(self) -> None:
@@ -571,6 +576,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """A second recovery gives the same result as the first."""
+        self.turns.stop()
         if not hasattr(self, "driver"):
             return
         self.before_start()

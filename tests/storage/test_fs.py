@@ -374,6 +374,19 @@ class TestDirectories:
         with raises(errno.ENOTDIR):
             fs.listdir(f"{root}/a")
 
+    def test_mkdir_makes_one_directory_once(self, fs: Fs, root: str) -> None:
+        fs.mkdir(f"{root}/a")
+        assert fs.listdir(f"{root}/a") == []
+        with raises(errno.EEXIST):
+            fs.mkdir(f"{root}/a")
+        with raises(errno.ENOENT):
+            fs.mkdir(f"{root}/missing/a")
+        put(fs, f"{root}/file", b"")
+        with raises(errno.EEXIST):
+            fs.mkdir(f"{root}/file")
+        with raises(errno.ENOTDIR):
+            fs.mkdir(f"{root}/file/a")
+
     def test_makedirs_may_be_repeated(self, fs: Fs, root: str) -> None:
         fs.makedirs(f"{root}/a/b/c")
         fs.makedirs(f"{root}/a/b/c")

@@ -652,14 +652,17 @@ def open_for_loop(
     clock: Clock | None = None,
     fs: Fs | None = None,
     progress: Callable[[float], None] | None = None,
+    owns_process: bool = False,
 ) -> OpenEngine:
-    """Recovers a directory. Any thread may call this; afterwards only the thread of the loop may use the engine."""
+    """Recovers a directory. Any thread may call this; afterwards only the thread of the loop may use the engine.
+
+    `owns_process`: nothing else runs in the process."""
     return open_engine(
         fs or RealFs(),
         absolute_path(path),
         settings=settings or EngineSettings(),
         clock=clock or SystemClock(),
-        runtime=LoopRuntime(loop),
+        runtime=LoopRuntime(loop, owns_process=owns_process),
         progress=progress,
     )
 

@@ -76,9 +76,12 @@ class Server:
         timeouts: Timeouts | None = None,
         clock: Clock | None = None,
         open_log: OpenLog | None = None,
+        owns_process: bool = False,
     ) -> None:
+        """`owns_process`: nothing else runs in the process."""
         timeouts = timeouts or Timeouts()
         self._settings = settings
+        self._owns_process = owns_process
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._pool = WorkPool(POOL_THREADS, "topics-pool")
@@ -120,6 +123,7 @@ class Server:
             settings=engine_settings(self._settings),
             clock=self._clock,
             progress=progress,
+            owns_process=self._owns_process,
         )
 
     async def listen(self) -> tuple[str, int]:
@@ -341,7 +345,7 @@ async def _serve(loaded: LoadedSettings, on_bound: Announce, on_ready: Announce,
         loop.add_signal_handler(number, stopping.set)
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    server = Server(loaded.settings, streams=loaded.streams)
+    server = Server(loaded.settings, streams=loaded.streams, owns_process=True)
     server.app.origins_of_settings = loaded.origins
     reloading = asyncio.ensure_future(_reload_at_signal(server, hung_up, load_again))
     loaded.settings.api_keys.forget()

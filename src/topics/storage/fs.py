@@ -116,6 +116,10 @@ class Fs(Protocol):
         """Creates what is missing, mode 0700, and syncs each parent it adds to."""
         ...
 
+    def mkdir(self, path: str) -> None:
+        """Creates one directory, mode 0700. The caller syncs its parent. Raises `FileExistsError`."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Atomically; replaces `target`."""
         ...
@@ -482,12 +486,15 @@ class RealFs:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         for directory in reversed(missing):
             try:
-                os.mkdir(directory, 0o700)
+                self.mkdir(directory)
             except FileExistsError:
                 # Another thread or process made the name first. That is fine if it is a directory.
                 if not os.path.isdir(directory):
                     raise
             self.sync_dir(os.path.dirname(directory))
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, 0o700)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

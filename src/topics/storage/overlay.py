@@ -164,6 +164,12 @@ class OverlayFs:
             raise _error(errno.ENOTDIR, path)
         self._directories.update(missing)
 
+    def mkdir(self, path: str) -> None:
+        self._require_parent(path)
+        if self._kind(path) is not None:
+            raise _error(errno.EEXIST, path)
+        self._directories.add(path)
+
     def rename(self, source: str, target: str) -> None:
         kind, replaced = self._kind(source), self._kind(target)
         if kind is None:

@@ -287,10 +287,15 @@ class FakeDisk:
             path = _parent(path)
         self._directory(path)
         for directory in reversed(missing):
-            self._announce("mkdir", directory)
-            with self._mutex:
-                self._link(directory, DirectoryNode())
+            self.mkdir(directory)
             self.sync_dir(_parent(directory))
+
+    def mkdir(self, path: str) -> None:
+        if self.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self._announce("mkdir", path)
+        with self._mutex:
+            self._link(path, DirectoryNode())
 
     def rename(self, source: str, target: str) -> None:
         self._check_rename(source, target)

@@ -141,6 +141,10 @@ class FaultFs(WrappedFs):
         self.strike("makedirs", path)
         self.inner.makedirs(path)
 
+    def mkdir(self, path: str) -> None:
+        self.strike("makedirs", path)
+        self.inner.mkdir(path)
+
     def rename(self, source: str, target: str) -> None:
         self.strike("rename", target)
         self.inner.rename(source, target)

@@ -77,6 +77,9 @@ class WrappedFs:
     def makedirs(self, path: str) -> None:
         self.inner.makedirs(path)
 
+    def mkdir(self, path: str) -> None:
+        self.inner.mkdir(path)
+
     def rename(self, source: str, target: str) -> None:
         self.inner.rename(source, target)
 

@@ -15,6 +15,7 @@ from tests.engine.small_log import (
     snapshot_names,
     wal_names,
 )
+from topics.engine.runtime import InlineRuntime
 from topics.errors import StorageFull, Throttled, TopicsError
 from topics.limits import CHECKPOINT_INTERVAL_MS, CHECKPOINT_RETRY_MS
 from topics.storage.checkpoints.job import Job, JobResult
@@ -475,6 +476,42 @@ def test_evictions_made_while_a_checkpoint_runs_hold(disk: FakeDisk) -> None:
     assert held.log.seqs() == [7, 8, 9]
     disk.kill()
     assert SmallLog(disk).seqs() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("turns_before", range(4))
+def test_topics_go_on_with_their_segments_in_many_turns_with_other_calls_between_them(
+    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch, turns_before: int
+) -> None:
+    monkeypatch.setattr("topics.engine.checkpointing.checkpoint.TOPICS_PER_TURN", 2)
+    runtime = InlineRuntime()
+    log = SmallLog(disk, runtime=runtime)
+    names = [f"t{number}" for number in range(7)]
+    for name in names:
+        log.append(name, 6)
+    ended: list[Exception | None] = []
+    log.checkpointer.start(ended.append)
+    for _ in range(turns_before):
+        assert ended == []
+        assert runtime.take_turn()
+    # Whether a topic has its segments already or not makes no difference.
+    for name in names[1:]:
+        log.append(name, 2)
+        assert log.delete(name, seqs=[2, 7]) == 2
+    assert log.drop("t0")
+    while runtime.take_turn():
+        log.engine.flush()
+    assert ended == [None]
+    expected = [1, 3, 4, 5, 6, 8]
+    assert [log.seqs(name) for name in names[1:]] == [expected] * 6
+    disk.kill()
+    again = SmallLog(disk)
+    assert [again.seqs(name) for name in names[1:]] == [expected] * 6
+    monkeypatch.undo()
+    again.checkpoint()
+    disk.crash(Damage.DROP)
+    last = SmallLog(disk)
+    assert sorted(last.engine.topics) == names[1:]
+    assert [last.seqs(name) for name in names[1:]] == [expected] * 6
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])

@@ -244,6 +244,22 @@ def test_a_finished_job_is_durable_and_kept_the_order_of_calls(disk: FakeDisk) -
     assert seqs_of(disk, result.touched[1]) == list(range(1, 9))
 
 
+def test_directories_of_new_topics_are_durable_after_one_sync_of_the_folder_above_them(disk: FakeDisk) -> None:
+    shards = put_wal(disk, *(frame(1, topic_id=number) for number in (1, 2, 3)))
+    disk.makedirs(layout.topics_directory(ROOT))
+    synced: list[str] = []
+    disk.on_operation = lambda operation, path: synced.append(path) if operation == "sync_dir" else None
+    run_job(disk, job(shards, *(topic(1, topic_id=number) for number in (1, 2, 3))))
+    disk.on_operation = None
+    assert synced.count(layout.topics_directory(ROOT)) == 1
+    disk.crash(Damage.DROP)
+    for number in (1, 2, 3):
+        assert disk.listdir(layout.topic_directory(ROOT, number)) == [
+            f"{layout.segment_stem(1)}.data",
+            f"{layout.segment_stem(1)}.idx",
+        ]
+
+
 def test_a_bad_frame_inside_the_range_fails_the_job_instead_of_ending_it_early(disk: FakeDisk) -> None:
     """A checkpoint must not call records checkpointed that it never saw, for then their WAL goes."""
     shards = put_wal(disk, *(frame(seq) for seq in range(1, 6)))

@@ -129,10 +129,10 @@ def test_data_is_durable_before_the_index_is_touched(disk: FakeDisk) -> None:
         ("create", "data"),
         ("pwrite", "data"),
         ("fsync", "data"),
-        ("sync_dir", "0001"),
         ("create", "idx"),
         ("pwrite", "idx"),
         ("fsync", "idx"),
+        ("sync_dir", "pics"),
         ("sync_dir", "0001"),
     ]
 

@@ -142,6 +142,7 @@ class Checkpointer:
 
     def _begin(self, callbacks: list[CheckpointDone]) -> None:
         self._is_running = True
+        self._engine.core.runtime.note_checkpoint(is_running=True)
         self._callbacks = callbacks
         self._began_ms = self._engine.clock.monotonic_ms()
         # The frames of a commit may be written in several turns. No position may lie between them.
@@ -191,6 +192,7 @@ class Checkpointer:
             logger.error("checkpoint failed: %s", error)
             self._engine.routing.mark_changed()
         self._is_running = False
+        self._engine.core.runtime.note_checkpoint(is_running=False)
         self._progress.ended(error)
         for name in self._looked_into:
             topic = self._engine.topics.get(name)

@@ -198,7 +198,7 @@ def run_job(fs: Fs, job: Job, tasks: FileTasks | None = None) -> JobResult:
     """Without `tasks` the files are written one after the other, on the caller."""
     tasks = tasks or InlineTasks()
     limits = SegmentLimits(job.segment_events_max, job.segment_bytes_max, job.segment_age_ms_max)
-    _wait_all([tasks.start(partial(_flag, fs, job.root, flag)) for flag in job.flags])
+    _wait_all([tasks.start(partial(_flag, fs, job.root, flag), flag.segment.data_bytes) for flag in job.flags])
     runs = {work.id: _TopicRun(fs, job.root, work, limits, job.now_ms, tasks) for work in job.topics}
     for shard in job.shards:
         _read_shard(fs, shard, runs)
@@ -206,11 +206,13 @@ def run_job(fs: Fs, job: Job, tasks: FileTasks | None = None) -> JobResult:
         run.end()
     for run in runs.values():
         run.appender.settle()
+    if any(run.appender.needs_parent_sync for run in runs.values()):
+        fs.sync_dir(layout.topics_directory(job.root))
     for run in runs.values():
         run.appender.sync_names()
     for run in runs.values():
         run.appender.wait()
-    _wait_all([tasks.start(partial(_describe, fs, job.root, work)) for work in job.topics if work.topic_json])
+    _wait_all([tasks.start(partial(_describe, fs, job.root, work), 0) for work in job.topics if work.topic_json])
     result = JobResult({work.id: runs[work.id].appender.touched for work in job.topics})
     result.rewritten = [_rewrite(fs, job.root, rewrite) for rewrite in job.rewrites]
     return result

@@ -6,13 +6,14 @@ rule 2  `.data` of a segment, and its name, are durable before the next segment 
 rule 3  Everything is durable when `finish` returns.
 
 A crash before that leaves frames beyond the noted length, and files that no snapshot lists. A start keeps whole frames
-and cuts the rest; the log still has the records. Files are written and synced by `FileTasks`: while the disk works on
-one segment, the caller makes the next one.
+and cuts the rest; the log still has the records. Files are written by the caller and synced by `FileTasks`: while the
+disk works on one segment, the caller makes the next one.
 """
 
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from xxhash import xxh3_128
@@ -24,7 +25,7 @@ from topics.formats.segment_index import ENTRY, ENTRY_BYTES
 from topics.formats.snapshot import SegmentState
 from topics.limits import MIB
 from topics.storage import layout
-from topics.storage.fs import Buffer, Fs, read_file, write_all, write_atomic
+from topics.storage.fs import Buffer, File, Fs, read_file, write_all, write_atomic
 from topics.storage.segments.file_tasks import FileTasks, InlineTasks, Wait
 from topics.storage.segments.proof import is_file_proved, prove_file
 
@@ -137,13 +138,16 @@ class _IndexWork:
         self.offset = ended.filed_entries * ENTRY_BYTES
         self.sidecar = sidecar
 
-    def run(self, fs: Fs) -> None:
-        stem = self.stem
+    def start(self, fs: Fs, tasks: FileTasks) -> Wait | None:
+        """Writes the files. The sync of the index is started, if it was written."""
+        stem, is_written = self.stem, None
         if self.entries:
-            _append(fs, f"{stem}.idx", self.entries, self.offset)
+            written = _append(fs, f"{stem}.idx", self.entries, self.offset)
+            is_written = tasks.start(partial(_sync, written), _size_bytes(self.entries))
         if self.sidecar:
             _write_sidecar(fs, stem, self.sidecar)
         self.state.proof = prove_file(fs, stem, self.state)
+        return is_written
 
 
 class SegmentAppender:
@@ -160,6 +164,7 @@ class SegmentAppender:
     ) -> None:
         self._fs = fs
         self._directory = directory
+        self._parent = directory.rpartition("/")[0]
         self._limits = limits
         self._now_ms = now_ms
         self._tasks = tasks or InlineTasks()
@@ -171,8 +176,12 @@ class SegmentAppender:
         self._index_work: _IndexWork | None = None
         # The rest of the work that is under way.
         self._started: list[Wait] = []
-        # Whether files were made since the directory was synced.
+        # Whether files were made since the directory was synced: a `.data`, and any other.
+        self._has_new_data_name = False
         self._has_new_names = False
+        # Whether the folder above the directory must be synced. A run that failed may have made the directory and not
+        # synced its name, so every new segment asks for it.
+        self.needs_parent_sync = False
         if active is not None:
             stem = f"{directory}/{layout.segment_stem(active.first_seq)}"
             if is_file_proved(fs, stem, active):
@@ -229,19 +238,28 @@ class SegmentAppender:
         """Starts the write of all frames that are in no file yet."""
         if not active.frames:
             return
-        # Rule 2.
-        self.settle()
         frames, offset, is_new = active.frames, active.filed_bytes, active.is_new
         active.frames, active.filed_bytes, active.is_new = [], active.data_bytes, False
-        self._data_written = self._tasks.start(lambda: self._write_data(active.stem, frames, offset, is_new=is_new))
-        self._has_new_names |= is_new
+        if is_new:
+            self._begin_file()
+        else:
+            self.settle()
+        file = _append(self._fs, f"{active.stem}.data", frames, offset)
+        self._data_written = self._tasks.start(partial(_sync, file), _size_bytes(frames))
+        self._has_new_data_name |= is_new
 
-    def _write_data(self, stem: str, frames: list[memoryview], offset: int, *, is_new: bool) -> None:
-        if is_new:
-            self._fs.makedirs(self._directory)
-        _append(self._fs, f"{stem}.data", frames, offset)
-        if is_new:
+    def _begin_file(self) -> None:
+        """A segment without files is about to get one."""
+        if self._has_new_data_name:
+            # Rule 2. The name of the `.idx` of that segment is not there yet.
+            self._wait_for_data()
             self._fs.sync_dir(self._directory)
+            self._has_new_data_name, self._has_new_names = False, True
+        self.settle()
+        if not self._fs.exists(self._directory):
+            self._fs.makedirs(self._parent)
+            self._fs.mkdir(self._directory)
+        self.needs_parent_sync = True
 
     def _end_segment(self, active: _OpenSegment, *, seal: bool) -> None:
         """No record follows in this run. Its last files are written later."""
@@ -280,6 +298,8 @@ class SegmentAppender:
         """Makes everything durable, and seals the active segment if it is full or old, or if `seal` is set."""
         self.end(seal=seal)
         self.settle()
+        if self.needs_parent_sync:
+            self._fs.sync_dir(self._parent)
         self.sync_names()
         self.wait()
 
@@ -297,19 +317,24 @@ class SegmentAppender:
 
     def settle(self) -> None:
         """Waits for the write of `.data` that is under way, then starts the work that waits for it."""
+        self._wait_for_data()
+        if self._index_work is not None:
+            work, self._index_work = self._index_work, None
+            is_written = work.start(self._fs, self._tasks)
+            if is_written is not None:
+                self._started.append(is_written)
+
+    def _wait_for_data(self) -> None:
         if self._data_written is not None:
             wait, self._data_written = self._data_written, None
             wait()
-        if self._index_work is not None:
-            work, self._index_work = self._index_work, None
-            self._started.append(self._tasks.start(lambda: work.run(self._fs)))
 
     def sync_names(self) -> None:
         """Waits for all files, then starts to make their names durable."""
         self.wait()
-        if self._has_new_names:
-            self._has_new_names = False
-            self._started.append(self._tasks.start(lambda: self._fs.sync_dir(self._directory)))
+        if self._has_new_names or self._has_new_data_name:
+            self._has_new_names = self._has_new_data_name = False
+            self._started.append(self._tasks.start(lambda: self._fs.sync_dir(self._directory), 0))
 
     def wait(self) -> None:
         """Waits for everything that was started."""
@@ -318,16 +343,29 @@ class SegmentAppender:
             wait()
 
 
-def _append(fs: Fs, path: str, parts: Sequence[Buffer], offset: int) -> None:
+def _append(fs: Fs, path: str, parts: Sequence[Buffer], offset: int) -> File:
+    """Writes the parts at the offset, which is the end of the file. The caller syncs and closes it."""
     file = fs.open(path, "write" if fs.exists(path) else "create")
     try:
         end = write_all(file, b"".join(parts), offset)
         if file.size() > end:
             # Bytes of an interrupted run.
             file.truncate(end)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _sync(file: File) -> None:
+    try:
         file.fsync()
     finally:
         file.close()
+
+
+def _size_bytes(parts: Sequence[Buffer]) -> int:
+    return sum(map(len, parts))
 
 
 def _write_sidecar(fs: Fs, stem: str, content: bytes) -> None:
