@@ -1,12 +1,13 @@
 # Everything a developer runs. Each target sets up .venv and whatever is missing in it by itself.
-# Another interpreter: make PYTHON=python3.13 test. Fewer test processes: make WORKERS=1 test.
+# Another interpreter: make PYTHON=python3.13 test. Fewer test processes: make WORKERS=1 test. The order of an earlier
+# run: make ORDER=123 test.
 
 PYTHON ?= python3
 WORKERS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ORDER),--randomly-seed=$(ORDER))
 SOURCES := $(shell find src -type f -not -path '*/__pycache__/*')
 # Ends with 1 where nothing can be compiled, or nothing shall be (TOPICS_COMPILE=0).
 COMPILES := $(BIN)/python hatch_build.py

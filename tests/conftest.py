@@ -74,6 +74,22 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         keep_captured_logs_plain()
 
 
+# Folders of tests with real processes, sockets, browsers or a JVM.
+REAL_FOLDERS: Final = frozenset(
+    {"backup", "bench", "browser", "cli", "client", "demos", "docs", "embedded", "process", "server", "spark"}
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A machine that stands still for seconds may fail a test with real processes. In CI such a test is tried once
+    more, and the summary shows why it failed first. A test on the fake disk or with a manual clock is not."""
+    if os.environ.get("CI") != "true":
+        return
+    for item in items:
+        if item.path.relative_to(REPOSITORY / "tests").parts[0] in REAL_FOLDERS:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Ends a run that would test an older state of the sources. Workers rely on the check of the process that started
     them."""
@@ -132,8 +148,11 @@ def shared_fixtures() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the counts of the sweeps of `tests/crash`. The counts are properties of the test reports, also from
-    workers."""
+    """Prints first failures of tests that were tried again, and the counts of the sweeps of `tests/crash`. The counts
+    are properties of the test reports, also from workers."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
     points: Counter[str] = Counter()
     recoveries: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):
