@@ -264,8 +264,8 @@ def test_an_unknown_variable_is_a_warning_with_a_suggestion_and_without_its_valu
     )
 
 
-def test_variables_of_the_command_line_as_a_client_are_no_wrong_settings() -> None:
-    names = ("URL", "KEY", "CONTEXT", "CA_FILE", "NODE")
+def test_variables_of_the_command_line_as_a_client_and_of_the_build_are_no_wrong_settings() -> None:
+    names = ("URL", "KEY", "CONTEXT", "CA_FILE", "NODE", "COMPILE")
     assert load(environ={f"TOPICS_{name}": "x" for name in names}).warnings == ()
 
 

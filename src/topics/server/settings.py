@@ -56,8 +56,11 @@ STREAMS_TABLE: Final = "streams"
 IGGY_PREFIX: Final = "IGGY_"
 
 _TEST_PREFIX: Final = ENV_PREFIX + "TEST_"
-# What the command line reads as a client. A user who has set them for the shell may start a server there, too.
-_CLIENT_VARIABLES: Final = frozenset({"TOPICS_CA_FILE", "TOPICS_CONTEXT", "TOPICS_KEY", "TOPICS_NODE", "TOPICS_URL"})
+# What the command line reads as a client, and what a build reads. A user who has set them for the shell may start a
+# server there, too.
+_OTHER_VARIABLES: Final = frozenset(
+    {"TOPICS_CA_FILE", "TOPICS_COMPILE", "TOPICS_CONTEXT", "TOPICS_KEY", "TOPICS_NODE", "TOPICS_URL"}
+)
 # More digits than any setting takes, and few enough to parse quickly.
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _HOST: Final = re.compile(r"([^\s:\[\]]*)(?::([0-9]{1,5}))?")
@@ -219,7 +222,7 @@ class _Loader:
             name = variable.removeprefix(ENV_PREFIX).lower()
             if name in _NAMES and variable.isupper():
                 given[name] = text
-            elif not variable.startswith(_TEST_PREFIX) and variable not in _CLIENT_VARIABLES:
+            elif not variable.startswith(_TEST_PREFIX) and variable not in _OTHER_VARIABLES:
                 close = _closest(variable)
                 hint = f"; did you mean {ENV_PREFIX}{close.upper()}?" if close else ""
                 self._warnings.append(f"{variable} is no setting of this server{hint}")
