@@ -206,13 +206,15 @@ def run_job(fs: Fs, job: Job, tasks: FileTasks | None = None) -> JobResult:
         run.end()
     for run in runs.values():
         run.appender.settle()
-    if any(run.appender.needs_parent_sync for run in runs.values()):
-        fs.sync_dir(layout.topics_directory(job.root))
     for run in runs.values():
         run.appender.sync_names()
     for run in runs.values():
         run.appender.wait()
-    _wait_all([tasks.start(partial(_describe, fs, job.root, work), 0) for work in job.topics if work.topic_json])
+    described = [work for work in job.topics if work.topic_json]
+    _wait_all([tasks.start(partial(_describe, fs, job.root, work), 0) for work in described])
+    if described or any(run.appender.needs_parent_sync for run in runs.values()):
+        # One sync for the names of all directories, also of those that a job made which failed before its sync.
+        fs.sync_dir(layout.topics_directory(job.root))
     result = JobResult({work.id: runs[work.id].appender.touched for work in job.topics})
     result.rewritten = [_rewrite(fs, job.root, rewrite) for rewrite in job.rewrites]
     return result

@@ -138,16 +138,16 @@ class _IndexWork:
         self.offset = ended.filed_entries * ENTRY_BYTES
         self.sidecar = sidecar
 
-    def start(self, fs: Fs, tasks: FileTasks) -> Wait | None:
-        """Writes the files. The sync of the index is started, if it was written."""
-        stem, is_written = self.stem, None
+    def start(self, fs: Fs, tasks: FileTasks) -> list[Wait]:
+        """Writes the index, and starts what waits for the disk: its sync, and the tag sidecar."""
+        stem, started = self.stem, []
         if self.entries:
-            written = _append(fs, f"{stem}.idx", self.entries, self.offset)
-            is_written = tasks.start(partial(_sync, written), _size_bytes(self.entries))
+            index = _append(fs, f"{stem}.idx", self.entries, self.offset)
+            started.append(tasks.start(partial(_sync, index), _size_bytes(self.entries)))
         if self.sidecar:
-            _write_sidecar(fs, stem, self.sidecar)
+            started.append(tasks.start(partial(_write_sidecar, fs, stem, self.sidecar), len(self.sidecar)))
         self.state.proof = prove_file(fs, stem, self.state)
-        return is_written
+        return started
 
 
 class SegmentAppender:
@@ -320,9 +320,7 @@ class SegmentAppender:
         self._wait_for_data()
         if self._index_work is not None:
             work, self._index_work = self._index_work, None
-            is_written = work.start(self._fs, self._tasks)
-            if is_written is not None:
-                self._started.append(is_written)
+            self._started += work.start(self._fs, self._tasks)
 
     def _wait_for_data(self) -> None:
         if self._data_written is not None:
