@@ -98,9 +98,9 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("bridges", "routers"),
         ("cold_columns", "groups", "writing"),
         ("core",),
-        ("priority", "topic"),
+        ("scheduler", "topic"),
         ("config", "ticker"),
-        ("completions", "names", "pins", "runtime", "scheduler", "settings"),
+        ("names", "pins", "runtime", "settings"),
     ),
     "topics.server": (
         ("serve",),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from topics.engine.queues.jobs import Counters as QueueCounters
     from topics.engine.settings import EngineSettings
     from topics.engine.topic.appended import Appended
-    from topics.engine.topic.page import Page
+    from topics.engine.topic.reading import Page
     from topics.errors import TopicsError
     from topics.formats.records import Record
     from topics.results import Extended, GroupChanged, GroupCursor, Job, NewRecord, Settled, Tombstone
@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 _ORIGINS = {
-    "Appended": "topics.engine.topic.write",
+    "Appended": "topics.engine.topic.write_state",
     "AsyncClient": "topics.client.aio.client",
     "AsyncLog": "topics.embedded.async_log",
     "AsyncProducer": "topics.client.aio.producer",
@@ -94,7 +94,7 @@ _ORIGINS = {
     "Job": "topics.results",
     "Log": "topics.embedded.log",
     "NewRecord": "topics.results",
-    "Page": "topics.engine.topic.page",
+    "Page": "topics.engine.topic.reading",
     "Producer": "topics.client.sync.producer",
     "QueueCounters": "topics.engine.queues.jobs:Counters",
     "Record": "topics.formats.records",

@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 
 FORWARD_STEP_MS_MAX: Final = 3_600_000
 FORWARD_STEP_BELIEVED_AFTER_MS: Final = 600_000
+# Linux: also counts the time in suspend. macOS has no clock of that name.
+_BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -25,21 +27,16 @@ class Clock(Protocol):
         ...
 
 
-def _boot_ms() -> int:
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
-
-
 class SystemClock:
     """The machine's clock, guarded against one large forward step."""
 
     def __init__(self) -> None:
-        self._offset_ms = time.time_ns() // 1_000_000 - _boot_ms()
+        self._offset_ms = time.time_ns() // 1_000_000 - self.monotonic_ms()
         self._doubted_since_ms: int | None = None
 
     def now_ms(self) -> int:
         wall_ms = time.time_ns() // 1_000_000
-        boot_ms = _boot_ms()
+        boot_ms = time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
         step_ms = wall_ms - boot_ms - self._offset_ms
         if step_ms <= FORWARD_STEP_MS_MAX:
             # Small drift and steps back become the new normal.
@@ -59,4 +56,4 @@ class SystemClock:
         return boot_ms + self._offset_ms
 
     def monotonic_ms(self) -> int:
-        return _boot_ms()
+        return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000

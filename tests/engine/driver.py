@@ -12,7 +12,7 @@ from topics.engine.settings import EngineSettings
 from topics.engine.starting.opened import OpenEngine
 from topics.engine.starting.recovery import open_engine
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.deletion import Deleted
 from topics.engine.writing.intake import batch_of_records

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topics.engine.config import TopicConfig
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.formats.records import Record
 from topics.results import Tombstone
 

@@ -42,7 +42,7 @@ from topics.engine.starting.recovery import open_engine
 from topics.engine.starting.report import RecoveryReport
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.fetch import FETCHES_MAX
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.topic.router import Guarantee
 from topics.engine.writing.deletion import Deleted
 from topics.errors import Closed, TopicsError

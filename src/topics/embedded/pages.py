@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 
 
 class PageBounds(NamedTuple):

@@ -19,9 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from topics.engine.completions import Done
 from topics.engine.config import DEFAULT_CONFIG
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.topic import Topic
 from topics.engine.writing.topic_life import TopicLife

@@ -9,7 +9,7 @@ The engine is a facade. Its rooms do the work, and each gets only the rooms that
 
 | Room | Modules | What it does |
 |---|---|---|
-| core | `core`, `completions` | topics by name, the turn of the owner, answers |
+| core | `core` | topics by name, the turn of the owner, answers |
 | writing | `writing/` | appends, commits of staged records, config, removal, deletes: all through one write path |
 | routers | `routers/` | which routers there are, and copying |
 | queues | `queues/` | jobs, leases, dead letters |
@@ -26,18 +26,17 @@ from functools import partial
 from topics.clock import Clock
 from topics.engine.bridges import Bridges
 from topics.engine.cold_columns import ColdColumns
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.groups import Groups
 from topics.engine.pins import Pins
-from topics.engine.priority import effective_priority
 from topics.engine.queues.queues import Queues
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.routers.routing import Routing
 from topics.engine.runtime import Runtime
+from topics.engine.scheduler import effective_priority
 from topics.engine.settings import EngineSettings
 from topics.engine.topic.fetch import Fetch
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.topic.router import Router, RouterSpec
 from topics.engine.topic.topic import Topic, Waiter
 from topics.engine.writing.append import Appends

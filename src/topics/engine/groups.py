@@ -20,8 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.names import is_topic_name
 from topics.engine.topic.topic import Topic
 from topics.errors import GroupNotFound, InvalidRequest, Throttled, TopicsError

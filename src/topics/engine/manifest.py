@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from topics.engine.engine import Engine
 from topics.engine.pins import Pin
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.topic.topic import Topic
 from topics.formats import segment as codec
 from topics.formats.segment_index import ENTRY_BYTES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.small_log import SmallLog
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.errors import ColdUnavailable, TopicNotFound
 from topics.storage.fs import File, Fs, OpenMode, RealFs
 from topics.storage.tiers.cached_store import CachedStore

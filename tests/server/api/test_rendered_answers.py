@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct
 
 from topics.engine.queues.jobs import Claimed
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.formats import envelope, wal_frame
 from topics.formats.record_layout import WAL_BODY
 from topics.formats.records import RecordBatch
@@ -23,8 +23,7 @@ from topics.server.api.queues import claimed_text
 from topics.server.api.records import diff_text
 from topics.server.api.work import job_event_text
 from topics.server.api.ws_commands import ack_text
-from topics.server.live.reading import Reading, ReadOptions
-from topics.server.live.rendered_records import RenderedRecords
+from topics.server.live.reading import Reading, ReadOptions, RenderedRecords
 from topics.server.live.sse_feed import record_event_text
 from topics.server.live.ws_feed import record_message_text
 

@@ -13,10 +13,10 @@ _SETTING: Final = {setting.name: setting for setting in SETTINGS}
 PORT: Final[int] = _SETTING["port"].make_default()
 
 # What `pip wheel` needs of the repository: see pyproject.toml.
-_FROM_SOURCE: Final = """# With a C compiler the hot modules are compiled, and the server needs half the CPU.
+_FROM_SOURCE: Final = """# With a C compiler the hot modules are compiled, and a request needs a third less CPU.
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
-COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src ./src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 RUN python -m venv --without-pip /opt/topics \\

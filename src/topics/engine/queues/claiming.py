@@ -18,15 +18,13 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.queues.claim_line import ClaimLine
 from topics.engine.queues.dead_letters import DeadLetters
-from topics.engine.queues.holding import Holding
 from topics.engine.queues.job_pool import take_jobs
 from topics.engine.queues.jobs import Claim, Claimed
 from topics.engine.queues.moves import Moves
-from topics.engine.queues.queue_leases import QueueLeases, bounded_lease_ms, logs_leases, ready_count, table_of
+from topics.engine.queues.queue_leases import Holding, QueueLeases, bounded_lease_ms, logs_leases, ready_count, table_of
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.leases import Lease, LeaseTable

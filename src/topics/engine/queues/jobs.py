@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from topics.engine.completions import Done
+from topics.engine.core import Done
 from topics.engine.topic.topic import Topic
 from topics.errors import TopicsError
 from topics.formats.records import Record

@@ -1,7 +1,7 @@
 """Queues: claiming jobs of a topic, and what their holders do with them.
 
 The jobs are the records of the topic; its lease table (`topic.leases`) says which node has which job. `claiming` has
-the life of a claim, `holding` what holders do, `queue_leases` what both use. Owner only.
+the life of a claim, `queue_leases` the leases and what their holders do. Owner only.
 
 The order of things that survive a crash:
 
@@ -19,13 +19,11 @@ from collections.abc import Generator, Sequence
 from heapq import nsmallest
 from typing import Final
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.queues.claiming import Claiming
-from topics.engine.queues.holding import Holding
 from topics.engine.queues.jobs import Claim, Claimed, Counters, LeaseEntry, QueueDepth
 from topics.engine.queues.moves import Moves
-from topics.engine.queues.queue_leases import QueueLeases, oldest_ready_ts, ready_count, table_of
+from topics.engine.queues.queue_leases import Holding, QueueLeases, oldest_ready_ts, ready_count, table_of
 from topics.engine.queues.redrive import Redrive, Redriven, RedriveSpec, Redriving
 from topics.engine.routers.forwarding import Forwarder
 from topics.engine.topic.topic import Topic, Waiter
@@ -170,7 +168,7 @@ class Queues:
         self._claiming.close()
         self.redriving.close()
 
-    # Holders: see `holding`. A call names seqs, and for each seq the id of the lease that is meant; None means the
+    # Holders: see `queue_leases`. A call names seqs, and for each seq the id of the lease that is meant; None means the
     # lease that the node has. Without ids every seq means that.
 
     def ack(

@@ -22,8 +22,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.queues.dead_letter import letter_origin, redriven_batch
 from topics.engine.queues.moves import Moves
 from topics.engine.queues.queue_leases import QueueLeases, table_of

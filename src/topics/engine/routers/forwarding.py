@@ -51,10 +51,9 @@ from functools import partial
 from typing import Literal
 
 from topics.engine.core import Core
-from topics.engine.priority import effective_priority
 from topics.engine.routers.catch_up import CatchUp
 from topics.engine.routers.copying import Copies, EvidenceNotFetched, Room, note_slots, take_slots
-from topics.engine.scheduler import ReadySet
+from topics.engine.scheduler import ReadySet, effective_priority
 from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.hops import HopRuns
 from topics.engine.topic.router import Router

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 
-from topics.engine.completions import Done
 from topics.engine.config import DEFAULT_CONFIG
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.names import SortedNames
 from topics.engine.routers.definition import check_endpoints, check_router_name, closed_cycle
 from topics.engine.routers.forwarding import Forwarder

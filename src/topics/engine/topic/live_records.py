@@ -34,7 +34,7 @@ from topics.storage.segments.cache import TagSelector
 from topics.storage.segments.reader import Measured, SegmentColumns
 
 if TYPE_CHECKING:
-    from topics.engine.topic.write import Write
+    from topics.engine.topic.write_state import Write
 
 logger = logging.getLogger(__name__)
 

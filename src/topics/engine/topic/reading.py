@@ -6,13 +6,14 @@ A *slot* is the place of one seq: the raw record, None when the record is dead, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from topics.engine.topic.fetch import Fetch, unreadable
 from topics.engine.topic.live_records import LiveRecords
-from topics.engine.topic.page import Page
 from topics.engine.topic.replayed import Span
 from topics.errors import ColdUnavailable, CorruptRecord, FormatError, NotFetched
-from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY, RecordForm, raw_node, raw_size
+from topics.formats.record_layout import SEGMENT_BODY, WAL_BODY, RecordForm, decode_raw, raw_node, raw_size
+from topics.formats.records import Record
 from topics.limits import (
     FETCH_SEGMENTS_MAX,
     READ_PIECE_BYTES_MIN,
@@ -22,6 +23,49 @@ from topics.limits import (
     READ_SLOTS_PER_RECORD_MAX,
 )
 from topics.results import Reason, Tombstone
+
+
+@dataclass(slots=True)
+class Page:
+    """One read. The next read begins after `next_from_seq`. `caught_up` says that no record is left."""
+
+    topic: str
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    tombstone: Tombstone | None
+    records_scanned: int = 0
+    # Number of records that came from the cold tier.
+    cold_records: int = 0
+    # (form, raw records of that form), in seq order.
+    chunks: list[tuple[RecordForm, list[bytes]]] = field(default_factory=list)
+
+    @property
+    def caught_up(self) -> bool:
+        return self.next_from_seq == self.head_seq
+
+    @property
+    def lag(self) -> int:
+        return self.head_seq - self.next_from_seq
+
+    def add(self, form: RecordForm, raws: list[bytes], *, is_cold: bool) -> None:
+        """Takes the next records in."""
+        self.chunks.append((form, raws))
+        if is_cold:
+            self.cold_records += len(raws)
+
+    def advance(self, seq: int) -> None:
+        """Every slot up to this seq was looked at."""
+        self.records_scanned += seq - self.next_from_seq
+        self.next_from_seq = seq
+
+    def __len__(self) -> int:
+        return sum(len(raws) for _, raws in self.chunks)
+
+    @property
+    def records(self) -> list[Record]:
+        """The records as objects. Every call decodes them again."""
+        return [decode_raw(raw, form) for form, raws in self.chunks for raw in raws]
 
 
 def read_page(

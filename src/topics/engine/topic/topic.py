@@ -28,11 +28,10 @@ from topics.engine.topic.fetch import Fetch
 from topics.engine.topic.idempotency_keys import IdempotencyKeys
 from topics.engine.topic.leases import LeaseTable
 from topics.engine.topic.live_records import LiveBytes, LiveRecords
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.topic.router_links import RouterLinks
 from topics.engine.topic.segment_set import NOTHING_HOT, HotRecords, SegmentSet
-from topics.engine.topic.write import Write
-from topics.engine.topic.write_state import WriteState
+from topics.engine.topic.write_state import Write, WriteState
 from topics.errors import FormatError
 from topics.formats.record_layout import RecordForm
 from topics.formats.snapshot import GroupState, SegmentState, TopicState, WriterState

@@ -9,7 +9,7 @@ from functools import partial
 from topics.engine.config import DEFAULT_CONFIG, TopicConfig
 from topics.engine.core import Core
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import AppendDone
+from topics.engine.topic.write_state import AppendDone
 from topics.engine.writing.long_appends import LongAppends
 from topics.engine.writing.topic_life import TopicLife
 from topics.engine.writing.write_path import OnEnd, WritePath, check_fits, deduped_answer

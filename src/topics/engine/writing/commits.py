@@ -31,10 +31,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import Write
+from topics.engine.topic.write_state import Write
 from topics.engine.writing.derived_copies import DerivedCopies
 from topics.engine.writing.staging import StagedPart, Staging, check_writer_name
 from topics.engine.writing.topic_life import TopicLife

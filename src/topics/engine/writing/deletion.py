@@ -12,8 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.topic.fetch import unreadable
 from topics.engine.topic.segment_set import NOTHING_HOT
 from topics.engine.topic.topic import Topic

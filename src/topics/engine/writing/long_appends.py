@@ -11,7 +11,7 @@ Owner only. `_LongAppend._end` runs while a group completes: see `core`.
 from __future__ import annotations
 
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import AppendDone
+from topics.engine.topic.write_state import AppendDone
 from topics.engine.writing.commits import Commits, LongWrite
 from topics.errors import TopicsError
 from topics.formats import wal_frame

@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from topics.engine.completions import Done
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.topic.topic import Topic
 from topics.errors import InvalidRequest, StageIncomplete, StorageFull, Throttled, TopicNotFound, TopicsError
 from topics.formats.records import RecordBatch

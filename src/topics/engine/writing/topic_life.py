@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from topics.engine.completions import Done
 from topics.engine.config import TopicConfig, config_members
-from topics.engine.core import Core
+from topics.engine.core import Core, Done
 from topics.engine.names import check_topic_name
 from topics.engine.topic.router import Router
 from topics.engine.topic.segment_set import SegmentSet

@@ -23,7 +23,7 @@ from topics.engine.config import TopicConfig
 from topics.engine.core import Core
 from topics.engine.topic.appended import Appended
 from topics.engine.topic.topic import Topic
-from topics.engine.topic.write import AppendDone, Write
+from topics.engine.topic.write_state import AppendDone, Write
 from topics.engine.writing.derived_copies import DerivedCopies
 from topics.errors import RecordTooLarge, Throttled, TopicFull, TopicsError, WalFailed
 from topics.formats import control, wal_frame

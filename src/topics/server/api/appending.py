@@ -8,19 +8,19 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from topics.engine.config import TopicConfig
 from topics.engine.engine import Engine
 from topics.engine.names import check_topic_name
 from topics.engine.topic.appended import Appended
 from topics.errors import Closed, Forbidden, Overloaded, Throttled, TopicNotFound, TopicsError
-from topics.protocol.ms_text import ms_text
 from topics.protocol.request_body import ConfigBody
 from topics.protocol.write_body import WriteBatch, WriteLimits, WriteRequest
 from topics.server.api.topics import check_dead_letter, config_of
 from topics.server.app import Application
 from topics.server.auth import ADMIN, Key
-from topics.server.http.exchange import Parkable
+from topics.server.http.exchange import Parkable, ms_text
 from topics.server.pressure import RETRY_AFTER_MS
 from topics.server.settings_schema import ServerSettings
 
@@ -30,6 +30,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _BOOLEANS: Final = ("false", "true")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PendingWrite:
     """A write from its request to its answer: one object, because callbacks with bound arguments cost more."""
 

@@ -14,13 +14,12 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.topic.appended import Appended
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.writing.deletion import Deleted
 from topics.errors import InvalidRequest, TopicsError
 from topics.protocol import response_body
 from topics.protocol.body_decoder import DELETE_DECODER, DIFF_DECODER
 from topics.protocol.large_write import decode_write_in_steps
-from topics.protocol.ms_text import ms_text
 from topics.protocol.record_text import Chunk, joined_texts, pieces_of
 from topics.protocol.request_body import LONG_POLL_MS_MAX, DiffBody
 from topics.protocol.tag_match import TagMatch
@@ -30,7 +29,7 @@ from topics.server.api.appending import Appender, PendingWrite, WriteDone, appen
 from topics.server.api.up_to_date import when_up_to_date
 from topics.server.app import Application
 from topics.server.auth import DELETE, READ, WRITE
-from topics.server.http.exchange import Exchange, Response
+from topics.server.http.exchange import Exchange, Response, ms_text
 from topics.server.http.query import Query
 from topics.server.http.routes import Body, Endpoint
 from topics.server.limits import LARGE_PAGE_BYTES, PAGE_STEP_BYTES, ROOM_RETRY_MS, WHOLE_BODY_BYTES_MAX

@@ -9,7 +9,7 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.manifest import encode_frames, frames_bounds, take_manifest
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.engine.topic.topic import Topic
 from topics.errors import InvalidRequest
 from topics.protocol import response_body

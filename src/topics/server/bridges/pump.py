@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final, TypeVar
 
-from topics.engine.completions import Done
+from topics.engine.core import Done
 from topics.engine.engine import Engine
 from topics.errors import Closed, TopicsError
 from topics.server.bridges.definition import BridgeSpec

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from topics.engine.engine import Engine
 from topics.engine.topic.fetch import Fetch
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.errors import NotFetched
 from topics.server.bridges.copies import ReadRecord, message_of
 from topics.server.bridges.definition import BridgeSpec, TopicPosition, encode

@@ -34,6 +34,9 @@ RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 _encode: Final = msgspec.json.Encoder().encode
 # The detail of an error may hold values of any type.
 _encode_error: Final = msgspec.json.Encoder(enc_hook=str).encode
+# Times below 4 ms as text. Every answer has one, and a look-up takes a third of the time of a format.
+_MS_TEXTS: Final = [f"{us / 1000:.3f}" for us in range(4096)]
+_MS_TEXTS_END: Final = 4.095
 
 
 class Response:
@@ -59,6 +62,13 @@ class Response:
     @property
     def body_bytes(self) -> int:
         return len(self.body) + sum(map(len, self.rest))
+
+
+def ms_text(ms: float) -> str:
+    """A time that is not negative, as JSON with three digits after the point."""
+    if ms < _MS_TEXTS_END:
+        return _MS_TEXTS[int(ms * 1000 + 0.5)]
+    return f"{ms:.3f}"
 
 
 def error_response(error: TopicsError) -> Response:

@@ -32,8 +32,7 @@ from topics.engine.engine import Engine
 from topics.engine.scheduler import B0, ReadySet, band_of
 from topics.errors import ColdUnavailable, CorruptRecord, TopicNotFound
 from topics.results import Reason, Tombstone
-from topics.server.live.reading import Reading, ReadOptions
-from topics.server.live.rendered_records import RenderedRecords
+from topics.server.live.reading import Reading, ReadOptions, RenderedRecords
 from topics.server.pressure import RETRY_AFTER_MS
 
 logger = logging.getLogger(__name__)

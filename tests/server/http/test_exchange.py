@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.protocol.ms_text import ms_text
+from topics.server.http.exchange import ms_text
 
 
 @pytest.mark.parametrize("us", [0, 1, 999, 1000, 4094, 4095, 4096, 12_345_678])

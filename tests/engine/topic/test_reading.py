@@ -1,7 +1,7 @@
 import pytest
 
 from tests.engine.driver import Driver, values
-from topics.engine.topic.page import Page
+from topics.engine.topic.reading import Page
 from topics.formats.record_layout import decode_raw, raw_node, raw_size, raw_tag
 from topics.formats.records import Record
 from topics.results import NewRecord
