@@ -41,7 +41,7 @@ def load_hypothesis_profile() -> None:
 
 load_hypothesis_profile()
 
-# Tests start processes in other folders, where `PYTHONPATH=src` would lead nowhere.
+# Tests start processes in other folders, where `PYTHONPATH=build/compiled` would lead nowhere.
 if python_path := os.environ.get("PYTHONPATH"):
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in python_path.split(os.pathsep))
 
@@ -101,8 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
     tested = Path(spec.origin).parent
     if difference := difference_between(REPOSITORY / "src" / "topics", tested):
         raise pytest.UsageError(
-            f"the tests would run {tested}, which is older than the sources: {difference} differs. Run `make test`, "
-            "`make .venv/.package` to install the sources as they are, or set PYTHONPATH=src to test plain Python."
+            f"the tests would run {tested}, which is older than the sources: {difference} differs. Run `make "
+            "compiled`, or leave PYTHONPATH out to test the sources."
         )
 
 

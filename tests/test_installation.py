@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -14,11 +13,13 @@ from typing import Final
 import pytest
 
 import topics
-from tests.installed import commands_path
+from tests.installed import build_plain_wheel, commands_path
 from topics.cli.form import running_form
 from topics.testing.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+# Without the package that is tested, which PYTHONPATH names.
+CLEAN_ENVIRON: Final = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: Final = set(PROJECT["optional-dependencies"])
 HINT: Final = re.compile(r"\btopics(?:-log)?\[([a-z0-9, ]+)\]")
@@ -57,11 +58,11 @@ SOURCE_OF_SERVE: Final = re.compile(r"(/[^\s']*/topics)/server/(?:__pycache__/)?
 def test_the_tests_and_the_examples_of_the_docs_run_the_installed_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This process, the commands of a shell, and the servers that tests start. A developer may run the source tree."""
+    """This process, the commands of a shell, and the servers that tests start. A developer may run the sources."""
     package = Path(topics.__file__).parent
     if package == ROOT / "src" / "topics" and os.environ.get("CI") != "true":
-        pytest.skip("the tests run the source tree; `make test` installs the wheel and runs that")
-    assert package == Path(sysconfig.get_path("purelib")) / "topics"
+        pytest.skip("the tests run the sources; `make test` builds the wheel and runs that")
+    assert package in {ROOT / "build" / "compiled" / "topics", ROOT / "build" / "plain" / "topics"}
     distribution = importlib.metadata.distribution(PROJECT["name"])
     assert distribution.version == topics.__version__
     # A wheel, not a link to the sources.
@@ -79,7 +80,7 @@ class Installation:
     """The wheel of this tree in an environment that has nothing else."""
 
     def __init__(self, folder: Path) -> None:
-        self.wheel = build_wheel(folder / "wheel")
+        self.wheel = build_plain_wheel(folder)
         self.bin = folder / "venv" / "bin"
         run([sys.executable, "-m", "venv", str(folder / "venv")])
 
@@ -91,6 +92,7 @@ class Installation:
             text=True,
             timeout=240,
             check=False,
+            env=CLEAN_ENVIRON,
         )
         if done.returncode != 0 and "No matching distribution" in done.stderr:
             pytest.skip("the package index cannot be reached")
@@ -102,22 +104,12 @@ class Installation:
         )
 
     def packages(self) -> set[str]:
-        listed = run([str(self.bin / "python"), "-m", "pip", "list", "--format=freeze"])
+        listed = run([str(self.bin / "python"), "-m", "pip", "list", "--format=freeze"], env=CLEAN_ENVIRON)
         return {line.partition("==")[0].lower() for line in listed.splitlines()}
 
 
-def build_wheel(folder: Path) -> Path:
-    run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "TOPICS_COMPILE": "0"},
-    )
-    (wheel,) = folder.iterdir()
-    return wheel
-
-
-def run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=cwd, env=env)
+def run(command: list[str], *, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -201,7 +201,9 @@ def test_the_wheel_builds_from_what_the_dockerfile_copies(tmp_path: Path) -> Non
     for source in sources:
         assert not is_ignored(source, patterns)
         if (REPOSITORY / source).is_dir():
-            shutil.copytree(REPOSITORY / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                REPOSITORY / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+            )
         else:
             shutil.copy(REPOSITORY / source, tmp_path)
     assert not is_ignored("src/topics/version.py", patterns)
