@@ -136,7 +136,7 @@ def make_venv(title: str) -> None:
     try:
         import ensurepip  # noqa: F401
     except ImportError:  # Debian has it in a package of its own.
-        package = "python{}.{}-venv".format(*sys.version_info)
+        package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
         if not apt_install(title, [package]):
             sys.exit("make: this Python cannot make environments; on Debian: sudo apt-get install " + package)
     step(title, [sys.executable, "-m", "venv", "--clear", str(VENV)])
@@ -158,34 +158,24 @@ def dependencies() -> list[str]:
 def make_kernels(title: str) -> None:
     from setup import missing_packages
 
-    compiled = os.environ.get("TOPICS_COMPILE") != "0"
-    if compiled and missing_packages() and not apt_install(title, missing_packages()):
+    if missing_packages() and not apt_install(title, missing_packages()):
         print(
             "make: without a C compiler topics is plain Python, and needs twice the CPU; on Debian: sudo apt-get "
             "install " + " ".join(missing_packages()),
             file=sys.stderr,
         )
-    remove_stale_build()
     step(title, [*INSTALL, "--no-build-isolation", "--no-deps", "--editable", "."])
 
 
 def make_form(name: str, title: str, compile_wish: str) -> None:
-    wheels, folder = ROOT / "build" / (name + "-wheel"), ROOT / "build" / name
-    remove_stale_build()
-    for old in (wheels, folder):
-        shutil.rmtree(str(old), ignore_errors=True)
+    wheels, folder = ROOT / "build" / f"{name}-wheel", ROOT / "build" / name
+    # In `lib…` setuptools keeps modules that are not in the sources any more, and puts them into the wheel.
+    for old in (wheels, folder, *(ROOT / "build").glob("lib*")):
+        shutil.rmtree(old, ignore_errors=True)
     build = [*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), "."]
     step(title, build, TOPICS_COMPILE=compile_wish)
     (wheel,) = wheels.iterdir()
     step(title, [*PIP, "install", "--no-deps", "--target", str(folder), str(wheel)])
-
-
-def remove_stale_build() -> None:
-    """A module that is not in the sources any more must not get into a wheel. Compiled ones are kept: they are compiled
-    again when their sources change."""
-    for path in (ROOT / "build").glob("lib*/**/*.*"):
-        if path.suffix != ".so" and path.is_file():
-            path.unlink()
 
 
 MAKERS = {

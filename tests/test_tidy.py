@@ -258,6 +258,7 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "server/streams/test_hostile_frames.py": "frames that mean harm, through all of the server",
     "server/streams/test_probes.py": "what large requests of one client cost the others",
     "test_build.py": "what is compiled, and what a build says where it cannot",
+    "test_make_env.py": "what `make` installs",
     "test_installation.py": "the wheel in an environment of its own, and the hints that name extras",
     "test_invariants.py": "every invariant of the contract has a test",
     "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
