@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check"]
-INSTALL = [*PIP, "install", "--progress-bar", "raw"]
+# Without byte code: what is imported is compiled then, and most of it never is.
+INSTALL = [*PIP, "install", "--no-compile", "--progress-bar", "raw"]
 # Other programs of the tests, each with its Debian package: they check what `topics generate` makes, or are the other
 # side of `topics import`.
 TEST_PROGRAMS = {
@@ -144,7 +145,7 @@ def make_venv(title: str) -> None:
 
 def make_packages(title: str) -> None:
     # Dependency groups came with pip 25.1; a new environment has the pip that its interpreter was built with.
-    step(title, [*PIP, "install", "pip>=25.1"])
+    step(title, [*PIP, "install", "--no-compile", "pip>=25.1"])
     step(title, [*INSTALL, "--group", "kernels", *dependencies()])
 
 
