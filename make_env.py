@@ -51,8 +51,8 @@ class Part(NamedTuple):
 KERNEL_SOURCES = ("setup.py", "src/topics/formats/compiled_kernel.pyx", "src/topics/protocol/compiled_record_text.pyx")
 PARTS = {
     "venv": Part("a Python environment in .venv", 5, inputs=()),
-    "packages": Part("the packages that topics needs", 9, needs=("venv",)),
-    "kernels": Part("topics itself, with its two compiled kernels", 10, KERNEL_SOURCES, needs=("packages",)),
+    "packages": Part("the packages that topics needs", 10, needs=("venv",)),
+    "kernels": Part("two compiled kernels", 9, KERNEL_SOURCES, needs=("packages",)),
     "compiled": Part(
         "topics with its hot modules compiled", 30, ("setup.py", "pyproject.toml", "src"), needs=("kernels", "build")
     ),
@@ -146,14 +146,13 @@ def make_venv(title: str) -> None:
 def make_packages(title: str) -> None:
     # Dependency groups came with pip 25.1; a new environment has the pip that its interpreter was built with.
     step(title, [*PIP, "install", "--no-compile", "pip>=25.1"])
-    step(title, [*INSTALL, "--group", "kernels", *dependencies()])
+    step(title, [*INSTALL, "--group", "kernels"])
+    install_sources(title, "streams")
 
 
-def dependencies() -> list[str]:
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["streams"]]
+def install_sources(title: str, extra: str) -> None:
+    """An editable install, with the packages of an extra. The kernels are a part of their own."""
+    step(title, [*INSTALL, "--no-build-isolation", "--editable", f".[{extra}]"], TOPICS_COMPILE="0")
 
 
 def make_kernels(title: str) -> None:
@@ -165,7 +164,8 @@ def make_kernels(title: str) -> None:
             "install " + " ".join(missing_packages()),
             file=sys.stderr,
         )
-    step(title, [*INSTALL, "--no-build-isolation", "--no-deps", "--editable", "."])
+        return
+    step(title, [str(PYTHON), "setup.py", "build_ext", "--inplace"], TOPICS_COMPILE="1")
 
 
 def make_form(name: str, title: str, compile_wish: str) -> None:
@@ -187,7 +187,7 @@ MAKERS = {
     "plain": lambda title: make_form("plain", title, "0"),
     "build": lambda title: step(title, [*INSTALL, "--group", "build"]),
     "tools": lambda title: step(title, [*INSTALL, "--group", "test", "--group", "lint", "--group", "docs"]),
-    "spark": lambda title: step(title, [*INSTALL, "--no-build-isolation", "--editable", ".[spark]"]),
+    "spark": lambda title: install_sources(title, "spark"),
     "bench": lambda title: step(title, [*INSTALL, "--group", "bench"]),
     "java": lambda title: make_programs("java", title, "nothing runs on Spark without Java 17 or newer"),
     "test-programs": lambda title: make_programs(
