@@ -16,6 +16,8 @@ COMPILED := PYTHONPATH=build/compiled
 PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract/test_append.py \
     tests/crash/test_writers_sweep.py
 TEST_PARTS := compiled tools spark java test-programs
+# For mypy: what Spark is needed for is not checked without it.
+WITHOUT_SPARK := --exclude topics/.*spark --follow-imports=silent --disable-error-code import-not-found
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -81,11 +83,11 @@ bench-spark: ## Measure reads, writes and jobs on Spark
 	$(NEED) compiled spark java
 	@$(COMPILED) $(BIN)/topics bench spark
 
-lint: ## Check style, format and types; without Spark installed, not the types of topics.spark
+lint: ## Check style, format and types; those of topics.spark only where Spark is installed
 	$(NEED) tools
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'lint: run `make format` to fix the format' >&2; exit 1; }
-	@$(BIN)/mypy $$([ -e .venv/parts/spark ] || echo --exclude src/topics/spark/ --follow-imports=silent)
+	@$(BIN)/mypy $$([ -e .venv/parts/spark ] || echo $(WITHOUT_SPARK))
 
 format: ## Format the code and fix what can be fixed safely
 	$(NEED) tools
