@@ -1,6 +1,6 @@
 # Everything a developer runs. Each target sets up .venv and whatever is missing in it by itself: see make_env.py.
-# Another interpreter: make PYTHON=python3.13 test. Fewer test processes: make WORKERS=1 test. The order of an earlier
-# run: make ORDER=123 test.
+# Another interpreter: make PYTHON=python3.13 test. Fewer test processes: make WORKERS=1 test. The order, the random
+# examples and the sampled points of an earlier run: make SEED=123 test.
 
 PYTHON ?= python3
 WORKERS ?= auto
@@ -8,7 +8,11 @@ BIN := .venv/bin
 NEED = @command -v $(PYTHON) >/dev/null || { \
     echo "make: $(PYTHON) not found; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python" >&2; \
     exit 1; }; $(PYTHON) make_env.py
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(ORDER),--randomly-seed=$(ORDER))
+ifndef SEED
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
+PYTEST := TOPICS_TEST_SEED=$(SEED) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+    --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
 # The tests run what a user installs: the wheel with its compiled modules. For one test on the sources:
 # .venv/bin/pytest tests/engine/test_engine.py
 COMPILED := PYTHONPATH=build/compiled

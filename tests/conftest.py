@@ -1,8 +1,10 @@
-"""Shared by all tests: hypothesis profiles, `FULL`, the golden files, the check that the tested package is current."""
+"""Shared by all tests: hypothesis profiles, `FULL` and `SEED`, the golden files, the check that the tested package is
+current."""
 
 import importlib.util
 import logging
 import os
+import random
 import signal
 from collections import Counter
 from collections.abc import Generator
@@ -12,11 +14,22 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.retries"]
+
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
 # Set by `make test-full`: sweeps then visit every point instead of a sample. For use at import time, as in
 # `pytest.mark.parametrize`: `from tests.conftest import FULL`; inside a test take the fixture `full`.
 FULL: Final = os.environ.get("TOPICS_TEST_FULL") == "1"
+
+# Decides which points a sampled sweep visits, and what a random history does. `make SEED=… test` sets it, and so does
+# CI, to a number that changes with the commit. Test processes inherit it.
+SEED: Final = int(os.environ.setdefault("TOPICS_TEST_SEED", str(random.SystemRandom().getrandbits(32))))
+
+
+def sampled_range(end: int, step: int) -> range:
+    """All of `range(end)`; outside `make test-full` only every `step`-th, from a place that the seed decides."""
+    return range(end) if FULL else range(SEED % step, end, step)
 
 
 def load_hypothesis_profile() -> None:
@@ -24,12 +37,11 @@ def load_hypothesis_profile() -> None:
     settings.register_profile(
         "default",
         deadline=None,
-        derandomize=False,
         max_examples=100,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow],
     )
-    settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=50)
+    settings.register_profile("ci", settings.get_profile("default"), database=None, max_examples=50)
     settings.register_profile("full", settings.get_profile("default"), max_examples=1000)
     if FULL:
         settings.load_profile("full")
@@ -74,20 +86,8 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         keep_captured_logs_plain()
 
 
-# Folders of tests with real processes, sockets, browsers or a JVM.
-REAL_FOLDERS: Final = frozenset(
-    {"backup", "bench", "browser", "cli", "client", "demos", "docs", "embedded", "process", "server", "spark"}
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A machine that stands still for seconds may fail a test with real processes. In CI such a test is tried once
-    more, and the summary shows why it failed first. A test on the fake disk or with a manual clock is not."""
-    if os.environ.get("CI") != "true":
-        return
-    for item in items:
-        if item.path.relative_to(REPOSITORY / "tests").parts[0] in REAL_FOLDERS:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+def pytest_report_header() -> str:
+    return f"seed {SEED}: `make SEED={SEED} test` repeats the order, the random examples and the sampled points"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -148,11 +148,7 @@ def shared_fixtures() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints first failures of tests that were tried again, and the counts of the sweeps of `tests/crash`. The counts
-    are properties of the test reports, also from workers."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"first try of {report.nodeid}")
-        terminalreporter.write_line(report.longreprtext)
+    """Prints the counts of the sweeps of `tests/crash`, which are properties of the test reports, also from workers."""
     points: Counter[str] = Counter()
     recoveries: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):

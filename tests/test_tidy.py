@@ -7,6 +7,7 @@ from modules to findings, so that it can be shown to fail on a made-up module as
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -280,7 +281,8 @@ LEFTOVER: Final = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|NotImplemented" r"E
 class Module(NamedTuple):
     name: str
     path: str
-    tree: ast.Module
+    # Of the whole syntax tree, in the order of `ast.walk`.
+    nodes: list[ast.AST]
 
     @property
     def layer(self) -> str:
@@ -295,9 +297,10 @@ class Use(NamedTuple):
 
 
 def parse_module(name: str, source: str, path: str = "") -> Module:
-    return Module(name, path or name.replace(".", "/") + ".py", ast.parse(source))
+    return Module(name, path or name.replace(".", "/") + ".py", list(ast.walk(ast.parse(source))))
 
 
+@cache
 def load_modules(root: Path) -> dict[str, Module]:
     """All modules below `root`, by dotted name; a package goes by the name of its folder."""
     modules = {}
@@ -323,7 +326,7 @@ def imported_names(module: Module) -> Iterator[Use]:
     `from a import b` gives `a.b`, whether `b` is a module or not.
     """
     is_package = module.path.endswith("__init__.py")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from (Use(alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -339,7 +342,7 @@ def imported_by_string(module: Module, modules: Mapping[str, Module]) -> Iterato
     """Modules of ours that are named by a string: to be started with `python -m`, or imported by name."""
     if module.name in STARTS_THE_COMMAND_LINE:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
@@ -413,7 +416,7 @@ def find_imports_of_higher_rooms(modules: Mapping[str, Module]) -> Iterator[str]
 def fields_by_class(module: Module) -> dict[str, set[str]]:
     """Names of the fields of every class in the module: assigned through `self`, in slots, or declared in the class."""
     fields: dict[str, set[str]] = {}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.ClassDef):
             continue
         found = fields.setdefault(node.name, set())
@@ -450,7 +453,7 @@ def find_foreign_assignments(modules: Mapping[str, Module]) -> Iterator[str]:
                 owners.setdefault(field, set()).add(name)
         module_of_class = {kind: name for name, classes in fields.items() for kind in classes}
         for module in inside:
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
                     continue
                 variable = last_name(node.value)
@@ -467,7 +470,7 @@ def find_called_callbacks(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         if not module.name.startswith("topics.engine."):
             continue
-        for function in ast.walk(module.tree):
+        for function in module.nodes:
             if not isinstance(function, ast.FunctionDef) or function.name in WRAPS_A_CALLBACK:
                 continue
             arguments = [*function.args.args, *function.args.kwonlyargs]
@@ -493,7 +496,7 @@ def touches_files(name: str) -> bool:
 def used_names(module: Module) -> Iterator[Use]:
     """Imported names, and every dotted expression with its first part replaced by what it was imported as."""
     meaning = {"open": "open"}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.name if alias.asname else alias.name.split(".")[0]
@@ -501,10 +504,10 @@ def used_names(module: Module) -> Iterator[Use]:
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 meaning[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for statement in module.tree.body:
+    for statement in ast.iter_child_nodes(module.nodes[0]):
         if isinstance(statement, ast.FunctionDef):
             meaning.pop(statement.name, None)  # An `open` of our own, such as the public one, is not the builtin.
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         parts: list[str] = []
         base: ast.AST = node
         while isinstance(base, ast.Attribute):
@@ -526,9 +529,7 @@ def find_file_access(modules: Mapping[str, Module]) -> Iterator[str]:
 
 def referred_modules(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
     """Modules that this one imports, or names in a string of its own."""
-    strings = (
-        node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+    strings = (node.value for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     for name in [*(use.name for use in imported_names(module)), *strings]:
         for candidate in (name, name.rpartition(".")[0]):
             if candidate in modules and candidate != module.name:

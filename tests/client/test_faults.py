@@ -16,7 +16,7 @@ import topics
 from tests.browser.relay import Relay
 from tests.client.every_log import client_of, worker_of
 from tests.client.faulty_proxy import CUT, DROP, HANG_UP, LOSE, FaultyProxy, answer, faulty_proxy
-from tests.conftest import FULL
+from tests.conftest import sampled_range
 from tests.embedded.other_threads import wait_until
 from tests.server.running import Running, running
 from topics import Unreachable
@@ -278,7 +278,7 @@ def relay(server: Running) -> Iterator[Relay]:
         yield made
 
 
-@pytest.mark.parametrize("count", range(1, 1200, 1 if FULL else 149))
+@pytest.mark.parametrize("count", sampled_range(1200, 149))
 def test_a_tail_that_is_cut_anywhere_gives_every_record_once(
     kind: str, relay: Relay, server: Running, topic: str, count: int
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.conftest import SEED
 from tests.crash.harness import BLOWS, Blow, Broken, World
 from tests.crash.scripts import Script
 from topics.engine.settings import EngineSettings
@@ -43,18 +45,20 @@ def count_operations(script: Script, world: World) -> int:
 
 
 def sampled(count: int, samples_max: int | None) -> list[int]:
-    """Indexes 0 to `count` (one past the last operation: not stopped at all), spread evenly when sampled."""
+    """Indexes 0 to `count` (one past the last operation: not stopped at all). A sample has that last one, and one of
+    each of equal parts of the others; the seed decides which."""
     if samples_max is None or count < samples_max:
         return list(range(count + 1))
+    chance = random.Random(SEED)
     step = count / (samples_max - 1)
-    return sorted({round(step * place) for place in range(samples_max)})
+    return [*sorted({int(step * (place + chance.random())) for place in range(samples_max - 1)}), count]
 
 
 def blows_at(operation_index: int, blows_max: int | None) -> Iterator[tuple[Blow, Blow]]:
     """Pairs of damage modes for one crash point: for the first crash and for the next one."""
     for place in range(len(BLOWS) if blows_max is None else blows_max):
         # Steps of three through eight modes use all modes, and neighbouring points get different ones.
-        first = (operation_index + place * 3) % len(BLOWS)
+        first = (SEED + operation_index + place * 3) % len(BLOWS)
         yield BLOWS[first], BLOWS[(first + 1 + operation_index) % len(BLOWS)]
 
 
@@ -69,7 +73,7 @@ def crash_sweep(
         tally.points += 1
         for blow, next_blow in blows_at(operation_index, blows_max):
             try:
-                tally.recoveries += survive(world.fork(), operation_index, blow, next_blow)
+                tally.recoveries += survive(world.fork(), SEED + operation_index, blow, next_blow)
             except Exception as error:
                 raise Broken(
                     f"{tally.sweep}: before operation {operation_index} of {operation_count}, "

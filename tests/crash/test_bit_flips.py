@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, sampled_range
 from tests.crash.harness import LOCK, ROOT, Broken, World
 from tests.crash.sweep import RecordProperty, Tally
 from topics.engine.settings import EngineSettings
@@ -18,7 +18,7 @@ from topics.formats.records import Record
 SETTINGS = EngineSettings(
     wal_shards=1, wal_file_bytes=4096, segment_events_max=6, tail_cache_bytes=0, segment_bytes_max=4096
 )
-SAMPLES_PER_FILE = None if FULL else 40
+SAMPLES_PER_FILE = 40
 
 
 @cache
@@ -90,10 +90,9 @@ def test_a_wrong_byte_anywhere_is_harmless_or_named(place: int, record_property:
     path = _files()[place]
     content = _written().disk.files()[path]
     used = len(content.rstrip(b"\0")) + 50 if path.endswith(".log") else len(content)
-    offsets = range(min(used, len(content)))
-    step = 1 if SAMPLES_PER_FILE is None else max(1, len(offsets) // SAMPLES_PER_FILE)
+    end = min(used, len(content))
     tally = Tally("bit flips")
-    for offset in offsets[::step]:
+    for offset in sampled_range(end, max(1, end // SAMPLES_PER_FILE)):
         for flip in (0x01, 0x80, 0xFF) if FULL else ((0x01, 0x80, 0xFF)[offset % 3],):
             tally.points += 1
             tally.recoveries += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, SEED
 from tests.engine.cold_log import ColdLog
 from topics.errors import ColdUnavailable
 from topics.limits import COLD_COLUMNS_RETRY_MS
@@ -116,7 +116,7 @@ class History:
         assert log.topic().size_bytes == sum(len(record.data) for record in records)
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("seed", range(SEED, SEED + HISTORIES))
 def test_a_history_over_a_failing_tier_ends_as_the_model_says(seed: int) -> None:
     history = History(seed)
     for _ in range(STEPS):

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, SEED
 from tests.crash.faults import CHANGES, HARMLESS, KINDS, READ_KINDS, READS
 from tests.crash.harness import Broken, World, expect
 from tests.crash.scripts import SCRIPTS
@@ -42,7 +42,7 @@ READ_STRIDE: Final = 3 if FULL else 17
 def test_a_failed_call_fails_its_write_and_nothing_else(name: str, record_property: RecordProperty) -> None:
     tally = Tally(f"fault sweep: {name}")
     for place, kind in enumerate(KINDS):
-        at = place % STRIDE
+        at = (SEED + 7 * place) % STRIDE
         while _strike(name, kind, at):
             tally.points += 1
             tally.recoveries += 4
@@ -57,7 +57,7 @@ def test_a_segment_file_that_cannot_be_read_leaves_no_call_without_an_answer(
     """A delete is whole or refused. Retention and checkpoints catch up on a healed disk."""
     tally = Tally(f"failed reads of segments: {name}")
     for place, kind in enumerate(READ_KINDS):
-        at = place % READ_STRIDE
+        at = (SEED + 7 * place) % READ_STRIDE
         while _strike(name, kind, at):
             tally.points += 1
             tally.recoveries += 4
@@ -144,7 +144,7 @@ def test_a_start_that_meets_a_failing_disk_is_refused_or_right(
         killed = before.fork()
         killed.crash(blow, 3)
         for lasts in (False, True):
-            at = 0
+            at = SEED % stride
             while True:
                 world = killed.fork()
                 faults: list[Fault] = []

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import sampled_range
 from tests.engine.small_log import ROOT, SEGMENT_EVENTS, SmallLog
 from topics.engine.topic.router import RouterSpec
 from topics.errors import Damaged, StartRefused
@@ -349,8 +349,7 @@ def shown_on(disk: FakeDisk, view: TopicView) -> list[int]:
 def test_after_a_crash_anywhere_a_view_is_what_a_start_serves(damage: Damage | None) -> None:
     """`None` is a kill: no data is lost, also not data that was not synced."""
     crash_at = CrashAt(0)
-    stride = 1 if FULL else 11
-    for operation_index in range(0, 100_000, stride):
+    for operation_index in sampled_range(100_000, 11):
         disk = FakeDisk()
         disk.on_operation = crash_at = CrashAt(operation_index)
         try:

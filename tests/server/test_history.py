@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, SEED
 from tests.server.clients import CLIENTS
 from tests.server.history import LAST_READER, Erased, History, Operation, Read, Wrote
 from tests.server.history_load import run_load
 from topics.testing.server_process import ServerProcess
 
-SEEDS = range(10) if FULL else range(2)
+SEEDS = range(SEED, SEED + (10 if FULL else 2))
 OPERATIONS = 300 if FULL else 120
 
 

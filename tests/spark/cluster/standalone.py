@@ -91,6 +91,7 @@ def connect_server(folder: Path, master: str) -> Iterator[str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
+        "spark.executor.defaultJavaOptions": os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
@@ -116,4 +117,4 @@ def connect_server(folder: Path, master: str) -> Iterator[str]:
 # The lines that are waited for are not there at the level that Spark begins with.
 _LOG4J: Final = Path(__file__).parent / "log4j2-info.properties"
 _LOGS_INFO: Final = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-_VERBOSE: Final = {"SPARK_DAEMON_JAVA_OPTS": _LOGS_INFO}
+_VERBOSE: Final = {"SPARK_DAEMON_JAVA_OPTS": f"{os.environ.get('SPARK_DAEMON_JAVA_OPTS', '')} {_LOGS_INFO}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from tests.client.faulty_proxy import DROP, faulty_proxy
+from tests.conftest import FULL, SEED
 from tests.spark.world import SEGMENT_EVENTS, Row, World, batch_options, gaps, plan, read, read_rows, short, world
 from topics.client.retrying import Unreachable
 from topics.client.sync.client import Client
@@ -27,8 +27,6 @@ from topics.spark.reading.offline import TailMissing
 from topics.spark.reading.plan import Partition
 from topics.testing.server_process import ServerProcess
 
-FULL = os.environ.get("TOPICS_TEST_FULL") == "1"
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[World]:
@@ -37,7 +35,7 @@ def place(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.parametrize("seed", range(12 if FULL else 1))
+@pytest.mark.parametrize("seed", range(SEED, SEED + (12 if FULL else 1)))
 @pytest.mark.parametrize("access", ["files", "http", "auto"])
 def test_a_read_equals_the_diff_at_its_head_whatever_happens_to_the_files_meanwhile(
     place: World, access: str, seed: int

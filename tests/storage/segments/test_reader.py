@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import FULL
+from tests.conftest import sampled_range
 from tests.storage.segments.segment_bench import NOW_MS, ROOT, TOPIC, body, live_seqs, stem, write
 from topics.errors import ColdUnavailable, FormatError, NotFetched
 from topics.formats import segment_index
@@ -171,7 +171,7 @@ def test_a_bad_frame_is_reported_for_its_seq_alone(disk: FakeDisk, state: Segmen
     """Named with its offset; neighbours stay readable, in whatever part of the frame the rot is."""
     offset, length = entry(disk, 4)
     good = disk.read(f"{stem(1)}.data")
-    for place in range(0, length - 1, 1 if FULL else 5):
+    for place in sampled_range(length - 1, 5):
         disk.replace(f"{stem(1)}.data", good)
         disk.poke(f"{stem(1)}.data", offset + place, bytes([good[offset + place] ^ 0x21]))
         reader = open_reader(disk, state)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, SEED, sampled_range
 from tests.streams.partitions.partition_world import (
     DURABLE,
     EAGER,
@@ -353,7 +353,7 @@ def test_recovery_changes_nothing_the_second_time() -> None:
 def test_a_log_cut_at_any_byte_keeps_the_messages_that_are_whole() -> None:
     world = filled(3)
     log = world.disk.read(FIRST_LOG)
-    for size in range(0, len(log), 1 if FULL else 5):
+    for size in sampled_range(len(log), 5):
         for keeps_index in (True, False):
             disk = world.disk.clone()
             disk.replace(FIRST_LOG, log[:size])
@@ -379,7 +379,7 @@ def test_an_index_cut_at_any_byte_loses_nothing() -> None:
 def test_a_flipped_bit_anywhere_in_an_index_changes_nothing_or_is_an_error() -> None:
     """The index is rebuilt, or a poll fails. It never returns wrong data."""
     world = filled(4)
-    for bit in range(0, 4 * ENTRY_BYTES * 8, 1 if FULL else 3):
+    for bit in sampled_range(4 * ENTRY_BYTES * 8, 3):
         other = World(EAGER, world.disk.clone())
         byte = other.disk.read(FIRST_INDEX)[bit // 8]
         other.disk.poke(FIRST_INDEX, bit // 8, bytes([byte ^ 1 << bit % 8]))
@@ -390,7 +390,7 @@ def test_a_flipped_bit_anywhere_in_an_index_changes_nothing_or_is_an_error() -> 
 
 def test_a_flipped_bit_anywhere_in_a_log_spoils_one_message_at_most() -> None:
     world = filled(4)
-    for bit in range(0, 4 * SIZE * 8, 1 if FULL else 13):
+    for bit in sampled_range(4 * SIZE * 8, 13):
         for keeps_index in (True, False):
             other = World(EAGER, world.disk.clone())
             byte = other.disk.read(FIRST_LOG)[bit // 8]
@@ -510,10 +510,10 @@ def test_a_crash_at_any_operation_loses_nothing_durable_and_invents_nothing(
 ) -> None:
     """Crash, recover, recover again, write, crash, recover."""
     options = CASES[case]
-    operation_index = 0
     points = 0
     # Seven does not divide the number of operations of a step, so all kinds of operations are hit.
     step = 1 if FULL else 7
+    operation_index = SEED % step
     while True:
         world = World(options)
         world.options = PartitionOptions(
@@ -568,7 +568,8 @@ def blow(world: World, damage: Damage | None, seed: int) -> None:
 @pytest.mark.parametrize("damage", list(Damage))
 def test_a_crash_while_recovering_is_recovered_from(damage: Damage) -> None:
     """Indexes and tails are bad, and the start crashes at each operation, five times in a row."""
-    operation_index = 0
+    step = 1 if FULL else 2
+    operation_index = SEED % step
     while True:
         world = filled(8, segment_size=3 * SIZE)
         rewrite_index(world, lambda data: b"garbage")
@@ -592,7 +593,7 @@ def test_a_crash_while_recovering_is_recovered_from(damage: Damage) -> None:
         assert world.all() == [(number, text(number)) for number in range(8)]
         if max(counts) <= operation_index:
             break
-        operation_index += 1 if FULL else 2
+        operation_index += step
 
 
 # Failures at every call.

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, sampled_range
 from tests.streams.retention.kept_topic import DATA, KeptTopic, key_of
 from topics.formats.message_codec import Codec
 from topics.storage.fs import RealFs
@@ -387,7 +387,7 @@ def first_life_of(disk: FakeDisk, codec: Codec) -> KeptTopic:
 
 
 def crash_points(prepared: FakeDisk, codec: Codec, life: Life) -> Iterator[tuple[int, FakeDisk]]:
-    for operation_index in range(0, 10_000, 1 if FULL else 3):
+    for operation_index in sampled_range(10_000, 3):
         disk = prepared.clone()
         topic = KeptTopic(disk, partitions_count=2, codec=codec)
         archiver = Archiver(MonitorFs(disk), DATA, FolderStore(MonitorFs(disk), BACKUP))

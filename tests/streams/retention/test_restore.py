@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.conftest import FULL
+from tests.conftest import FULL, sampled_range
 from tests.streams.retention.kept_topic import BATCH_MESSAGES, DATA, KeptTopic, key_of
 from tests.streams.retention.test_archive import BACKUP, archived_files, local_files, name_of
 from topics.errors import ColdUnavailable, StartRefused
@@ -260,7 +260,7 @@ def test_after_a_crash_anywhere_a_second_run_completes_it(
     caplog.set_level(logging.ERROR)
     archived = Archived(codec)
     points = recoveries = 0
-    for operation_index in range(0, 10_000, 1 if FULL else 3):
+    for operation_index in sampled_range(10_000, 3):
         disk = FakeDisk()
         hook = CrashAt(operation_index)
         disk.on_operation = hook
