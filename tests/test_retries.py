@@ -31,9 +31,9 @@ def run(folder: Path, body: str, *, ci: str) -> tuple[int, str]:
     folder.mkdir(parents=True)
     (folder / "test_made_up.py").write_text(body)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.retries", "-p", "no:randomly", "-n", "1", "--rootdir", "."],
+        [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.retries", "-n", "1", "--rootdir", "."],
         cwd=folder.parents[1],
-        env={**os.environ, "CI": ci, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
@@ -45,9 +45,9 @@ def test_a_failure_with_real_processes_is_retried_and_printed(tmp_path: Path) ->
     code, said = run(tmp_path / "tests" / "process", FAILS_ONCE, ci="true")
     assert code == 0, said
     assert "2 passed, 2 retried" in said
-    for test, part in (("fixture", "fixture"), ("call", "call")):
-        assert f"first failure of tests/process/test_made_up.py::test_{test}" in said
-        assert f"a slow machine: {part}" in said
+    for name in ("fixture", "call"):
+        assert f"first failure of tests/process/test_made_up.py::test_{name}" in said
+        assert f"a slow machine: {name}" in said
 
 
 @pytest.mark.parametrize(("folder", "ci"), [("engine", "true"), ("process", "")])

@@ -261,6 +261,7 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "test_build.py": "what is compiled, and what a build says where it cannot",
     "test_make_env.py": "what `make` installs",
     "test_installation.py": "the wheel in an environment of its own, and the hints that name extras",
+    "test_retries.py": "which failed tests CI runs a second time",
     "test_invariants.py": "every invariant of the contract has a test",
     "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
     "spark/test_secrets.py": "whatever Spark writes about a read, looked through for keys",
