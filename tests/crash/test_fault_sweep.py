@@ -32,10 +32,10 @@ NAMES: Final = (
     "several_shards",
     "replace_segments",
 )
-STRIDE: Final = 1 if FULL else 29
+STRIDE: Final = 1 if FULL else 59
 # Workloads whose deletes, caps and expiry look into segment files.
 READING_NAMES: Final = ("delete", "delete_everything", "configure", "reject", "rewrite_segments")
-READ_STRIDE: Final = 3 if FULL else 17
+READ_STRIDE: Final = 3 if FULL else 37
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,7 +139,7 @@ def test_a_start_that_meets_a_failing_disk_is_refused_or_right(
     operations: tuple[Operation, ...] = ("pwrite", "preallocate", "create")
     if kind != "ENOSPC":
         operations = (*CHANGES, *READS)
-    stride = 1 if FULL else 23
+    stride = 1 if FULL else 43
     for blow in (None, Damage.TORN):
         killed = before.fork()
         killed.crash(blow, 3)

@@ -19,7 +19,7 @@ from tests.engine.small_log import rot_snapshots
 from topics.engine.settings import EngineSettings
 from topics.testing.fake_disk import CrashAt, CrashNow
 
-POINTS = None if FULL else 5
+POINTS = None if FULL else 3
 # Neighbouring operations get different kinds of damage.
 BLOWS_AT_ONE_POINT = 4 if FULL else 2
 

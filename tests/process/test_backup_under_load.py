@@ -13,7 +13,7 @@ from topics.client.sync.client import Client
 from topics.testing.server_process import ServerProcess
 
 WRITERS: Final = 2
-BATCH: Final = 50
+BATCH: Final = 10
 # A backup may be done before it is killed. Then another one is begun.
 TRIES_MAX: Final = 10
 ENTRY: Final = (sys.executable, "-m", "topics.cli.entry")

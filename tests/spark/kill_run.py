@@ -42,7 +42,7 @@ RETRIES: Final = 9
 # Longer than any pause, also on a machine with much else to do.
 PATIENCE_S: Final = 900.0
 _LOOK_S: Final = 0.2
-_KILL_AFTER_S_MAX: Final = 2.5
+_KILL_AFTER_S_MAX: Final = 1.0
 _HOLD_UP_S: Final = 3.0
 
 
