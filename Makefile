@@ -8,6 +8,9 @@ BIN := .venv/bin
 NEED = @command -v $(PYTHON) >/dev/null || { \
     echo "make: $(PYTHON) not found; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python" >&2; \
     exit 1; }; $(PYTHON) make_env.py
+# Where the environment turns byte code off, as in many containers, each of the thousands of processes that the tests
+# start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 ifndef SEED
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif

@@ -74,7 +74,8 @@ class PageRunner:
         # The plugins of our own tests would cost each pytest of a page seconds.
         plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "topics.testing.pytest_plugin"}
         config = {"TOPICS_URL": self._server.url, "XDG_CONFIG_HOME": str(self._folder / "config")}
-        return {**kept, **plugins, **config, "PATH": path}
+        # A reader's terminal shows each line at once, a pipe does not.
+        return {**kept, **plugins, **config, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
     def run(self, page: str) -> None:
         parts = blocks(page)

@@ -25,10 +25,16 @@ JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = JVM_OPTIONS
 
 
+# After pytest-randomly has shuffled them.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules with Spark come first. pytest-xdist then gives them to one process, and one JVM serves them all. The
+    longest tests are among them, so that no process waits for one at the end."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(JVM_TEST_S_MAX))
+    with_java = {item.path for item in items if "java" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in with_java)
 
 
 @pytest.fixture(scope="session")
