@@ -33,8 +33,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def close_fixtures(session: pytest.Session) -> None:
-    """Those of the module and of the session too: pytest keeps the error of one that failed, and a Spark session or a
-    server may be what is broken. What closing them raises belongs to the first failure."""
+    """Closes all fixtures, those of the module and of the session too, so that the second run sets them up again: the
+    Spark session or the server may be broken, and pytest keeps the error of a fixture that failed. An error while
+    closing belongs to the first failure."""
     pytest.CallInfo.from_call(lambda: session._setupstate.teardown_exact(None), when="teardown")
 
 

@@ -25,11 +25,10 @@ JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = JVM_OPTIONS
 
 
-# After pytest-randomly has shuffled them.
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(trylast=True)  # After pytest-randomly has shuffled the tests.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules with Spark come first. pytest-xdist then gives them to one process, and one JVM serves them all. The
-    longest tests are among them, so that no process waits for one at the end."""
+    """Modules with Spark come first. pytest-xdist then gives them to one worker, which needs one JVM for all of them.
+    The longest tests are among them, so that no worker waits for one at the end."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(JVM_TEST_S_MAX))
