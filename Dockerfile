@@ -1,7 +1,7 @@
 # Made by `topics generate dockerfile --from-source`.
 #
 #   docker build -t topics .
-#   docker run -p 127.0.0.1:4000:4000 -v topics-data:/var/lib/topics -e TOPICS_API_KEYS=SECRET -e TOPICS_STREAMS_PORT=off topics
+#   docker run -p 127.0.0.1:4000:4000 -v topics-data:/var/lib/topics -e TOPICS_API_KEYS=SECRET topics
 #
 # The server listens on every address of its container, so that it needs keys.
 
@@ -24,7 +24,7 @@ ENV PATH=/opt/topics/bin:$PATH TOPICS_HOST=0.0.0.0 TOPICS_DATA_DIR=/var/lib/topi
 USER topics
 WORKDIR /var/lib/topics
 VOLUME /var/lib/topics
-EXPOSE 4000 8090
+EXPOSE 4000
 # Not ready is not healthy: while the log is recovered, and after a failed write.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:4000/v0/ready', timeout=4)"]

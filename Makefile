@@ -14,14 +14,14 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef SEED
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
-PYTEST := TOPICS_TEST_SEED=$(SEED) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
-    --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
+PYTEST := -m pytest -n $(WORKERS) --dist worksteal --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
+export TOPICS_TEST_SEED := $(SEED)
 # The tests run what a user installs: the wheel with its compiled modules. For one test on the sources:
 # .venv/bin/pytest tests/engine/test_engine.py
 COMPILED := PYTHONPATH=build/compiled
-# What runs on plain Python in CI: codecs, the engine, one part of the HTTP contract, one crash sweep.
-PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract/test_append.py \
-    tests/crash/test_writers_sweep.py
+# What runs in CI on plain Python, on asyncio and with the lowest versions of all packages.
+PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract tests/server/http tests/server/streams \
+    tests/client/test_parity.py tests/cli/test_remote.py tests/crash/test_writers_sweep.py tests/spark/reading/test_source.py
 TEST_PARTS := compiled tools spark java test-programs
 # For mypy: what Spark is needed for is not checked without it.
 WITHOUT_SPARK := --exclude topics/.*spark --follow-imports=silent --disable-error-code import-not-found
@@ -54,16 +54,16 @@ demo-embedded: ## Run the demo of the embedded engine
 test: ## Lint, check types, run the tests
 	$(NEED) $(TEST_PARTS)
 	@$(MAKE) --no-print-directory lint
-	@$(COMPILED) $(PYTEST)
+	@$(COMPILED) $(BIN)/python $(PYTEST)
 
-test-plain: ## A sample of the tests on plain Python, without anything compiled
-	$(NEED) plain tools
-	@PYTHONPATH=build/plain $(PYTEST) $(PLAIN_SAMPLE)
+test-plain: ## A sample of the tests without anything compiled, on asyncio, with the lowest versions of packages
+	$(NEED) plain lowest java
+	@PYTHONPATH=build/plain build/lowest/bin/python $(PYTEST) -W ignore::DeprecationWarning $(PLAIN_SAMPLE)
 
 test-full: ## The same with the slow sweeps, all of them in full
 	$(NEED) $(TEST_PARTS)
 	@$(MAKE) --no-print-directory lint
-	@$(COMPILED) TOPICS_TEST_FULL=1 $(PYTEST) -m "" --timeout=1800
+	@$(COMPILED) TOPICS_TEST_FULL=1 $(BIN)/python $(PYTEST) -m "" --timeout=1800
 
 compiled: ## Build the wheel with all compiled modules, and unpack it into build/compiled
 	$(NEED) compiled

@@ -57,6 +57,7 @@ PARTS = {
         "topics with its hot modules compiled", 30, ("setup.py", "pyproject.toml", "src"), needs=("kernels", "build")
     ),
     "plain": Part("topics without compiled modules", 4, ("setup.py", "pyproject.toml", "src"), needs=("kernels",)),
+    "lowest": Part("the lowest versions of the packages that topics takes", 20, needs=("tools", "spark")),
     "build": Part("the packages that compile it", 4, needs=("kernels",)),
     "tools": Part("the packages of tests, lint and docs", 45, needs=("kernels",)),
     "spark": Part("Spark, a download of 450 MB", 50, needs=("kernels",)),
@@ -109,7 +110,7 @@ def is_there(name: str) -> bool:
     if not PARTS[name].inputs:
         return not debian_packages(name)
     folder = ROOT / "build" / name
-    if name in {"compiled", "plain"} and not folder.exists():
+    if name in {"compiled", "plain", "lowest"} and not folder.exists():
         return False
     note = noted(name)
     return note.exists() and note.read_text() == digest(PARTS[name].inputs)
@@ -147,12 +148,12 @@ def make_packages(title: str) -> None:
     # Dependency groups came with pip 25.1; a new environment has the pip that its interpreter was built with.
     step(title, [*PIP, "install", "--no-compile", "pip>=25.1"])
     step(title, [*INSTALL, "--group", "kernels"])
-    install_sources(title, "streams")
+    install_sources(title)
 
 
-def install_sources(title: str, extra: str) -> None:
-    """An editable install, with the packages of an extra. The kernels are a part of their own."""
-    step(title, [*INSTALL, "--no-build-isolation", "--editable", f".[{extra}]"], TOPICS_COMPILE="0")
+def install_sources(title: str, extras: str = "", *also: str) -> None:
+    """An editable install, with the packages of extras. The kernels are a part of their own."""
+    step(title, [*INSTALL, "--no-build-isolation", "--editable", f".{extras}", *also], TOPICS_COMPILE="0")
 
 
 def make_kernels(title: str) -> None:
@@ -179,15 +180,38 @@ def make_form(name: str, title: str, compile_wish: str) -> None:
     step(title, [*PIP, "install", "--no-deps", "--target", str(folder), str(wheel)])
 
 
+def make_lowest(title: str) -> None:
+    """An environment without uvloop, with the lowest versions of all other packages. Those of the tests, and Spark,
+    which has one version only, are those of .venv."""
+    folder = ROOT / "build" / "lowest"
+    step(title, [str(PYTHON), "-m", "venv", "--clear", str(folder)])
+    step(title, [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-compile", *lowest_versions()])
+    version = "python{}.{}".format(*sys.version_info)
+    packages = folder / "lib" / version / "site-packages"
+    (packages / "uvloop.py").write_text("raise ImportError('these tests run on asyncio')\n")
+    (packages / "of_tests.pth").write_text(f"{VENV / 'lib' / version / 'site-packages'}\n")
+
+
+def lowest_versions() -> list[str]:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(each for extra in extras.values() for each in extra)]
+    parts = (re.match(r"([\w-]+)[^>]*>=([\d.]+)", each) for each in wanted)
+    return sorted({f"{part[1]}=={part[2]}" for part in parts if part and part[1] not in {"pyspark", "uvloop"}})
+
+
 MAKERS = {
     "venv": make_venv,
     "packages": make_packages,
     "kernels": make_kernels,
     "compiled": lambda title: make_form("compiled", title, "1"),
     "plain": lambda title: make_form("plain", title, "0"),
+    "lowest": make_lowest,
     "build": lambda title: step(title, [*INSTALL, "--group", "build"]),
-    "tools": lambda title: step(title, [*INSTALL, "--group", "test", "--group", "lint", "--group", "docs"]),
-    "spark": lambda title: install_sources(title, "spark"),
+    "tools": lambda title: install_sources(title, "[streams]", "--group", "test", "--group", "lint", "--group", "docs"),
+    "spark": lambda title: install_sources(title, "[spark]"),
     "bench": lambda title: step(title, [*INSTALL, "--group", "bench"]),
     "java": lambda title: make_programs("java", title, "nothing runs on Spark without Java 17 or newer"),
     "test-programs": lambda title: make_programs(

@@ -113,7 +113,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("hidden_names", "hidden_paths", "logs", "pressure", "settings", "waiting_lines"),
         ("process_figures",),
         ("metrics",),
-        ("auth", "disk_gauge", "limits", "origins", "settings_schema", "steps", "work_pool"),
+        ("auth", "disk_gauge", "event_loop", "limits", "listening", "origins", "settings_schema", "steps", "work_pool"),
     ),
     "topics.spark": (
         ("attached", "data_sources", "jobs"),

@@ -145,22 +145,41 @@ def test_a_server_without_keys_is_not_opened_to_others(command: tuple[str, ...])
 
 
 def test_check_of_settings_that_work_exits_0() -> None:
-    result = run("config", "check", "--host", "0.0.0.0", "--api-keys", "abc:read", "--streams-port", "off")
+    result = run("config", "check", "--host", "0.0.0.0", "--api-keys", "abc:read")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "config: no problem found\n", "")
 
 
 def test_check_refuses_the_default_root_user_where_other_machines_can_reach_it() -> None:
-    result = run("config", "check", "--host", "0.0.0.0", "--api-keys", "abc:read")
+    result = run("config", "check", "--host", "0.0.0.0", "--api-keys", "abc:read", "--streams")
     assert result.exit_code == 1
-    assert "set IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD, or TOPICS_STREAMS_PORT=off" in result.stderr
+    assert "set IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD" in result.stderr
 
 
 def test_check_reads_the_settings_of_the_streams(folder: Path) -> None:
     (folder / "topics.toml").write_text('[streams.system.segment]\nsize = "1 mile"')
-    result = run("config", "check")
+    result = run("config", "check", "--streams")
     assert result.exit_code == 1
     assert "system.segment.size" in result.stderr
-    assert run("config", "check", "--streams-port", "off").exit_code == 0
+    assert run("config", "check").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "shown"),
+    [
+        ([], {}, "(not set) default"),
+        (["--streams"], {}, "8090 flag --streams"),
+        (["--streams"], {"TOPICS_STREAMS_PORT": "9090"}, "9090 environment TOPICS_STREAMS_PORT"),
+        (["--streams", "--streams-port", "0"], {}, "0 flag --streams-port"),
+        (["--streams"], {"TOPICS_STREAMS_PORT": "off"}, "8090 flag --streams"),
+    ],
+)
+def test_streams_opens_the_usual_port_unless_another_one_is_set(
+    flags: list[str], environ: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    (line,) = [line for line in run("config", "show", *flags).stdout.splitlines() if line.startswith("streams_port ")]
+    assert line.split(maxsplit=1)[1].split() == shown.split()
 
 
 def test_check_names_every_problem_on_a_line_of_its_own(folder: Path) -> None:

@@ -24,7 +24,7 @@ from topics.cli.generate.dashboard import READ_ROUTES
 from topics.cli.main import LATE, app
 from topics.server.metrics import metric_families
 from topics.server.settings import load_settings
-from topics.server.settings_schema import ENV_PREFIX, SETTINGS, KeyList, StreamsPort
+from topics.server.settings_schema import ENV_PREFIX, SETTINGS, KeyList
 from topics.testing.server_process import ServerProcess
 
 # Without types of its own that the checker would know.
@@ -113,7 +113,7 @@ def test_the_sample_config_has_every_setting_with_its_meaning_and_its_default() 
     assert set(used.origins.values()) <= {"topics.toml", "default"}
     for setting in listed:
         value, default = getattr(used.settings, setting.name), setting.make_default()
-        if isinstance(value, KeyList | StreamsPort):
+        if isinstance(value, KeyList):
             assert str(value) == str(default)
         else:
             assert value == default, setting.name
@@ -189,7 +189,7 @@ def test_the_image_runs_a_server_as_a_plain_user(flags: list[str]) -> None:
     environ = dict(part.split("=", 1) for part in last["ENV"].split() if part.startswith(ENV_PREFIX))
     assert set(environ) <= VARIABLES
     loaded = load_settings({}, environ, None).settings
-    assert last["EXPOSE"].split() == [str(loaded.port), str(loaded.streams_port)]
+    assert last["EXPOSE"] == str(loaded.port)
     assert last["VOLUME"] == last["WORKDIR"] == loaded.data_dir
 
 
@@ -237,7 +237,7 @@ def test_the_compose_file_fits_the_image_and_names_settings_that_there_are() -> 
     # A server with these settings would start: YAML would read a bare `off` as false.
     environ = {**service["environment"], "TOPICS_HOST": "0.0.0.0"}
     loaded = load_settings({}, environ, None, read_text=lambda path: "secret\n").settings
-    assert (str(loaded.streams_port), loaded.api_keys.count) == ("off", 1)
+    assert (loaded.streams_port, loaded.api_keys.count) == (None, 1)
 
 
 # Metrics.

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from tests.server.running import running
 from topics.cli.main import app
-from topics.server.settings_schema import StreamsPort
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.system import System
@@ -25,7 +24,7 @@ ORDER: Final = b'{"id": 42,  "price":1.0e2}'
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, System]]:
-    with running(tmp_path_factory.mktemp("data"), streams_port=StreamsPort(0)) as server:
+    with running(tmp_path_factory.mktemp("data"), streams_port=0) as server:
         system = server.server.streams.system
         assert system is not None
         yield server.url, system
@@ -155,8 +154,7 @@ def test_a_server_without_streams_says_how_it_gets_them(streams: System, tmp_pat
     with running(tmp_path / "data") as server:
         for line in ("ls", "show orders", "read orders/events"):
             assert run(f"{line} --server {server.url}").stderr == (
-                "topics: this server has no streams: it was started without a port for them; "
-                "`topics serve` opens one unless --streams-port is off\n"
+                "topics: this server has no streams: start it with `topics serve --streams`\n"
             )
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import topics
 from tests.server.running import running
 from topics.client.answers import StreamRecord
-from topics.server.settings_schema import StreamsPort
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 
@@ -18,7 +17,7 @@ async def read_async(url: str, **options: int) -> list[StreamRecord]:
 
 def test_both_clients_read_all_messages_page_by_page_with_their_bytes(tmp_path: Path) -> None:
     payloads = [b'{ "id": 1.0e2 }', b"\0\xff", b"", b"text"]
-    with running(tmp_path, streams_port=StreamsPort(0)) as server, topics.Client(server.url) as client:
+    with running(tmp_path, streams_port=0) as server, topics.Client(server.url) as client:
         system = server.server.streams.system
         assert system is not None
         system.create_stream("orders")

@@ -21,7 +21,7 @@ from topics.formats.columnar_messages import (
     locate_messages,
     message_batches,
 )
-from topics.formats.message import BodyOrder
+from topics.formats.stream_layout import BodyOrder
 
 ORIGIN: Final = PartitionOrigin("s", "t", 2)
 WITH_GAPS: Final = COLUMNS + GAP_COLUMNS

@@ -10,19 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import uvloop
-
 from topics.clock import Clock
 from topics.errors import TopicsError
+from topics.server.event_loop import new_event_loop
 from topics.server.limits import Timeouts
 from topics.server.serve import OpenLog, Server
-from topics.server.settings_schema import STREAMS_OFF, KeyList, ServerSettings, StreamsConfig
+from topics.server.settings_schema import KeyList, ServerSettings, StreamsConfig
 
 T = TypeVar("T")
 PATIENCE_S = 30
-
-# Tests run side by side, and most of them need no streams.
-_OWN = {"port": 0, "streams_port": STREAMS_OFF}
 
 
 class Running:
@@ -59,22 +55,23 @@ def running(
     **settings: Any,
 ) -> Iterator[Running]:
     """Serves until the block ends, then stops as SIGTERM would. `recovers=False` leaves the log closed."""
-    wanted = ServerSettings(**_OWN | {"data_dir": str(data_dir), "api_keys": KeyList(keys)} | settings)
-    loop = uvloop.new_event_loop()
+    wanted = ServerSettings(**{"port": 0, "data_dir": str(data_dir), "api_keys": KeyList(keys)} | settings)
+    loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="server-loop")
     thread.start()
 
     async def start() -> tuple[Server, str, int]:
         streams = StreamsConfig(table=streams_table or {}, environ=streams_environ or {})
         server = Server(wanted, streams=streams, timeouts=timeouts, clock=clock, open_log=open_log)
-        host, port = await server.listen()
+        server.listen()
         if recovers:
             try:
                 await server.recover()
             except TopicsError:
                 await server.stop()
                 raise
-        return server, host, port
+        await server.accept()
+        return server, *server.address
 
     try:
         server, host, port = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE_S)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from topics.engine.settings import EngineSettings
 from topics.errors import SettingsError, StartRefused
 from topics.server.settings import LoadedSettings, check_safe, engine_settings, is_loopback, load_settings
-from topics.server.settings_schema import SETTINGS, KeyList, ServerSettings, StreamsPort
+from topics.server.settings_schema import SETTINGS, KeyList, ServerSettings
 
 NUMBERS = [setting for setting in SETTINGS if setting.kind == "number"]
 
@@ -394,12 +394,12 @@ def test_a_secret_is_in_no_repr_warning_or_error() -> None:
 # Streams.
 
 
-def test_the_port_of_streams_is_a_number_or_off_and_knows_whether_it_was_set() -> None:
-    assert load().settings.streams_port == StreamsPort(8090, is_default=True)
-    assert load({"streams_port": "8090"}).settings.streams_port == StreamsPort(8090)
-    assert load(environ={"TOPICS_STREAMS_PORT": "off"}).settings.streams_port == StreamsPort(None)
-    assert load(toml="streams_port = 0").settings.streams_port == StreamsPort(0)
-    assert load(toml='streams_port = "off"').settings.streams_port == StreamsPort(None)
+def test_the_port_of_streams_is_a_number_or_off() -> None:
+    assert load().settings.streams_port is None
+    assert load({"streams_port": "8090"}).settings.streams_port == 8090
+    assert load(environ={"TOPICS_STREAMS_PORT": "off"}).settings.streams_port is None
+    assert load(toml="streams_port = 0").settings.streams_port == 0
+    assert load(toml='streams_port = "off"').settings.streams_port is None
     for value in ("65536", "-1", "Off", ""):
         assert problems({"streams_port": value}) == (
             f'--streams-port is "{value}": it must be a whole number from 0 to 65535, or off',

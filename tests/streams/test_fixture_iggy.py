@@ -9,10 +9,10 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from tests.streams.system_world import batch
-from topics.formats.message import BodyOrder, read_headers, starts_of
+from topics.formats.message import read_headers, starts_of
 from topics.formats.message_index import decode_entries, make_entries
 from topics.formats.state_entry import encode_iggy_entry, scan_iggy
-from topics.formats.stream_layout import Flavour
+from topics.formats.stream_layout import BodyOrder, Flavour
 from topics.storage.fs import RealFs
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.partitions.batch import NewMessage, encode_send, prepare

@@ -9,7 +9,7 @@ from topics.cli.late import command_group
 from topics.cli.loading import load, warn
 from topics.cli.output import Output, message
 from topics.cli.setting_flags import SettingsCommand, takes_settings
-from topics.server.settings_schema import SETTINGS, KeyList, Setting, StreamsPort, shown
+from topics.server.settings_schema import SETTINGS, KeyList, Setting, shown
 
 if TYPE_CHECKING:
     from topics.server.settings import LoadedSettings
@@ -65,7 +65,7 @@ def check(config: str | None = None, **flags: Any) -> None:
     from topics.errors import SettingsError
     from topics.server.auth import KeyRing
     from topics.server.settings import check_safe
-    from topics.server.streams.config import check_streams, missing_packages, read_settings
+    from topics.server.streams.config import check_streams, read_settings
 
     try:
         loaded = load(config, flags)
@@ -73,7 +73,7 @@ def check(config: str | None = None, **flags: Any) -> None:
         KeyRing.parse(loaded.settings.api_keys.reveal())
         check_safe(loaded.settings)
         check_streams(loaded.settings, loaded.streams)
-        if loaded.settings.streams_port.number is not None and not missing_packages():
+        if loaded.settings.streams_port is not None:
             read_settings(loaded.streams)
     except SettingsError as error:
         for problem in error.problems:
@@ -110,7 +110,7 @@ def _json(loaded: "LoadedSettings") -> str:
     values = {setting.name: getattr(loaded.settings, setting.name) for setting in SETTINGS}
     found = {
         name: {
-            "value": str(value) if isinstance(value, KeyList | StreamsPort) else value,
+            "value": str(value) if isinstance(value, KeyList) else value,
             "origin": loaded.origins[name],
         }
         for name, value in values.items()

@@ -120,21 +120,13 @@ def named(findings: "Iterator[Finding]", prefix: str) -> "Iterator[Finding]":
 
 def dump_rows(path: str, *, with_data: bool) -> Iterator[dict[str, Any]]:
     from topics.storage.fs import RealFs
+    from topics.storage.layout import is_streams_file
 
-    if _may_be_of_streams(path):
-        from topics.streams.inspect.dump import dump_streams, is_streams_file
+    if is_streams_file(path):
+        from topics.streams.inspect.dump import dump_streams
 
-        if is_streams_file(path):
-            cipher = streams_settings().system.encryption.cipher()
-            return dump_streams(RealFs(), path, cipher=cipher, with_data=with_data)
+        cipher = streams_settings().system.encryption.cipher()
+        return dump_streams(RealFs(), path, cipher=cipher, with_data=with_data)
     from topics.storage.inspect.dump import dump
 
     return dump(RealFs(), path, with_data=with_data)
-
-
-def _may_be_of_streams(path: str) -> bool:
-    """False for names of topics: the engine of streams needs packages that may be missing."""
-    from topics.storage.layout import segment_of, snapshot_number, wal_first_frame
-
-    name = os.path.basename(path)
-    return segment_of(name) is None and wal_first_frame(name) is None and snapshot_number(name) is None

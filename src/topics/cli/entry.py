@@ -35,7 +35,7 @@ def plain_flags(arguments: Sequence[str]) -> dict[str, Any] | None:
     from topics.server.settings_schema import SETTINGS
 
     takes_value = {"--config": "config"}
-    switches: dict[str, tuple[str, bool]] = {}
+    switches: dict[str, tuple[str, bool]] = {"--streams": ("streams", True)}
     for setting in SETTINGS:
         if setting.kind == "switch":
             switches[setting.flag] = setting.name, True

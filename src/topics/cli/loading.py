@@ -1,9 +1,11 @@
 """The settings of one call, from its flags, the environment and `topics.toml`."""
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from topics.cli.output import message
+from topics.server.settings_schema import STREAMS_PORT_USUAL
 
 if TYPE_CHECKING:
     from topics.server.settings import LoadedSettings
@@ -12,7 +14,10 @@ CONFIG_NAME: Final = "topics.toml"
 
 
 def load(config: str | None, flags: dict[str, Any]) -> "LoadedSettings":
-    """The settings of this call, from flags, environment and file. Raises `SettingsError`, or `OSError` of the file."""
+    """The settings of this call, from flags, environment and file. Raises `SettingsError`, or `OSError` of the file.
+
+    The flag `streams` opens the usual port, if no other port is set.
+    """
     from topics.server.settings import load_settings
 
     path = config or CONFIG_NAME
@@ -26,7 +31,16 @@ def load(config: str | None, flags: dict[str, Any]) -> "LoadedSettings":
         from topics.errors import SettingsError
 
         raise SettingsError(f"{path} is not text in UTF-8") from error
-    return load_settings(flags, os.environ, text, path, read_text=_read_text)
+    is_streams_wanted = flags.get("streams")
+    flags = {name: value for name, value in flags.items() if name != "streams"}
+    loaded = load_settings(flags, os.environ, text, path, read_text=_read_text)
+    if is_streams_wanted and loaded.settings.streams_port is None:
+        return replace(
+            loaded,
+            settings=replace(loaded.settings, streams_port=STREAMS_PORT_USUAL),
+            origins={**loaded.origins, "streams_port": "flag --streams"},
+        )
+    return loaded
 
 
 def warn(loaded: "LoadedSettings") -> None:

@@ -106,6 +106,12 @@ def errors_as_messages() -> Iterator[None]:
         fail(error.message)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except ModuleNotFoundError as error:
+        # The import of a part that needs an extra names it in a note.
+        notes: list[str] = getattr(error, "__notes__", [])
+        if not notes:
+            raise
+        fail(f"the package {error.name} is not installed, and {notes[0]}")
 
 
 def _encodable(text: str, encoding: str | None) -> str:

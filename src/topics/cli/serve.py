@@ -35,7 +35,7 @@ def serve(config: str | None = None, **flags: Any) -> None:
     """
     from topics.server.logs import configure_logging
     from topics.server.settings import check_safe
-    from topics.server.streams.config import iggy_secrets
+    from topics.server.streams.config import iggy_secrets, streams_directory
     from topics.storage.directory import refuse_streams
     from topics.storage.fs import RealFs
 
@@ -47,13 +47,17 @@ def serve(config: str | None = None, **flags: Any) -> None:
     # Before the start: it would also open streams inside of that directory.
     refuse_streams(RealFs(), os.path.abspath(settings.data_dir))
     _warn_of_open_directory(settings.data_dir)
+    if settings.streams_port is None and os.path.isdir(directory := streams_directory(settings, loaded.streams)):
+        logger.warning(
+            "there are streams, and no port for their clients: see --streams", extra={"fields": {"path": directory}}
+        )
     for warning in loaded.warnings:
         logger.warning("a setting was ignored", extra={"fields": {"reason": warning}})
     from topics.server.serve import run
 
     exit_code = run(
         loaded,
-        on_bound=partial(_note_bound, settings),
+        on_accepting=partial(_write_port_files, settings),
         on_ready=partial(_announce, settings),
         load_again=partial(load, config, flags),
     )
@@ -73,8 +77,8 @@ def _warn_of_open_directory(data_dir: str) -> None:
         )
 
 
-def _note_bound(settings: "ServerSettings", http: "Address", streams: "Address | None") -> None:
-    """Writes the port files, for a program that waits for the server."""
+def _write_port_files(settings: "ServerSettings", http: "Address", streams: "Address | None") -> None:
+    """For programs that wait for the server."""
     if settings.streams_port_file is not None and streams is not None:
         _write_port_file(settings.streams_port_file, _address(*streams))
     if settings.port_file is not None:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from topics.cli.loading import CONFIG_NAME
-from topics.server.settings_schema import SETTINGS, Setting
+from topics.server.settings_schema import SETTINGS, STREAMS_PORT_USUAL, Setting
 
 ConfigPath = Annotated[
     str | None,
@@ -36,7 +36,8 @@ def takes_settings(function: Callable[..., None]) -> Callable[..., None]:
         for parameter in signature.parameters.values()
         if parameter.kind != inspect.Parameter.VAR_KEYWORD
     ]
-    made = [parameter for setting in SETTINGS for parameter in _parameters(setting)]
+    made = [_option("streams", bool, "--streams", f"Open port {STREAMS_PORT_USUAL} for clients of Apache Iggy.", None)]
+    made += [parameter for setting in SETTINGS for parameter in _parameters(setting)]
     function.__signature__ = signature.replace(parameters=[*own, *made])  # type: ignore[attr-defined]
     return function
 
@@ -61,7 +62,7 @@ def _option(name: str, kind: type, flag: str, text: str, metavar: str | None) ->
 
 def _metavar(setting: Setting) -> str:
     match setting.kind:
-        case "number" | "port":
+        case "number":
             return "N"
         case "choice":
             return "|".join(setting.choices)
@@ -85,6 +86,6 @@ class SettingsCommand(TyperCommand):
                 formatter.write_dl(records)
 
 
-_GROUPS: Final = {
+_GROUPS: Final = {"streams": "Network"} | {
     name: setting.group for setting in SETTINGS for name in (setting.name, setting.file_name) if name is not None
 }

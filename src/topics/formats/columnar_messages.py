@@ -33,8 +33,9 @@ from topics.formats.columnar import (
     with_damage,
 )
 from topics.formats.frame_table import BadRange, Mask, Positions
-from topics.formats.message import BodyOrder, Headers
+from topics.formats.message import Headers
 from topics.formats.message_index import Entries
+from topics.formats.stream_layout import BodyOrder
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = {

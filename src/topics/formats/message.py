@@ -12,7 +12,6 @@ begins.
 """
 
 from collections.abc import Callable
-from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from topics.formats import kernel
+from topics.formats.stream_layout import BodyOrder
 
 HEADER_BYTES: Final = 64
 PAYLOAD_BYTES_MAX: Final = 64_000_000
@@ -60,13 +60,6 @@ Positions = NDArray[np.int64]
 Column = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 Headers = NDArray[np.void]
-
-
-class BodyOrder(Enum):
-    """Which part of a body comes first. On the wire the payload comes first, in both flavours."""
-
-    HEADERS_FIRST = "page"
-    PAYLOAD_FIRST = "iggy"
 
 
 class MessageHeader(NamedTuple):

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from topics.formats.message import BodyOrder
-from topics.formats.stream_state_names import STATE_FOLDER, STATE_LOGS
-
+STATE_FOLDER: Final = "state"
+# By flavour, below the data directory.
+STATE_LOGS: Final = {"page": "state.messages", "iggy": f"{STATE_FOLDER}/log"}
 LOCK_FILE: Final = ".topics.lock"
 OFFSETS_FOLDER: Final = "offsets"
 
@@ -29,6 +29,13 @@ CODEC: Final = ".codec"
 TEMPORARY: Final = ".tmp"
 
 SEGMENT_FILE: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.codec)(\.tmp)?")
+
+
+class BodyOrder(Enum):
+    """Which part of a body comes first. On the wire the payload comes first, in both flavours."""
+
+    HEADERS_FIRST = "page"
+    PAYLOAD_FIRST = "iggy"
 
 
 class Flavour(Enum):
@@ -68,6 +75,11 @@ class StreamKeys:
 
     def partition(self, stream_id: int, topic_id: int, partition_id: int) -> str:
         return f"{self.partitions_of(stream_id, topic_id)}/{partition_id}"
+
+
+def state_flavour(path: str) -> Flavour | None:
+    """The flavour of a state log; None for another file."""
+    return next((flavour for flavour in Flavour if path.endswith(flavour.state_log_path(""))), None)
 
 
 def segment_path(directory: str, start_offset: int, suffix: str) -> str:

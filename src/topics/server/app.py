@@ -38,6 +38,7 @@ from topics.server.hidden_names import error_told
 from topics.server.hidden_paths import PathHider
 from topics.server.http.coding import accepts_gzip, deflate, inflate
 from topics.server.http.exchange import JSON, Exchange, Response, error_response
+from topics.server.http.guesses import what_was_meant
 from topics.server.http.peers import FailureBackoff, HostGuard
 from topics.server.http.query import Query
 from topics.server.http.routes import Access, Admitted, Body, Endpoint, Match, RouteTable, allowed_methods
@@ -270,9 +271,10 @@ class Application:
             raise Forbidden("pages of this origin may not call the server: list the origin in TOPICS_CORS_ORIGINS")
         if endpoint is None:
             if not match.endpoints:
-                raise NotFound("there is nothing at this path")
+                raise NotFound(f"there is nothing at this path: {what_was_meant(exchange.method, exchange.path)}")
+            allowed = allowed_methods(match.endpoints)
             raise MethodNotAllowed(
-                "this path has no such method, see the Allow header", allowed_methods(match.endpoints)
+                f"this path takes {allowed}: {what_was_meant(exchange.method, exchange.path)}", allowed
             )
         exchange.route = endpoint.name
         if match.has_name:

@@ -1,8 +1,8 @@
 """Start and stop of a server.
 
-The port opens first. While a thread recovers the log, probes and metrics answer, and every other request gets `503
-not_ready`. A stop drains: it accepts no new connections, answers waiting readers early, lets running requests end, and
-then writes a checkpoint.
+The ports listen first. Connections are accepted when the log is recovered, or after `ACCEPT_AFTER_S` if that takes
+longer: then probes and metrics answer, and every other request gets `503 not_ready`. A stop drains: it accepts no new
+connections, answers waiting readers early, lets running requests end, and then writes a checkpoint.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ from topics.server.api.writers import WritersApi
 from topics.server.app import Application
 from topics.server.auth import FULL_ACCESS, KeyRing
 from topics.server.bridges.bridge_set import BridgeSet
+from topics.server.event_loop import new_event_loop
 from topics.server.http.connections import ConnectionSet
 from topics.server.http.listener import Sniffer
 from topics.server.http.peers import HostGuard
 from topics.server.late_imports import import_late_modules
 from topics.server.limits import FILE_THREADS, POOL_THREADS, Timeouts
+from topics.server.listening import Listener
 from topics.server.live.delivery import Hub
 from topics.server.logs import configure_logging
 from topics.server.pressure import Governor, PressureMeter
@@ -58,10 +60,15 @@ from topics.server.work_pool import WorkPool
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 1024
+# A recovery that takes longer is watched through the probes. One that is shorter is not seen at all: who waited for
+# `GET /v0/health` can write.
+ACCEPT_AFTER_S: Final = 2.0
 
 # Reads the settings again. Raises `SettingsError`, or `OSError` of a file.
 LoadAgain = Callable[[], LoadedSettings]
+Address = tuple[str, int]
+# Called with the host and port of the server, and those for clients of Apache Iggy; None without streams.
+Announce = Callable[[Address, Address | None], None]
 OpenLog = Callable[[asyncio.AbstractEventLoop, Callable[[float], None]], OpenEngine]
 
 
@@ -111,7 +118,10 @@ class Server:
         if not keys.enabled:
             logger.warning("there are no API keys: every caller has full access")
         self._connections = ConnectionSet(self.app, self._loop, self._clock, timeouts)
-        self._listener: asyncio.Server
+        self._listener: Listener
+        self._tls: ssl.SSLContext | None = None
+        # Host and port for HTTP.
+        self.address: Address
         # How much of the log and of the streams is recovered, each from 0 to 1.
         self._progress = {"log": 0.0, "streams": 0.0}
         self._meter = PressureMeter(self.app.governor, self._loop, self._pool, self._ready_depth, self._apply_pressure)
@@ -126,28 +136,32 @@ class Server:
             owns_process=self._owns_process,
         )
 
-    async def listen(self) -> tuple[str, int]:
-        """Opens the ports. Returns host and port of the one for HTTP."""
-        host, port = self._settings.host, self._settings.port
-        tls = tls_context(self._settings.tls_cert, self._settings.tls_key)
-        if tls is not None:
-            tls.set_alpn_protocols(["h2", "http/1.1"])
+    def listen(self) -> None:
+        """Takes the ports. Raises `SettingsError` if one cannot be used."""
+        settings = self._settings
+        self._tls = tls_context(settings.tls_cert, settings.tls_key)
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2", "http/1.1"])
+        self._listener = Listener(settings.host, settings.port, advice="choose another --host or --port")
         try:
-            self._listener = await self._loop.create_server(
-                lambda: Sniffer(self._connections), host or None, port, ssl=tls, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
-            raise SettingsError(
-                f"cannot listen on {host or '*'} port {port}: {reason}; choose another --host or --port"
-            ) from error
-        try:
-            await self.streams.listen(tls_context(self._settings.tls_cert, self._settings.tls_key))
+            self.streams.listen(tls_context(settings.tls_cert, settings.tls_key))
         except SettingsError:
             self._listener.close()
             raise
-        address = self._listener.sockets[0].getsockname()
-        return str(address[0]), int(address[1])
+        self.address = self._listener.address
+
+    async def start(self, on_accepting: Announce) -> None:
+        """Recovers, and then accepts connections; before its end if it takes long. Raises `StartRefused`."""
+        recovering = asyncio.ensure_future(self.recover())
+        await asyncio.wait((recovering,), timeout=ACCEPT_AFTER_S)
+        if not recovering.done() or recovering.exception() is None:
+            await self.accept()
+            on_accepting(self.address, self.streams.address)
+        await recovering
+
+    async def accept(self) -> None:
+        await self._listener.accept(partial(Sniffer, self._connections), self._tls)
+        await self.streams.accept()
 
     async def recover(self) -> None:
         """Opens the log and the streams. Raises `StartRefused` if a data directory cannot be served."""
@@ -317,28 +331,22 @@ def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     return context
 
 
-Address = tuple[str, int]
-Announce = Callable[[Address, Address | None], None]
-"""Called with the host and port of the server, and those for clients of Apache Iggy; None without streams."""
-
-
 def run(
     loaded: LoadedSettings,
     *,
-    on_bound: Announce,
+    on_accepting: Announce,
     on_ready: Announce,
     load_again: LoadAgain,
 ) -> int:
-    """Serves until SIGTERM or SIGINT, and returns the exit code. Calls `on_bound` when the port is open, `on_ready`
-    when the log is recovered, and `load_again` at SIGHUP.
+    """Serves until SIGTERM or SIGINT, and returns the exit code. Calls `on_accepting` when clients can connect,
+    `on_ready` when the log is recovered, and `load_again` at SIGHUP.
     """
-    import uvloop
-
     raise_file_limit()
-    return uvloop.run(_serve(loaded, on_bound, on_ready, load_again))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(loaded, on_accepting, on_ready, load_again))
 
 
-async def _serve(loaded: LoadedSettings, on_bound: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
+async def _serve(loaded: LoadedSettings, on_accepting: Announce, on_ready: Announce, load_again: LoadAgain) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -349,17 +357,17 @@ async def _serve(loaded: LoadedSettings, on_bound: Announce, on_ready: Announce,
     server.app.origins_of_settings = loaded.origins
     reloading = asyncio.ensure_future(_reload_at_signal(server, hung_up, load_again))
     loaded.settings.api_keys.forget()
-    address = await server.listen()
-    on_bound(address, server.streams.address)
-    recovering = asyncio.ensure_future(_recover(server, partial(on_ready, address, server.streams.address)))
+    server.listen()
+    starting = asyncio.ensure_future(server.start(on_accepting))
     stop_wanted = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait((recovering, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
-    if not recovering.done():
+    await asyncio.wait((starting, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
         # A start that is stopped leaves the same files as a crash, and the next start recovers again.
         logger.info("stopped while recovering")
         os._exit(0)
     try:
-        recovering.result()
+        starting.result()
+        on_ready(server.address, server.streams.address)
         # Objects of the start live as long as the process, so the garbage collector need not visit them.
         await loop.run_in_executor(None, import_late_modules)
         gc.enable()
@@ -372,12 +380,6 @@ async def _serve(loaded: LoadedSettings, on_bound: Announce, on_ready: Announce,
         await server.stop()
     logger.info("stopped")
     return 0
-
-
-async def _recover(server: Server, announce: Callable[[], None]) -> None:
-    """Opens the log, then announces the server before the first request is answered."""
-    await server.recover()
-    announce()
 
 
 async def _reload_at_signal(server: Server, hung_up: asyncio.Event, load_again: LoadAgain) -> None:

@@ -31,7 +31,6 @@ from topics.server.settings_schema import (
     ServerSettings,
     Setting,
     StreamsConfig,
-    StreamsPort,
 )
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ class _Loader:
 
 def _parsed(setting: Setting, text: str) -> Any:
     """A text from the command line or the environment as the value that TOML would give."""
-    if setting.kind in ("number", "port"):
+    if setting.kind == "number":
         return int(text) if _WHOLE_NUMBER.fullmatch(text.strip()) else text
     if setting.kind == "switch":
         return text in _ON if text in _ON | _OFF else text
@@ -319,8 +318,8 @@ def _parsed(setting: Setting, text: str) -> Any:
 def _value_of(setting: Setting, value: Any) -> Any:
     """The value in the type of the setting. Raises `_Unusable`."""
     match setting.kind:
-        case "port":
-            is_usable = value == "off" or (type(value) is int and 0 <= value <= setting.largest)
+        case "number" if value == "off" and setting.is_optional:
+            return None
         case "number":
             is_usable = type(value) is int and setting.smallest <= value <= setting.largest
         case "switch":
@@ -341,8 +340,6 @@ def _value_of(setting: Setting, value: Any) -> Any:
         if not setting.is_optional:
             raise _Unusable("it must not be empty")
         return None
-    if setting.kind == "port":
-        return StreamsPort(None if value == "off" else value)
     return KeyList(value) if setting.kind == "keys" else value
 
 

@@ -32,9 +32,10 @@ from topics.limits import (
 ENV_PREFIX: Final = "TOPICS_"
 
 PORT_MAX: Final = 65_535
-STREAMS_PORT_DEFAULT: Final = 8090
+# Where clients of Apache Iggy look for a server.
+STREAMS_PORT_USUAL: Final = 8090
 
-Kind = Literal["text", "number", "switch", "choice", "keys", "port"]
+Kind = Literal["text", "number", "switch", "choice", "keys"]
 Group = Literal["Network", "Access", "Storage", "Request limits", "Caps", "Logs and tests"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json"]
@@ -71,23 +72,6 @@ class KeyList:
 
     def __repr__(self) -> str:
         return f"KeyList{self}"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsPort:
-    """The port for clients of Apache Iggy. `number` is None when there are no streams.
-
-    A start is refused if a port that was set cannot be used. The default port is left out then, with a warning.
-    """
-
-    number: int | None
-    is_default: bool = False
-
-    def __str__(self) -> str:
-        return "off" if self.number is None else str(self.number)
-
-
-STREAMS_OFF: Final = StreamsPort(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,19 +112,20 @@ class ServerSettings:
     ] = "127.0.0.1"
     port: Annotated[int, _About("Network", "Port to listen on; 0 = any free port.", largest=PORT_MAX)] = 4000
     port_file: Annotated[
-        str | None, _About("Network", "File that gets the real `host:port` when the port is bound.")
+        str | None, _About("Network", "File that gets the real `host:port` when clients can connect.")
     ] = None
     tls_cert: Annotated[str | None, _About("Network", "PEM file with the certificate chain; needs `tls_key`.")] = None
     tls_key: Annotated[str | None, _About("Network", "PEM file with the private key; needs `tls_cert`.")] = None
     streams_port: Annotated[
-        StreamsPort,
+        int | None,
         _About(
             "Network",
-            "Port for clients of Apache Iggy, on the same host; 0 = any free port, `off` = no streams.",
+            f"Port for clients of Apache Iggy, on the same host; `--streams`: {STREAMS_PORT_USUAL}. 0 = any free port, "
+            "`off` = no streams.",
             largest=PORT_MAX,
-            default_text="8090, if it is free",
+            default_text="off",
         ),
-    ] = field(default_factory=lambda: StreamsPort(STREAMS_PORT_DEFAULT, is_default=True))
+    ] = None
     streams_port_file: Annotated[
         str | None, _About("Network", "File that gets the real `host:port` for clients of Apache Iggy.")
     ] = None
@@ -292,15 +277,13 @@ class Setting:
             case "number" if self.largest == U64_MAX:
                 return f"a whole number, {self.smallest} or more"
             case "number":
-                return f"a whole number from {self.smallest} to {self.largest}"
+                return f"a whole number from {self.smallest} to {self.largest}" + ", or off" * self.is_optional
             case "switch":
                 return "true or false"
             case "choice":
                 return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
             case "keys":
                 return "a text with keys, separated by commas"
-            case "port":
-                return f"a whole number from {self.smallest} to {self.largest}, or off"
             case "text":
                 return "a text"
 
@@ -319,7 +302,6 @@ def _settings() -> Iterator[Setting]:
         int: "number",
         bool: "switch",
         KeyList: "keys",
-        StreamsPort: "port",
         str: "text",
     }
     for entry in fields(ServerSettings):

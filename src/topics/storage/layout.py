@@ -12,7 +12,7 @@ files: directories are numbered by topic id, 8 or more upper-case hex digits.
 import re
 from typing import Final
 
-from topics.formats.stream_state_names import STATE_LOGS
+from topics.formats.stream_layout import OFFSETS_FOLDER, SEGMENT_FILE, STATE_LOGS, Flavour, state_flavour
 
 LOCK: Final = ".topics.lock"
 STORE: Final = "STORE"
@@ -44,6 +44,17 @@ _TOPIC_DIR: Final = re.compile(r"([0-9A-F]{8,16})")
 def streams_state_logs(root: str) -> list[str]:
     """A directory with one of these files holds streams of the partitioned engine, and no topics."""
     return [f"{root}/{name}" for name in STATE_LOGS.values()]
+
+
+def is_streams_file(path: str) -> bool:
+    """Whether the name of the file is one of a stream directory."""
+    folder, _, name = path.rpartition("/")
+    return (
+        SEGMENT_FILE.fullmatch(name) is not None
+        or state_flavour(path) is not None
+        or (name.isdigit() and folder.rpartition("/")[0].endswith(f"/{OFFSETS_FOLDER}"))
+        or path.endswith(tuple(flavour.info_path("") for flavour in Flavour))
+    )
 
 
 def streams_directory(root: str) -> str:

@@ -58,8 +58,7 @@ class ServerProcess:
         self.port = 0
         # By the environment, which is weaker than flags, so that a test may set these, too.
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
-        # Streams are off unless a test asks for them (`streams_port=0`).
-        self._environ |= {"TOPICS_PORT": "0", "TOPICS_STREAMS_PORT": "off", "TOPICS_DATA_DIR": str(self.data_dir)}
+        self._environ |= {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(self.data_dir)}
         self._environ |= {"TOPICS_STREAMS_PORT_FILE": str(self.streams_port_file), **(environ or {})}
         self._flags = [_flag(name, value) for name, value in settings.items()]
         self._process: subprocess.Popen[bytes] | None = None

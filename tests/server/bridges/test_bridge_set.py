@@ -10,13 +10,12 @@ import pytest
 
 from tests.server.clients import Http1Client
 from tests.server.running import Running, running
-from topics.server.settings_schema import StreamsPort
 from topics.streams.consumers.polling import Consumer, PollingStrategy
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.system import System
 
-ANY_PORT = StreamsPort(0)
+ANY_PORT = 0
 # Of ten seconds each.
 WAITS_MAX = 6
 

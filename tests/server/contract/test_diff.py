@@ -333,3 +333,47 @@ def test_a_large_page_is_whole_plain_and_with_gzip(client: Client, topic: str) -
         assert [record["$seq"] for record in page["records"]] == list(range(1, 19))
         assert [record["data"] for record in page["records"][::2]] == data
         assert (page["next_from_seq"], page["caught_up"]) == (18, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [
+        ("", {}),
+        ("?from_seq=1&limit=2", {"from_seq": 1, "limit": 2}),
+        ("?limit=0", {}),
+        ("?limit=5000", {"limit": 5000}),
+        ("?from_seq=2&from_seq=1", {"from_seq": 1}),
+        ("?from_seq=-1&limit=x", {}),
+        ("?from_seq=18446744073709551616", {}),
+        ("?from_seq=18446744073709551615", {"from_seq": 2**64 - 1}),
+        ("?node=a", {"node": "a"}),
+        ("?include_tags=true", {"include_tags": True}),
+    ],
+)
+def test_a_url_reads_the_same_records(client: Client, topic: str, query: str, body: dict[str, Any]) -> None:
+    client.write(topic, records=[{"data": number, "node": "ab"[number % 2], "tag": "t"} for number in range(4)])
+    answer = client.request("GET", f"/v0/topics/{topic}/records{query}")
+    assert answer.status == 200
+    assert without_times(answer.json) == without_times(client.diff(topic, **body))
+
+
+def test_a_url_waits_for_the_next_append(client: Client, topic: str) -> None:
+    client.write(topic, 1)
+    assert client.request("GET", f"/v0/topics/{topic}/records?from_seq=1&wait_ms=1").json["records"] == []
+
+
+def without_times(page: Any) -> Any:
+    return {name: value for name, value in page.items() if name != "performance"}
+
+
+def test_a_wrong_first_guess_names_the_endpoint(client: Client, topic: str) -> None:
+    client.write(topic, 1)
+    guess = client.request("POST", f"/v0/topics/{topic}/records", {"records": [{"data": 1}]})
+    assert (guess.status, guess.headers["allow"]) == (405, "GET, HEAD")
+    assert guess.error["message"] == f"this path takes GET, HEAD: POST /v0/topics/{topic} writes records"
+    guess = client.request("GET", f"/v0/topics/{topic}/diff")
+    assert (guess.status, guess.headers["allow"]) == (405, "POST")
+    assert f"GET /v0/topics/{topic}/records?from_seq=0 reads records" in guess.error["message"]
+    guess = client.request("POST", f"/v0/topics/{topic}/publish", {"data": 1})
+    assert guess.status == 404
+    assert guess.error["message"].endswith(f": POST /v0/topics/{topic} writes records")

@@ -52,6 +52,7 @@ CALLS: dict[tuple[str, str], list[Call]] = {
     ],
     ("DELETE", "/v0/topics/{topic}"): [refused("/v0/topics/zzhidden.log"), Call("/v0/topics/mine.gone", 200)],
     ("POST", "/v0/topics/{topic}/diff"): [refused("/v0/topics/zzhidden.log/diff", {})],
+    ("GET", "/v0/topics/{topic}/records"): [refused("/v0/topics/zzhidden.log/records")],
     ("POST", "/v0/topics/{topic}/delete"): [refused("/v0/topics/zzhidden.log/delete", {"before_seq": 9})],
     ("POST", "/v0/topics/{topic}/manifest"): [refused("/v0/topics/zzhidden.log/manifest", {})],
     ("GET", "/v0/topics/{topic}/frames"): [refused("/v0/topics/zzhidden.log/frames")],

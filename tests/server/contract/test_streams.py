@@ -15,7 +15,6 @@ import pytest
 from tests.server.clients import CLIENTS, HTTP1, Answer, Client
 from tests.server.running import Running, running
 from topics.protocol import stream_body
-from topics.server.settings_schema import StreamsPort
 from topics.streams.consumers.polling import PollingStrategy
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
@@ -28,7 +27,7 @@ TABLE: Final = {"message_saver": {"enabled": False}}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("streams"), streams_port=StreamsPort(0), streams_table=TABLE) as served:
+    with running(tmp_path_factory.mktemp("streams"), streams_port=0, streams_table=TABLE) as served:
         fill(system_of(served))
         yield served
 
@@ -269,7 +268,7 @@ def test_a_damaged_message_is_told(server: Running, client: Client) -> None:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with (
-        running(tmp_path_factory.mktemp("guarded"), keys=KEYS, streams_port=StreamsPort(0)) as served,
+        running(tmp_path_factory.mktemp("guarded"), keys=KEYS, streams_port=0) as served,
         CLIENTS[HTTP1](served.host, served.port) as client,
     ):
         fill(system_of(served))

@@ -13,7 +13,6 @@ from tests.conftest import REPOSITORY
 from tests.server.openapi_document import fetch_document, operations
 from tests.server.running import Running, running
 from topics.protocol.error_codes import ERROR_CODES
-from topics.server.settings_schema import StreamsPort
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 
@@ -65,7 +64,7 @@ def test_every_example_of_the_page_prints_what_the_page_says(tmp_path: Path) -> 
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     count = 0
     with (
-        running(tmp_path / "open", streams_port=StreamsPort(0)) as plain,
+        running(tmp_path / "open", streams_port=0) as plain,
         running(tmp_path / "keys", keys=KEY) as locked,
     ):
         send_two_messages(plain)

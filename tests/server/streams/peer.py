@@ -28,7 +28,6 @@ from topics.protocol.iggy.requests import (
     request_code,
 )
 from topics.protocol.iggy.send_request import Partitioning, encode_send_head
-from topics.server.settings_schema import StreamsPort
 
 FIRST, LAST, NEXT = (3, 0), (4, 0), (5, 0)
 
@@ -244,7 +243,7 @@ def streams_server(
     """`table` has settings of the engine."""
     with running(
         data_dir,
-        streams_port=StreamsPort(0),
+        streams_port=0,
         streams_table=table,
         streams_environ=environ,
         **settings,

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from topics.errors import SettingsError
-from topics.server.settings_schema import ServerSettings, StreamsConfig, StreamsPort
+from topics.server.settings_schema import ServerSettings, StreamsConfig
 from topics.server.streams import config as config_module
 from topics.server.streams.config import (
     check_streams,
@@ -44,19 +44,19 @@ def test_the_directory_is_named_or_a_folder_of_the_data_directory() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "10.0.0.1"])
 def test_the_default_root_user_is_for_this_machine_only(host: str) -> None:
-    settings = ServerSettings(host=host)
+    settings = ServerSettings(host=host, streams_port=0)
     for environ in ({}, {"IGGY_ROOT_USERNAME": "iggy", "IGGY_ROOT_PASSWORD": "iggy"}):
         with pytest.raises(SettingsError, match="set IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD"):
             check_streams(settings, StreamsConfig(environ=environ))
     check_streams(settings, StreamsConfig(environ=ROOT))
-    check_streams(ServerSettings(host=host, streams_port=StreamsPort(None)), StreamsConfig())
-    check_streams(ServerSettings(host="127.0.0.1"), StreamsConfig())
+    check_streams(ServerSettings(host=host, streams_port=None), StreamsConfig())
+    check_streams(ServerSettings(host="127.0.0.1", streams_port=0), StreamsConfig())
 
 
 @pytest.mark.parametrize("name", ROOT)
 def test_name_and_password_of_the_root_user_belong_together(name: str) -> None:
     with pytest.raises(SettingsError, match="belong together"):
-        check_streams(ServerSettings(), StreamsConfig(environ={name: ROOT[name]}))
+        check_streams(ServerSettings(streams_port=0), StreamsConfig(environ={name: ROOT[name]}))
 
 
 def test_the_root_user_is_that_of_the_variables() -> None:
@@ -66,10 +66,10 @@ def test_the_root_user_is_that_of_the_variables() -> None:
     assert iggy_secrets(StreamsConfig(environ=ROOT)) == ("engine",)
 
 
-def test_missing_packages_refuse_a_start_only_if_the_port_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_refuse_a_start_with_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_packages() == []
     monkeypatch.setattr(config_module, "_PACKAGES", ("numpy", "no_such_package"))
     assert missing_packages() == ["no_such_package"]
     check_streams(ServerSettings(), StreamsConfig())
     with pytest.raises(SettingsError, match=r"no_such_package.*pip install 'topics-log\[streams\]'"):
-        check_streams(ServerSettings(streams_port=StreamsPort(0)), StreamsConfig())
+        check_streams(ServerSettings(streams_port=0), StreamsConfig())

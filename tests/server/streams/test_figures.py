@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.running import Running, running
 from topics.protocol.response_body import MetricsJson
-from topics.server.settings_schema import StreamsPort
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 from topics.streams.system import System
@@ -25,7 +24,7 @@ UNAUTHENTICATED = bytes.fromhex("2800000000000000")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Running]:
-    with running(tmp_path, keys="all,some:read:ord", streams_port=StreamsPort(0)) as served:
+    with running(tmp_path, keys="all,some:read:ord", streams_port=0) as served:
         yield served
 
 
@@ -105,7 +104,7 @@ def test_requests_count_by_command_and_errors_by_status(server: Running) -> None
 
 
 def test_a_server_that_recovers_has_no_numbers_of_the_engine_yet(tmp_path: Path) -> None:
-    with running(tmp_path, recovers=False, keys="all", streams_port=StreamsPort(0)) as server:
+    with running(tmp_path, recovers=False, keys="all", streams_port=0) as server:
         found = values(server)
         assert (found["topics_streams_recovery_progress"], found["topics_streams_streams"]) == (0, 0)
 

@@ -1,6 +1,5 @@
 """The life of the streams in a server: ports, recovery, readiness, stop."""
 
-import logging
 import socket
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from topics.errors import SettingsError, StartRefused
 from topics.protocol.iggy.codes import Code
 from topics.protocol.iggy.frames import encode_frame
 from topics.protocol.iggy.requests import LoginUser
-from topics.server.settings_schema import StreamsPort
 from topics.server.streams import config as config_module
 
 
@@ -42,31 +40,26 @@ def test_settings_of_the_engine_are_used(tmp_path: Path) -> None:
     assert (tmp_path / "streams" / "state" / "log").exists()
 
 
-def test_a_taken_port_refuses_the_start_only_if_it_was_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_taken_port_refuses_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
             pytest.raises(SettingsError, match="choose another TOPICS_STREAMS_PORT"),
-            running(tmp_path, streams_port=StreamsPort(port)),
+            running(tmp_path, streams_port=port),
         ):
             pass
-        with running(tmp_path, streams_port=StreamsPort(port, is_default=True)) as server:
-            assert not server.server.streams.is_on
-            assert server.server.streams.system is None
-    (record,) = [record for record in caplog.records if "default port" in record.message]
-    assert record.levelno == logging.WARNING
-    assert not (tmp_path / "streams").exists()
 
 
-def test_without_its_packages_a_server_starts_without_streams(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_without_their_packages_refuse_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_module, "_PACKAGES", ("no_such_package",))
-    with running(tmp_path, streams_port=StreamsPort(0, is_default=True)) as server:
-        assert not server.server.streams.is_on
-    assert any("pip install" in record.message for record in caplog.records)
-    with pytest.raises(SettingsError), running(tmp_path, streams_port=StreamsPort(0)):
+    with pytest.raises(SettingsError, match=r"pip install 'topics-log\[streams\]'"), running(tmp_path, streams_port=0):
         pass
+
+
+def test_a_server_has_no_streams_unless_it_is_asked_for_them(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        assert not server.server.streams.is_on
+    assert not (tmp_path / "streams").exists()
 
 
 def test_a_damaged_directory_refuses_the_start_and_frees_the_log(tmp_path: Path) -> None:
@@ -83,7 +76,7 @@ def test_a_damaged_directory_refuses_the_start_and_frees_the_log(tmp_path: Path)
 
 
 def test_clients_that_connect_before_the_recovery_wait_for_it(tmp_path: Path) -> None:
-    with running(tmp_path, streams_port=StreamsPort(0), recovers=False) as server:
+    with running(tmp_path, streams_port=0, recovers=False) as server:
         address = server.server.streams.address
         assert address is not None
         with Peer(address) as early:

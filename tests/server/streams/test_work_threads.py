@@ -4,8 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-import uvloop
-
+from topics.server.event_loop import new_event_loop
 from topics.server.streams.work_threads import WorkThreads
 
 
@@ -34,7 +33,7 @@ def thread_name() -> str:
 
 def test_one_thread_does_all_work_in_its_order() -> None:
     works = [lambda number=number: f"{number} {thread_name()}" for number in range(100)]
-    assert uvloop.run(results_of(1, works)) == [f"{number} work_0" for number in range(100)]
+    assert asyncio.run(results_of(1, works)) == [f"{number} work_0" for number in range(100)]
 
 
 def test_work_that_waits_leaves_the_other_threads_free() -> None:
@@ -49,12 +48,12 @@ def test_work_that_waits_leaves_the_other_threads_free() -> None:
         is_last.set()
         return thread_name()
 
-    assert sorted(uvloop.run(results_of(3, [wait, wait, end]))) == ["work_0", "work_1", "work_2"]
+    assert sorted(asyncio.run(results_of(3, [wait, wait, end]))) == ["work_0", "work_1", "work_2"]
 
 
 def test_work_after_the_end_of_the_loop_has_nobody_to_tell() -> None:
     is_closed = threading.Event()
-    loop = uvloop.new_event_loop()
+    loop = new_event_loop()
     threads: WorkThreads[bool] = WorkThreads(loop, 1, "late")
     threads.run(is_closed.wait, lambda _: None)
     loop.close()

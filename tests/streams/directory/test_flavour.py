@@ -3,8 +3,7 @@
 import pytest
 
 from topics.errors import StartRefused
-from topics.formats.message import BodyOrder
-from topics.formats.stream_layout import Flavour
+from topics.formats.stream_layout import BodyOrder, Flavour
 from topics.streams.directory.flavour import open_flavour
 from topics.streams.settings import StreamsSettings, from_mapping
 from topics.testing.fake_disk import CrashAt, CrashNow, Damage, FakeDisk

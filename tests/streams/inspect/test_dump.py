@@ -10,8 +10,9 @@ from tests.streams.system_world import PARTITION, ROOT, World
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.user_headers import HeaderField
+from topics.storage.layout import is_streams_file
 from topics.streams.consumers.polling import Consumer
-from topics.streams.inspect.dump import dump_streams, is_streams_file
+from topics.streams.inspect.dump import dump_streams
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partitioning import PartitionId
 from topics.testing.fake_disk import FakeDisk

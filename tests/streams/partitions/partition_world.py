@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from topics.formats.message import BodyOrder
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import BodyOrder
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import IncomingBatch, NewMessage, encode_send

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.streams.partitions.partition_world import batch
-from topics.formats.message import BodyOrder
+from topics.formats.stream_layout import BodyOrder
 from topics.streams.partitions.batch import prepare
 from topics.streams.partitions.journal import Journal
 

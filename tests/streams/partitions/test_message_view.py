@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.streams.partitions.message_strategies import sends
-from topics.formats.message import BodyOrder, decode_header
+from topics.formats.message import decode_header
+from topics.formats.stream_layout import BodyOrder
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import NewMessage, encode_send, prepare
 from topics.streams.partitions.message_view import MessageChunk, MessageView, PolledMessages

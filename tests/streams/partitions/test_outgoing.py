@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.streams.partitions.message_strategies import CIPHER, OTHER_KEY_BASE64, sends
-from topics.formats.message import BodyOrder, encode_message, starts_of
+from topics.formats.message import encode_message, starts_of
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import decode_entries, make_entries
+from topics.formats.stream_layout import BodyOrder
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import NewMessage, StoredBatch, encode_send, prepare
 from topics.streams.partitions.outgoing import to_wire, verify

@@ -21,8 +21,8 @@ from tests.streams.partitions.partition_world import (
     offsets,
     payloads,
 )
-from topics.formats.message import BodyOrder
 from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import BodyOrder
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.partition import UNSYNCED_SEGMENTS_MAX, Partition, PartitionOptions

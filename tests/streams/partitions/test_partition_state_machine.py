@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.conftest import FULL
 from tests.streams.partitions.partition_world import World, batch, offsets, payloads, poll_one
-from topics.formats.message import BodyOrder
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import BodyOrder
 from topics.stream_errors import StreamStatus
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.partition import PartitionOptions

@@ -14,10 +14,10 @@ from tests.streams.partitions.partition_world import (
     offsets,
     payloads,
 )
-from topics.formats.message import BodyOrder
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES
+from topics.formats.stream_layout import BodyOrder
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import NewMessage, encode_send
 from topics.streams.partitions.must_wait import MustWait

@@ -23,9 +23,10 @@ from tests.streams.partitions.partition_world import (
     payloads,
     poll_one,
 )
-from topics.formats.message import ID_AT, RESERVED_AT, BodyOrder, encode_message
+from topics.formats.message import ID_AT, RESERVED_AT, encode_message
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
+from topics.formats.stream_layout import BodyOrder
 from topics.storage.fs import RealFs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.partition import Partition, PartitionOptions

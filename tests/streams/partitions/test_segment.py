@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tests.streams.partitions.partition_world import batch
-from topics.formats.message import BodyOrder
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, decode_entries
-from topics.formats.stream_layout import segment_path
+from topics.formats.stream_layout import BodyOrder, segment_path
 from topics.storage.fs import IOV_MAX, Fs
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.batch import StoredBatch, prepare

@@ -3,8 +3,8 @@
 from typing import Final
 
 from tests.streams.partitions.partition_world import batch, new_pool, offsets, payloads
-from topics.formats.message import BodyOrder
 from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import BodyOrder
 from topics.storage.fs import Fs
 from topics.streams.consumers.consumer_offsets import ConsumerOffsets
 from topics.streams.partitions.partition import Partition, PartitionOptions

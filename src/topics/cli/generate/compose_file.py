@@ -3,7 +3,7 @@
 from typing import Final
 
 from topics.cli.generate.image import DATA_DIR, PORT, USER_ID
-from topics.server.settings_schema import SETTINGS, STREAMS_PORT_DEFAULT
+from topics.server.settings_schema import SETTINGS, STREAMS_PORT_USUAL
 from topics.version import VERSION
 
 _SETTING: Final = {setting.name: setting for setting in SETTINGS}
@@ -24,8 +24,8 @@ services:
       - "127.0.0.1:{port}:{port}"
     environment:
       {api_keys}_FILE: /run/secrets/topics-api-keys
-      # With clients of Apache Iggy: "{streams_default}", a port of it above, IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD.
-      {streams_port}: "off"
+      # For clients of Apache Iggy: {streams_port}: {streams_usual}, IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD,
+      # and that port above.
     secrets:
       - topics-api-keys
     volumes:
@@ -57,6 +57,6 @@ def compose_file() -> str:
         port=PORT,
         data_dir=DATA_DIR,
         user_id=USER_ID,
-        streams_default=STREAMS_PORT_DEFAULT,
+        streams_usual=STREAMS_PORT_USUAL,
         **{name: _SETTING[name].env for name in ("api_keys", "streams_port", "tls_cert", "tls_key")},
     )

@@ -3,7 +3,7 @@
 from textwrap import wrap
 from typing import Any, Final
 
-from topics.server.settings_schema import SETTINGS, Setting, StreamsPort
+from topics.server.settings_schema import SETTINGS, Setting
 from topics.version import VERSION
 
 # Settings that only tests of the server need.
@@ -43,7 +43,8 @@ def config_file() -> str:
 
 def _entry(setting: Setting) -> str:
     lines = [_comment(f"{setting.meaning} Takes {setting.accepted()}.{_notes(setting)}")]
-    lines.append(f"#{setting.name} = {_toml(setting.make_default())}")
+    default = "off" if setting.shown_default == "off" else setting.make_default()
+    lines.append(f"#{setting.name} = {_toml(default)}")
     return "\n".join(lines)
 
 
@@ -69,8 +70,6 @@ def _toml(value: Any) -> str:
             return "true" if value else "false"
         case int():
             return str(value)
-        case StreamsPort():
-            return '"off"' if value.number is None else str(value.number)
         case str():
             return f'"{value}"'
         case _:

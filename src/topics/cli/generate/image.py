@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from topics.server.settings_schema import SETTINGS, STREAMS_PORT_DEFAULT
+from topics.server.settings_schema import SETTINGS
 from topics.version import VERSION
 
 DATA_DIR: Final = "/var/lib/topics"
@@ -30,7 +30,7 @@ _FROM_INDEX: Final = """RUN python -m venv --without-pip /opt/topics \\
 _FILE: Final = """# Made by `topics generate dockerfile{flag}`.
 #
 #   docker build -t topics .
-#   docker run -p 127.0.0.1:{port}:{port} -v topics-data:{data_dir} -e {keys}=SECRET -e {streams}=off topics
+#   docker run -p 127.0.0.1:{port}:{port} -v topics-data:{data_dir} -e {keys}=SECRET topics
 #
 # The server listens on every address of its container, so that it needs keys.
 
@@ -45,7 +45,7 @@ ENV PATH=/opt/topics/bin:$PATH {host}=0.0.0.0 {data}={data_dir}
 USER topics
 WORKDIR {data_dir}
 VOLUME {data_dir}
-EXPOSE {port} {streams_port}
+EXPOSE {port}
 # Not ready is not healthy: while the log is recovered, and after a failed write.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \\
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:{port}/v0/ready', timeout=4)"]
@@ -60,11 +60,9 @@ def image_file(*, from_source: bool) -> str:
         flag=" --from-source" if from_source else "",
         build=build,
         port=PORT,
-        streams_port=STREAMS_PORT_DEFAULT,
         data_dir=DATA_DIR,
         user_id=USER_ID,
         keys=_SETTING["api_keys"].env,
-        streams=_SETTING["streams_port"].env,
         host=_SETTING["host"].env,
         data=_SETTING["data_dir"].env,
     )

@@ -56,11 +56,12 @@ def _runner(job: Job) -> Runner:
     """Runs the job in a session, with progress, and prints its report."""
 
     def run(common: CommonOptions, options: Any) -> int:
-        from topics.spark.jobs.sources import require_sources
         from topics.spark.session import require_packages
 
-        # The module of the job imports packages that may be missing.
+        # The modules of the jobs import packages that may be missing.
         require_packages()
+        from topics.spark.jobs.sources import require_sources
+
         for member in ("dry_run", "state"):
             # A job without dry run would do the work, and a job without state would keep nothing.
             if getattr(common, member) and not hasattr(options, member):

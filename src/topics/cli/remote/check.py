@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -72,7 +73,7 @@ def _bounds_option(flag: str, metavar: str, text: str) -> typer.models.OptionInf
 
 
 @app.command()
-@asks_server
+@partial(asks_server, waits=False)
 def check(
     session: Session,
     prefix: Annotated[

@@ -1,7 +1,7 @@
 """How a command asks a server: its common options, its client, its output, and what becomes of an error.
 
-`@asks_server` gives a command the options `--server`, `--key`, `--context`, `-o` and `--curl`, and a `Session` as its
-first argument. The client is imported when a command runs, so that help and completion start without it.
+`@asks_server` gives a command the options `--server`, `--key`, `--context`, `-o`, `--no-wait` and `--curl`, and a
+`Session` as its first argument. The client is imported when a command runs: help and completion start without it.
 """
 
 import inspect
@@ -17,6 +17,7 @@ from topics.cli.output import Output, fail, message
 from topics.cli.remote.complete import complete_contexts
 from topics.cli.remote.forms import Column, Form, Row, print_one, print_rows
 from topics.cli.remote.nearest import explained
+from topics.cli.remote.starting import wait_for_start
 from topics.cli.remote.target import Target, find_target
 from topics.errors import TopicsError
 
@@ -59,6 +60,9 @@ _OPTIONS: Final[dict[str, Any]] = {
         Form | None,
         typer.Option("--output", "-o", help="The form of the data on stdout.", show_default=False),
     ],
+    "no_wait": Annotated[
+        bool, typer.Option("--no-wait", help="Fail at once if the server is not up; else wait up to 10 seconds.")
+    ],
     "is_curl": Annotated[bool, typer.Option("--curl", help="Print the request as a curl command; send nothing.")],
 }
 
@@ -66,11 +70,13 @@ _OPTIONS: Final[dict[str, Any]] = {
 class Session:
     """One call of a command."""
 
-    def __init__(self, target: Target, form: Form | None, *, is_curl: bool) -> None:
+    def __init__(self, target: Target, form: Form | None, *, waits: bool, is_curl: bool) -> None:
+        """`waits`: for a server that is starting."""
         self.target = target
         self.output = Output()
         self.is_curl = is_curl
         self._form = form
+        self._waits = waits
         self._closing = ExitStack()
 
     @cached_property
@@ -87,7 +93,7 @@ class Session:
         """For what a command must know before its request, also with `--curl`."""
         from topics.client.sync.client import Client
 
-        return self._closing.enter_context(
+        client = self._closing.enter_context(
             Client(
                 self.target.url,
                 token=self.target.key,
@@ -96,6 +102,9 @@ class Session:
                 on_warning=lambda text: message(f"topics: warning: {text}"),
             )
         )
+        if self._waits:
+            wait_for_start(client)
+        return client
 
     def form(self, default: Form = Form.TABLE) -> Form:
         return self._form or default
@@ -122,26 +131,33 @@ class Session:
         self._closing.close()
 
 
-def asks_server(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-    """The function without its first argument, a `Session`, and with the options of every command of a server."""
+def asks_server(function: Callable[Concatenate[Session, P], None], *, waits: bool = True) -> Callable[..., None]:
+    """The function without its first argument, a `Session`, and with the options of every command of a server.
+
+    `waits=False`: the command says how the server is now. It has no option `--no-wait`.
+    """
     signature = inspect.signature(function)
     _, *own = signature.parameters.values()
     common = [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "is_curl" else None, annotation=annotation
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name in {"no_wait", "is_curl"} else None,
+            annotation=annotation,
         )
         for name, annotation in _OPTIONS.items()
+        if waits or name != "no_wait"
     ]
 
     def command(**given: Any) -> None:
         from topics.cli.remote.curl import CurlShown
 
-        server, key, context, form, is_curl = (given.pop(name) for name in _OPTIONS)
+        server, key, context, form, no_wait, is_curl = (given.pop(name, None) for name in _OPTIONS)
         try:
             target = find_target(server, key, context)
         except TopicsError as error:
             fail(explained(error, Target("", None, None, ""), _no_client))
-        session = Session(target, form, is_curl=is_curl)
+        session = Session(target, form, waits=waits and not no_wait, is_curl=is_curl)
         try:
             function(session, **given)  # type: ignore[call-arg]
         except CurlShown as shown:

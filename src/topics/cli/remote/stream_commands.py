@@ -369,7 +369,7 @@ def _explained(session: Session, stream: str, topic: str | None) -> Iterator[Non
         try:
             names = [one.name for one in client.streams()]
         except NotFound:
-            fail(f"{error.message}; `topics serve` opens one unless --streams-port is off")
+            fail(error.message)
         except TopicsError:
             fail(error.message)
         if not stream.isdigit() and stream not in names:

@@ -50,6 +50,7 @@ class RecordsApi:
             Endpoint("append", self.append, WRITE, Body.REQUIRED, takes_large_body=True),
         )
         add("POST", "/v0/topics/{topic}/diff", Endpoint("diff", self.diff, READ, Body.OPTIONAL))
+        add("GET", "/v0/topics/{topic}/records", Endpoint("records", self.records, READ))
         add("POST", "/v0/topics/{topic}/delete", Endpoint("delete", self.delete, DELETE, Body.REQUIRED))
 
     @property
@@ -96,6 +97,18 @@ class RecordsApi:
 
     def diff(self, exchange: Exchange) -> None:
         body: DiffBody = DIFF_DECODER.decode(exchange.body) if exchange.body else DiffBody()
+        _PendingDiff(self._app, exchange, body, self._app.settings.max_limit).start()
+
+    def records(self, exchange: Exchange) -> None:
+        """The same as `diff`, for whoever types a URL."""
+        query = Query(exchange.query)
+        body = DiffBody(
+            from_seq=query.count("from_seq", 0),
+            limit=query.count("limit", 0),
+            node=query.text("node"),
+            include_tags=query.flag("include_tags", default=False),
+            wait_ms=query.count("wait_ms", 0),
+        )
         _PendingDiff(self._app, exchange, body, self._app.settings.max_limit).start()
 
     # Delete.

@@ -94,7 +94,7 @@ class StreamsApi:
         system = streams.system
         assert key is not None
         if system is None:
-            raise NotFound("this server has no streams: it was started without a port for them")
+            raise NotFound("this server has no streams: start it with `topics serve --streams`")
         result: list[bytes | Exception] = []
 
         def work() -> None:

@@ -103,7 +103,7 @@ class BridgeSet:
         """Creates or changes the bridge. Returns whether it is new. Raises `TopicsError`."""
         system = self._system
         if system is None:
-            raise InvalidRequest("this server has no streams: set TOPICS_STREAMS_PORT")
+            raise InvalidRequest("this server has no streams: start it with `topics serve --streams`")
         async with self._changing:
             self._check(name, spec, create_dest=create_dest)
             position = encode(await self._first_position(spec, system))

@@ -3,6 +3,9 @@
 from typing import Final
 from urllib.parse import parse_qsl
 
+from topics.limits import U64_MAX
+
+U64_DIGITS: Final = 20
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -25,6 +28,9 @@ class Query:
         return default if value is None else _BOOLEANS.get(value, default)
 
     def count(self, name: str, default: int) -> int:
-        """A whole number of at least 0, in ASCII digits."""
+        """A whole number from 0 to 2**64 - 1, in ASCII digits."""
         value = self._values.get(name, "")
-        return int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else default
+        if not (value.isascii() and value.isdigit() and len(value) <= U64_DIGITS):
+            return default
+        number = int(value)
+        return number if number <= U64_MAX else default

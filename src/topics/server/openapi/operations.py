@@ -38,6 +38,7 @@ from topics.errors import (
 )
 from topics.limits import IDEMPOTENCY_KEY_BYTES_MAX, MIB, READ_LIMIT_MAX, REDRIVE_KEY_BYTES_MAX
 from topics.protocol import request_body, response_body, stream_body
+from topics.protocol.request_body import LONG_POLL_MS_MAX
 from topics.server.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 
 _EVENTS: Final = "text/event-stream"
@@ -207,6 +208,20 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "is the same as `{}`.",
         body=request_body.DiffBody,
         errors=(TopicNotFound, GroupNotFound, CorruptRecord, ColdUnavailable),
+    ),
+    "records": Operation(
+        "records",
+        "Read records after a cursor, from a URL",
+        {200: Reply("Records, and the cursor of the next read.", response_body.Diff)},
+        "The same read as `POST /v0/topics/{topic}/diff`, which has more options.",
+        parameters=(
+            _count("from_seq", "Cursor: the read begins with the first record that has a higher seq.", default=0),
+            _count("limit", f"How many records at most; lowered to {READ_LIMIT_MAX}, 0 = 256.", default=256),
+            _text("node", "Leave out the records of this node."),
+            _flag("include_tags", "Whether records have their tag.", default=False),
+            _count("wait_ms", f"How long to wait for an append; lowered to {LONG_POLL_MS_MAX}.", default=0),
+        ),
+        errors=(TopicNotFound, CorruptRecord, ColdUnavailable),
     ),
     "delete": Operation(
         "records",

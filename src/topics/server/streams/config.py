@@ -33,16 +33,13 @@ def missing_packages() -> list[str]:
 def check_streams(settings: ServerSettings, config: StreamsConfig) -> None:
     """Raises `SettingsError` if a start would be refused because of the streams. It does not read the settings of the
     engine (`read_settings`): that takes the imports of the engine, which a start makes on another thread."""
-    port = settings.streams_port
-    if port.number is None:
+    if settings.streams_port is None:
         return
     missing = missing_packages()
     if missing:
-        if port.is_default:
-            return
         raise SettingsError(
-            f"streams_port is {port}, and the packages for streams are not installed ({', '.join(missing)}): "
-            "pip install 'topics-log[streams]', or set TOPICS_STREAMS_PORT=off"
+            f"the packages for streams are not installed ({', '.join(missing)}): "
+            "pip install 'topics-log[streams]', or start without --streams and TOPICS_STREAMS_PORT"
         )
     _check_root_user(settings.host, config)
 
@@ -54,7 +51,7 @@ def _check_root_user(host: str, config: StreamsConfig) -> None:
     if not is_loopback(host) and (username is None or (username, password) == ("iggy", "iggy")):
         raise SettingsError(
             f'host "{host}" can be reached by other machines, and the root user of the streams would be iggy with the '
-            f"password iggy: set {ROOT_USERNAME} and {ROOT_PASSWORD}, or TOPICS_STREAMS_PORT=off"
+            f"password iggy: set {ROOT_USERNAME} and {ROOT_PASSWORD}"
         )
 
 

@@ -41,12 +41,8 @@ class Handler(Protocol):
         """The connection is gone."""
 
 
-class Connection:
-    """Loop thread only.
-
-    It has the methods of `asyncio.BufferedProtocol`, and is no subclass of it: such a class is not compiled as a native
-    class. uvloop looks at the methods only.
-    """
+class Connection(asyncio.BufferedProtocol):
+    """Loop thread only."""
 
     def __init__(self, host: StreamsHost) -> None:
         self._host = host

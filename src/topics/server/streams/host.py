@@ -2,8 +2,9 @@
 
 | Step | What |
 |---|---|
-| `listen` | opens the port. Clients can connect, and wait for their answers |
+| `listen` | takes the port |
 | `open_engine` | recovers the data directory. Any thread, because it takes as long as the disk does |
+| `accept` | accepts clients. Before `start` they wait for their answers |
 | `start` | requests are answered from now on, and the regular work begins |
 | `drain` | tells clients that the server stops, after the answers to their running requests |
 | `close` | flushes and syncs everything |
@@ -15,20 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from topics.clock import Clock
-from topics.errors import SettingsError, TopicsError
+from topics.errors import TopicsError
 from topics.limits import MIB
 from topics.server.limits import Timeouts
+from topics.server.listening import Listener
 from topics.server.settings_schema import ServerSettings, StreamsConfig
 from topics.server.streams.config import (
     check_streams,
-    missing_packages,
     read_settings,
     root_user,
     streams_directory,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from topics.streams.system import System
 
 logger = logging.getLogger(__name__)
-
-BACKLOG: Final = 1024
 
 # Requests of up to this size are received into memory of the engine's pool.
 POOLED_BYTES_MAX: Final = 4 * MIB
@@ -81,7 +80,8 @@ class StreamsHost:
         self._config = config
         self._clock = clock
         self._timeouts = timeouts
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
+        self._tls: ssl.SSLContext | None = None
         self._service: Service | None = None
         self._upkeep: UpkeepThread | None = None
         self._empty: asyncio.Future[None] | None = None
@@ -114,44 +114,22 @@ class StreamsHost:
 
     # Start.
 
-    async def listen(self, tls: ssl.SSLContext | None) -> None:
-        """Opens the port, unless streams are off. A default port that cannot be used is left out, with a warning.
-
-        Raises `SettingsError` if a port that was set cannot be used, or if the root user would not be safe.
-        """
+    def listen(self, tls: ssl.SSLContext | None) -> None:
+        """Takes the port, unless streams are off. Raises `SettingsError` if that is impossible, or not safe."""
         port = self._settings.streams_port
-        if port.number is None:
+        if port is None:
             return
         check_streams(self._settings, self._config)
-        missing = missing_packages()
-        if missing:
-            logger.warning(
-                "there are no streams: install their packages with pip install 'topics-log[streams]'",
-                extra={"fields": {"missing": missing}},
-            )
-            return
-        host = self._settings.host
-        try:
-            self._listener = await self.loop.create_server(
-                lambda: cast(asyncio.BufferedProtocol, Connection(self)),
-                host or None,
-                port.number,
-                ssl=tls,
-                backlog=BACKLOG,
-                reuse_address=True,
-            )
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
-            problem = f"cannot listen on {host or '*'} port {port.number} for streams: {reason}"
-            if not port.is_default:
-                raise SettingsError(f"{problem}; choose another TOPICS_STREAMS_PORT, 0 for any, or off") from error
-            logger.warning(
-                "there are no streams: their default port cannot be used; choose one with TOPICS_STREAMS_PORT",
-                extra={"fields": {"reason": problem}},
-            )
-            return
-        address = self._listener.sockets[0].getsockname()
-        self.address = str(address[0]), int(address[1])
+        self._tls = tls
+        self._listener = Listener(
+            self._settings.host, port, advice="choose another TOPICS_STREAMS_PORT for streams, or 0 for any"
+        )
+        self.address = self._listener.address
+
+    async def accept(self) -> None:
+        """Accepts clients. Until `start` they wait for their answers."""
+        if self._listener is not None:
+            await self._listener.accept(partial(Connection, self), self._tls)
 
     def open_engine(self, progress: Callable[[float], None]) -> System:
         """Any thread. Raises `StartRefused` if the directory cannot be served."""

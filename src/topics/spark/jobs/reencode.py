@@ -29,13 +29,13 @@ from topics.formats.stream_layout import (
     LOCK_FILE,
     LOG,
     OFFSETS_FOLDER,
+    STATE_FOLDER,
     TEMPORARY,
     Flavour,
     StreamKeys,
     segment_path,
     segment_starts,
 )
-from topics.formats.stream_state_names import STATE_FOLDER
 from topics.spark.errors import BadOption, Conflict
 from topics.spark.jobs.job import Report, ReportProgress, WaveDone
 from topics.spark.jobs.job_options import ReencodeOptions

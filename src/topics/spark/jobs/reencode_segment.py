@@ -20,11 +20,11 @@ from topics.errors import StartRefused
 from topics.formats import message, message_index
 from topics.formats.buffers import Buffer
 from topics.formats.columnar_messages import MessageTable, locate_messages
-from topics.formats.message import BodyOrder, Headers, Positions
+from topics.formats.message import Headers, Positions
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY_BYTES, POSITION_MAX
-from topics.formats.stream_layout import CODEC, INDEX, LOG, TEMPORARY, segment_path
+from topics.formats.stream_layout import CODEC, INDEX, LOG, TEMPORARY, BodyOrder, segment_path
 from topics.limits import MIB
 from topics.spark.streams.directory import KeyPlace, find_cipher
 from topics.storage.fs import File, Fs, RealFs, write_all, write_atomic

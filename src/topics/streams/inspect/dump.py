@@ -24,7 +24,7 @@ from topics.formats.stream_command import (
     CreateUser,
     command_code,
 )
-from topics.formats.stream_layout import INDEX, LOG, OFFSETS_FOLDER, SEGMENT_FILE, Flavour
+from topics.formats.stream_layout import INDEX, LOG, SEGMENT_FILE, Flavour, state_flavour
 from topics.protocol.stream_message import message_members
 from topics.storage.fs import File, Fs, read_file
 from topics.stream_errors import StreamsError
@@ -38,21 +38,10 @@ Row = dict[str, Any]
 _SECRETS: Final = {CreateUser: "password", ChangePassword: "password", CreatePersonalAccessToken: "hash"}
 
 
-def is_streams_file(path: str) -> bool:
-    """Whether the name of the file is one of a stream directory."""
-    folder, _, name = path.rpartition("/")
-    return (
-        SEGMENT_FILE.fullmatch(name) is not None
-        or _state_flavour(path) is not None
-        or (name.isdigit() and folder.rpartition("/")[0].endswith(f"/{OFFSETS_FOLDER}"))
-        or path.endswith(tuple(flavour.info_path("") for flavour in Flavour))
-    )
-
-
 def dump_streams(fs: Fs, path: str, *, cipher: Cipher | None = None, with_data: bool = True) -> Iterator[Row]:
     """The file must be one for which `is_streams_file` is true."""
     name = path.rpartition("/")[2]
-    flavour = _state_flavour(path)
+    flavour = state_flavour(path)
     if flavour is not None:
         yield from _dump_state(read_file(fs, path), flavour, cipher)
     elif match := SEGMENT_FILE.fullmatch(name):
@@ -69,10 +58,6 @@ def dump_streams(fs: Fs, path: str, *, cipher: Cipher | None = None, with_data: 
 
 
 # The state log.
-
-
-def _state_flavour(path: str) -> Flavour | None:
-    return next((flavour for flavour in Flavour if path.endswith(flavour.state_log_path(""))), None)
 
 
 def _dump_state(data: bytes, flavour: Flavour, cipher: Cipher | None) -> Iterator[Row]:

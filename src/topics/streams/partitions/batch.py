@@ -25,7 +25,6 @@ from topics.formats.message import (
     PAYLOAD_BYTES_MAX,
     USER_HEADERS_BYTES_MAX,
     USER_HEADERS_LENGTH_AT,
-    BodyOrder,
     Buffer,
     Bytes,
     Headers,
@@ -40,6 +39,7 @@ from topics.formats.message import (
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import ENTRY, ENTRY_BYTES, POSITION_MAX, decode_entries
+from topics.formats.stream_layout import BodyOrder
 from topics.formats.user_headers import UserHeaders, encode_user_headers
 from topics.stream_errors import StreamsError, StreamStatus
 

@@ -10,7 +10,6 @@ from topics.formats.message import (
     HEADER_BYTES,
     OFFSET_AT,
     PAYLOAD_BYTES_MAX,
-    BodyOrder,
     Buffer,
     Positions,
     checksums,
@@ -23,6 +22,7 @@ from topics.formats.message import (
 )
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
+from topics.formats.stream_layout import BodyOrder
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.partitions.message_view import MessageChunk
 

@@ -23,10 +23,11 @@ from typing import Final
 import numpy as np
 
 from topics.clock import Clock
-from topics.formats.message import BodyOrder, Bytes
+from topics.formats.message import Bytes
 from topics.formats.message_cipher import Cipher
 from topics.formats.message_codec import Codec
 from topics.formats.message_index import POSITION_MAX
+from topics.formats.stream_layout import BodyOrder
 from topics.limits import MIB
 from topics.storage.fs import Fs
 from topics.stream_errors import StreamsError, StreamStatus

@@ -5,8 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from topics.formats.message import HEADER_BYTES, BodyOrder, Positions
+from topics.formats.message import HEADER_BYTES, Positions
 from topics.formats.message_cipher import Cipher
+from topics.formats.stream_layout import BodyOrder
 from topics.limits import KIB, MIB
 from topics.streams.partitions.contents import JournalSlice, Moment, PartitionContents, cannot_read
 from topics.streams.partitions.journal import Window

@@ -36,7 +36,7 @@ function follow(view, place, read) {
 }
 
 function off() {
-  return empty("This server has no streams", "Streams are the second engine: partitions, offsets and clients of Apache Iggy. Start the server with --streams-port, and install topics[streams].");
+  return empty("This server has no streams", "Streams are the second engine: partitions, offsets and clients of Apache Iggy. To have them: pip install 'topics-log[streams]', and topics serve --streams.");
 }
 
 // All streams.
