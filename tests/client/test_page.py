@@ -46,9 +46,9 @@ def test_every_method_of_a_client_is_on_the_page() -> None:
 def stop_worker(url: str) -> None:
     """Ends the worker of the page as a terminal would, when its jobs are done."""
     with topics.Client(url) as client:
-        client.create("jobs", type="queue")
-        wait_until(lambda: client.state("jobs").head_seq >= 2)
-        wait_until(lambda: client.state("jobs").count == 0)
+        client.create("gifs", type="queue")
+        wait_until(lambda: client.state("gifs").head_seq >= 2)
+        wait_until(lambda: client.state("gifs").count == 0)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -6,7 +6,9 @@ tests/browser/test_chat_page.py.
 """
 
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +16,10 @@ from typing import Final
 
 import pytest
 
-import topics
+from docs_build.recording import free_port
 from tests.conftest import REPOSITORY
-from tests.docs.page_runner import PageRunner
+from tests.docs.page_runner import PageRunner, blocks
+from tests.installed import commands_path
 from tests.server.openapi.test_document_page import examples
 from topics.cli.form import running_form
 from topics.testing.server_process import ServerProcess
@@ -53,13 +56,54 @@ def test_every_example_of_the_page_prints_what_the_page_says(
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(tmp_path)
         runner.run((REPOSITORY / page).read_text("utf-8"))
-    with topics.Client(server.url) as client:
-        for router in client.routers():
-            client.drop_router(router.router)
-        for topic in client.topics():
-            client.drop(topic)
     if runner.wrong:
         pytest.fail("\n\n".join(runner.wrong), pytrace=False)
+
+
+def test_the_first_block_of_the_readme_works_when_it_is_pasted_as_a_whole(tmp_path: Path) -> None:
+    first, second, *_ = blocks((REPOSITORY / "README.md").read_text("utf-8"))
+    assert (first.kind, second.kind) == ("sh", "text")
+    port = free_port()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    environ |= {"PATH": commands_path(), "TOPICS_PORT": str(port), "TOPICS_URL": f"http://127.0.0.1:{port}"}
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", f"{first.text}\nkill $!; wait"],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    printed, _ = shell.communicate(timeout=60)
+    printed = printed.replace(f":{port}", ":4000").replace(f"({running_form()})", "(compiled, 32 modules)")
+    # A log line may stand before the first one and, as the server is told to stop, after the last one.
+    assert re.search(".*?".join(map(re.escape, second.text.split("…"))), printed, re.DOTALL), printed
+
+
+# What a reader does on a server that has what other pages made.
+WRITES: Final = re.compile(
+    r"(?:topics (?:write|topic create|router create \S+) |v0/topics/|(?:append|create|worker)\(\")([\w.-]+)"
+)
+# Pages with a directory or a server of their own, and pages that show a request without sending it.
+APART: Final = {
+    "docs/embedded.md",
+    "docs/how-to/test-your-program.md",
+    "docs/how-to/tls-and-keys.md",
+    "docs/architecture.md",
+}
+
+
+def test_no_two_pages_write_to_the_same_topic() -> None:
+    pages: dict[str, set[str]] = {}
+    for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]:
+        page = str(path.relative_to(REPOSITORY))
+        if page in APART or page.startswith("docs/reference/"):
+            continue
+        for block in blocks(path.read_text("utf-8")):
+            for match in WRITES.finditer(block.text):
+                pages.setdefault(match[1], set()).add(page)
+    assert len(pages) > 20
+    assert {name: found for name, found in pages.items() if len(found) > 1} == {}
 
 
 def test_a_start_prints_what_the_quickstart_shows(server: ServerProcess) -> None:

@@ -16,7 +16,7 @@ from topics.engine.starting.opened import OpenEngine
 from topics.errors import SettingsError, StartRefused
 from topics.server import serve
 from topics.server.event_loop import new_event_loop
-from topics.server.serve import Server
+from topics.server.serve import Address, Server
 from topics.server.settings_schema import ServerSettings
 
 
@@ -26,6 +26,7 @@ class Start:
     def __init__(self, data_dir: Path, error: Exception | None = None, port: int = 0) -> None:
         self.recover = threading.Event()
         self.accepting = asyncio.Event()
+        self.is_ready = False
         self._error = error
         self.server = Server(ServerSettings(data_dir=str(data_dir), port=port), open_log=self._open)
         self._data_dir = str(data_dir)
@@ -38,7 +39,13 @@ class Start:
 
     async def begin(self) -> asyncio.Task[None]:
         self.server.listen()
-        return asyncio.ensure_future(self.server.start(lambda http, streams: self.accepting.set()))
+        return asyncio.ensure_future(self.server.start(self._note_accepting, self._note_ready))
+
+    def _note_accepting(self, http: Address, streams: Address | None) -> None:
+        self.accepting.set()
+
+    def _note_ready(self, http: Address, streams: Address | None) -> None:
+        self.is_ready = True
 
     async def ask(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
         return await asyncio.to_thread(self._ask, method, path, body)
@@ -71,6 +78,7 @@ def test_who_waited_for_health_can_write(tmp_path: Path, monkeypatch: pytest.Mon
         with socket.create_connection(start.server.address):
             start.recover.set()
         await starting
+        assert start.is_ready
         assert (await early)[0] == 200
         assert (await start.ask(*WRITE))[0] == 201
         await start.server.stop()
@@ -87,7 +95,7 @@ def test_a_long_recovery_can_be_watched(tmp_path: Path, monkeypatch: pytest.Monk
         await start.accepting.wait()
         assert (await start.ask("GET", "/v0/health"))[0] == 200
         status, refusal = await start.ask(*WRITE)
-        assert (status, refusal["error"]["code"]) == (503, "not_ready")
+        assert (status, refusal["error"]["code"], start.is_ready) == (503, "not_ready", False)
         start.recover.set()
         await starting
         assert (await start.ask(*WRITE))[0] == 201
@@ -103,6 +111,7 @@ def test_a_start_that_fails_accepts_nothing(tmp_path: Path) -> None:
         with pytest.raises(StartRefused):
             await (await start.begin())
         assert not start.accepting.is_set()
+        assert not start.is_ready
         await start.server.stop()
         with pytest.raises(ConnectionRefusedError):
             await start.ask("GET", "/v0/health")

@@ -150,14 +150,19 @@ class Server:
             raise
         self.address = self._listener.address
 
-    async def start(self, on_accepting: Announce) -> None:
+    async def start(self, on_accepting: Announce, on_ready: Announce) -> None:
         """Recovers, and then accepts connections; before its end if it takes long. Raises `StartRefused`."""
         recovering = asyncio.ensure_future(self.recover())
         await asyncio.wait((recovering,), timeout=ACCEPT_AFTER_S)
-        if not recovering.done() or recovering.exception() is None:
+        is_late = not recovering.done()
+        if is_late:
             await self.accept()
             on_accepting(self.address, self.streams.address)
         await recovering
+        on_ready(self.address, self.streams.address)
+        if not is_late:
+            await self.accept()
+            on_accepting(self.address, self.streams.address)
 
     async def accept(self) -> None:
         await self._listener.accept(partial(Sniffer, self._connections), self._tls)
@@ -358,7 +363,7 @@ async def _serve(loaded: LoadedSettings, on_accepting: Announce, on_ready: Annou
     reloading = asyncio.ensure_future(_reload_at_signal(server, hung_up, load_again))
     loaded.settings.api_keys.forget()
     server.listen()
-    starting = asyncio.ensure_future(server.start(on_accepting))
+    starting = asyncio.ensure_future(server.start(on_accepting, on_ready))
     stop_wanted = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((starting, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -367,7 +372,6 @@ async def _serve(loaded: LoadedSettings, on_accepting: Announce, on_ready: Annou
         os._exit(0)
     try:
         starting.result()
-        on_ready(server.address, server.streams.address)
         # Objects of the start live as long as the process, so the garbage collector need not visit them.
         await loop.run_in_executor(None, import_late_modules)
         gc.enable()

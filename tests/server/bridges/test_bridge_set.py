@@ -268,7 +268,7 @@ def test_without_streams_bridges_are_kept_and_none_can_be_made(tmp_path: Path) -
         members = {"source": "stream:s/t", "dest": "b"}
         refused = client.request("PUT", "/v0/routers/other", members)
         assert refused.refusal == (400, "invalid_request")
-        assert "TOPICS_STREAMS_PORT" in refused.error["message"]
+        assert "topics serve --streams" in refused.error["message"]
         assert client.request("DELETE", "/v0/routers/in").json["deleted"]
 
 
