@@ -20,7 +20,7 @@ export TOPICS_TEST_SEED := $(SEED)
 # .venv/bin/pytest tests/engine/test_engine.py
 COMPILED := PYTHONPATH=build/compiled
 # What runs in CI on plain Python, on asyncio and with the lowest versions of all packages.
-PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract tests/server/http tests/server/streams \
+PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract tests/server/http tests/server/streams tests/process/test_iggy_client.py \
     tests/client/test_parity.py tests/cli/test_remote.py tests/crash/test_writers_sweep.py tests/spark/reading/test_source.py
 TEST_PARTS := compiled tools spark java test-programs
 # For mypy: what Spark is needed for is not checked without it.

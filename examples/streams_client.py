@@ -1,6 +1,6 @@
 """Talks to a running `topics serve` with the client of Apache Iggy, and with plain frames for what it cannot send.
 
-    topics serve                                 in one terminal
+    topics serve --streams                       in one terminal
     pip install apache-iggy==0.8.0               in another one
     python examples/streams_client.py 127.0.0.1:8090
 

@@ -154,15 +154,17 @@ class Server:
         """Recovers, and then accepts connections; before its end if it takes long. Raises `StartRefused`."""
         recovering = asyncio.ensure_future(self.recover())
         await asyncio.wait((recovering,), timeout=ACCEPT_AFTER_S)
-        is_late = not recovering.done()
-        if is_late:
-            await self.accept()
+        if recovering.done():
+            recovering.result()
+            # A client that waits already is answered after the server has said where it is.
             on_accepting(self.address, self.streams.address)
-        await recovering
-        on_ready(self.address, self.streams.address)
-        if not is_late:
+            on_ready(self.address, self.streams.address)
             await self.accept()
+        else:
             on_accepting(self.address, self.streams.address)
+            await self.accept()
+            await recovering
+            on_ready(self.address, self.streams.address)
 
     async def accept(self) -> None:
         await self._listener.accept(partial(Sniffer, self._connections), self._tls)
