@@ -60,7 +60,7 @@ from topics.server.work_pool import WorkPool
 
 logger = logging.getLogger(__name__)
 
-# A recovery that takes longer is watched through the probes. One that is shorter is not seen at all: who waited for
+# A longer recovery is watched through the probes. A shorter one is invisible: a client that waited for
 # `GET /v0/health` can write.
 ACCEPT_AFTER_S: Final = 2.0
 

@@ -100,7 +100,7 @@ class RecordsApi:
         _PendingDiff(self._app, exchange, body, self._app.settings.max_limit).start()
 
     def records(self, exchange: Exchange) -> None:
-        """The same as `diff`, for whoever types a URL."""
+        """`diff` as a GET, for a browser and for `curl` without a body."""
         query = Query(exchange.query)
         body = DiffBody(
             from_seq=query.count("from_seq", 0),
