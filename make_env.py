@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check"]
+BUILDER_PIP = [str(ROOT / "build" / "builder" / "bin" / "python"), *PIP[1:]]
 # Without byte code: what is imported is compiled then, and most of it never is.
 INSTALL = [*PIP, "install", "--no-compile", "--progress-bar", "raw"]
 # Other programs of the tests, each with its Debian package: they check what `topics generate` makes, or are the other
@@ -53,12 +54,12 @@ PARTS = {
     "venv": Part("a Python environment in .venv", 5, inputs=()),
     "packages": Part("the packages that topics needs", 10, needs=("venv",)),
     "kernels": Part("two compiled kernels", 9, KERNEL_SOURCES, needs=("packages",)),
+    "builder": Part("an environment to build wheels in", 9, needs=("packages",)),
     "compiled": Part(
-        "topics with its hot modules compiled", 30, ("setup.py", "pyproject.toml", "src"), needs=("kernels", "build")
+        "topics with its hot modules compiled", 30, ("setup.py", "pyproject.toml", "src"), needs=("kernels", "builder")
     ),
-    "plain": Part("topics without compiled modules", 4, ("setup.py", "pyproject.toml", "src"), needs=("kernels",)),
+    "plain": Part("topics without compiled modules", 4, ("setup.py", "pyproject.toml", "src"), needs=("builder",)),
     "lowest": Part("the lowest versions of the packages that topics takes", 20, needs=("tools", "spark")),
-    "build": Part("the packages that compile it", 4, needs=("kernels",)),
     "tools": Part("the packages of tests, lint and docs", 45, needs=("kernels",)),
     "spark": Part("Spark, a download of 450 MB", 50, needs=("kernels",)),
     "bench": Part("the packages of the benchmarks", 3, needs=("kernels",)),
@@ -110,7 +111,7 @@ def is_there(name: str) -> bool:
     if not PARTS[name].inputs:
         return not debian_packages(name)
     folder = ROOT / "build" / name
-    if name in {"compiled", "plain", "lowest"} and not folder.exists():
+    if name in {"builder", "compiled", "plain", "lowest"} and not folder.exists():
         return False
     note = noted(name)
     return note.exists() and note.read_text() == digest(PARTS[name].inputs)
@@ -169,12 +170,22 @@ def make_kernels(title: str) -> None:
     step(title, [str(PYTHON), "setup.py", "build_ext", "--inplace"], TOPICS_COMPILE="1")
 
 
+def make_builder(title: str) -> None:
+    """What pip makes for each wheel of its own accord, made once: an environment with the packages of a build only. A
+    build that needs another package fails here as it fails for a user."""
+    import tomllib
+
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    step(title, [str(PYTHON), "-m", "venv", "--clear", str(ROOT / "build" / "builder")])
+    step(title, [*BUILDER_PIP, "install", "--no-compile", *requires])
+
+
 def make_form(name: str, title: str, compile_wish: str) -> None:
     wheels, folder = ROOT / "build" / f"{name}-wheel", ROOT / "build" / name
     # In `lib…` setuptools keeps modules that are not in the sources any more, and puts them into the wheel.
     for old in (wheels, folder, *(ROOT / "build").glob("lib*")):
         shutil.rmtree(old, ignore_errors=True)
-    build = [*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), "."]
+    build = [*BUILDER_PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), "."]
     step(title, build, TOPICS_COMPILE=compile_wish)
     (wheel,) = wheels.iterdir()
     step(title, [*PIP, "install", "--no-deps", "--target", str(folder), str(wheel)])
@@ -206,10 +217,10 @@ MAKERS = {
     "venv": make_venv,
     "packages": make_packages,
     "kernels": make_kernels,
+    "builder": make_builder,
     "compiled": lambda title: make_form("compiled", title, "1"),
     "plain": lambda title: make_form("plain", title, "0"),
     "lowest": make_lowest,
-    "build": lambda title: step(title, [*INSTALL, "--group", "build"]),
     "tools": lambda title: install_sources(title, "[streams]", "--group", "test", "--group", "lint", "--group", "docs"),
     "spark": lambda title: install_sources(title, "[spark]"),
     "bench": lambda title: step(title, [*INSTALL, "--group", "bench"]),
