@@ -171,8 +171,8 @@ def make_kernels(title: str) -> None:
 
 
 def make_builder(title: str) -> None:
-    """What pip makes for each wheel of its own accord, made once: an environment with the packages of a build only. A
-    build that needs another package fails here as it fails for a user."""
+    """The isolated environment that pip creates for a build, created once and kept. It has the packages of
+    `build-system.requires` and no others, so a requirement that is missing there fails here as it does for users."""
     import tomllib
 
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
@@ -192,8 +192,8 @@ def make_form(name: str, title: str, compile_wish: str) -> None:
 
 
 def make_lowest(title: str) -> None:
-    """An environment without uvloop, with the lowest versions of all other packages. Those of the tests, and Spark,
-    which has one version only, are those of .venv."""
+    """An environment with the lowest allowed version of each dependency, and without uvloop. Spark, which has only one
+    allowed version, and the packages that only tests import come from .venv."""
     folder = ROOT / "build" / "lowest"
     step(title, [str(PYTHON), "-m", "venv", "--clear", str(folder)])
     step(title, [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-compile", *lowest_versions()])

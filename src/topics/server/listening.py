@@ -1,7 +1,7 @@
-"""A port of the server, from the start to the stop of its process.
+"""A port that the server listens on.
 
-It listens from the beginning: a port in use is noticed before anything is opened, and a client that connects during the
-start waits. Its connection is accepted when the server can answer it.
+Listening begins before recovery: a port in use is reported before any file is opened. A client that connects during
+recovery waits in the backlog until the server calls `accept`.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ class Listener:
         self.address = str(name[0]), int(name[1])
 
     async def accept(self, protocol: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None) -> None:
-        """Accepts connections, also those that wait already."""
+        """Starts to accept connections, including clients that connected during recovery."""
         loop = asyncio.get_running_loop()
         for each in self._sockets:
             self._servers.append(await loop.create_server(protocol, sock=each, ssl=tls, backlog=BACKLOG))
 
     def close(self) -> None:
-        """Accepts no more connections. Those that are open stay."""
+        """Stops accepting connections. Open connections stay open."""
         for server in self._servers:
             server.close()
         for each in self._sockets:

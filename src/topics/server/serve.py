@@ -156,7 +156,7 @@ class Server:
         await asyncio.wait((recovering,), timeout=ACCEPT_AFTER_S)
         if recovering.done():
             recovering.result()
-            # A client that waits already is answered after the server has said where it is.
+            # The port file and the start message are written before the first request is answered.
             on_accepting(self.address, self.streams.address)
             on_ready(self.address, self.streams.address)
             await self.accept()

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from topics.client.sync.client import Client
 
 WAIT_S_MAX: Final = 10.0
-# A terminal is told after this time what the command is waiting for.
+# A wait longer than this is explained on a terminal.
 QUIET_S: Final = 1.0
 PAUSE_S: Final = 0.05
 
 
 def wait_for_start(client: "Client") -> None:
-    """Returns when the server is ready, or not about to be, or not ready after `WAIT_S_MAX`: then the command gets the
-    error."""
+    """Returns when the server is ready, when its answer shows that it is not starting, or after `WAIT_S_MAX`. In the
+    last two cases the request of the command fails with the error."""
     asking = client.with_options(timeout_s=2, deadline_s=2, retries=0)
     started_s = monotonic()
     is_told = not sys.stderr.isatty()
