@@ -45,7 +45,7 @@ run-compiled: ## Start the server with all compiled modules, as in the wheel
 
 demo: ## Events in, counted by Spark, watched live, archived and queried
 	$(NEED) spark java
-	@$(BIN)/python -m topics.demos.pipeline
+	@$(BIN)/topics demo --spark
 
 demo-embedded: ## Run the demo of the embedded engine
 	$(NEED) kernels
@@ -61,7 +61,7 @@ test-plain: ## A sample of the tests without anything compiled, on asyncio, with
 	@PYTHONPATH=build/plain build/lowest/bin/python $(PYTEST) -W ignore::DeprecationWarning $(PLAIN_SAMPLE)
 
 test-full: ## The same with the slow sweeps, all of them in full
-	$(NEED) $(TEST_PARTS)
+	$(NEED) $(TEST_PARTS) kafka
 	@$(MAKE) --no-print-directory lint
 	@$(COMPILED) TOPICS_TEST_FULL=1 $(BIN)/python $(PYTEST) -m "" --timeout=1800
 
@@ -86,9 +86,9 @@ bench: ## Measure speed and size on this machine, with Redis beside it
 	$(NEED) compiled bench bench-programs
 	@$(COMPILED) $(BIN)/topics bench
 
-bench-spark: ## Measure reads, writes and jobs on Spark
-	$(NEED) compiled spark java
-	@$(COMPILED) $(BIN)/topics bench spark
+bench-spark: ## Measure reads, writes and jobs on Spark, with Kafka beside it
+	$(NEED) compiled kafka
+	@$(COMPILED) $(BIN)/topics bench spark --kafka-jars build/kafka
 
 lint: ## Check style, format and types; those of topics.spark only where Spark is installed
 	$(NEED) tools

@@ -37,6 +37,19 @@ TEST_PROGRAMS = {
     "redis-server": "redis-server",
     "nats-server": "nats-server",
 }
+# A broker, and a Kafka source that runs on the Spark of pyproject.toml; the source needs no other jars.
+KAFKA_JARS = """<ivy-module version="2.0">
+  <info organisation="topics" module="bench"/>
+  <configurations><conf name="broker"/><conf name="source"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="4.1.1" conf="broker->default"/>
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="source->master"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0" conf="source->master"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" conf="source->master"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" conf="source->master"/>
+  </dependencies>
+</ivy-module>
+"""
 BENCH_PROGRAMS = {"wrk": "wrk", "redis-server": "redis-server"}
 
 
@@ -64,6 +77,7 @@ PARTS = {
     "spark": Part("Spark, a download of 450 MB", 50, needs=("kernels",)),
     "bench": Part("the packages of the benchmarks", 3, needs=("kernels",)),
     "java": Part("Java for Spark", 20, inputs=()),
+    "kafka": Part("Kafka, the peer of the benchmarks on Spark", 60, ("make_env.py",), needs=("spark", "java")),
     "test-programs": Part("a browser and other programs of the tests", 45, inputs=()),
     "bench-programs": Part("the load and the peer of the benchmarks", 8, inputs=()),
 }
@@ -111,7 +125,7 @@ def is_there(name: str) -> bool:
     if not PARTS[name].inputs:
         return not debian_packages(name)
     folder = ROOT / "build" / name
-    if name in {"builder", "compiled", "plain", "lowest"} and not folder.exists():
+    if name in {"builder", "compiled", "plain", "lowest", "kafka"} and not folder.exists():
         return False
     note = noted(name)
     return note.exists() and note.read_text() == digest(PARTS[name].inputs)
@@ -213,6 +227,19 @@ def lowest_versions() -> list[str]:
     return sorted({f"{part[1]}=={part[2]}" for part in parts if part and part[1] not in {"pyspark", "uvloop"}})
 
 
+def make_kafka(title: str) -> None:
+    """A broker and Spark's source for Kafka, by the resolver that comes with Spark."""
+    folder = ROOT / "build" / "kafka"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ivy.xml").write_text(KAFKA_JARS)
+    jars = next((VENV / "lib").glob("python*/site-packages/pyspark/jars"))
+    resolver = ["java", "-cp", str(next(jars.glob("ivy-*.jar"))), "org.apache.ivy.Main", "-m2compatible"]
+    resolver += ["-ivy", str(folder / "ivy.xml"), "-retrieve", f"{folder}/[conf]/[artifact]-[revision].[ext]"]
+    if not step(title, resolver, fails=True):
+        shutil.rmtree(folder)
+        print("make: Maven Central has no jars of Kafka, or is out of reach: no figures beside Kafka", file=sys.stderr)
+
+
 MAKERS = {
     "venv": make_venv,
     "packages": make_packages,
@@ -223,6 +250,7 @@ MAKERS = {
     "lowest": make_lowest,
     "tools": lambda title: install_sources(title, "[streams]", "--group", "test", "--group", "lint", "--group", "docs"),
     "spark": lambda title: install_sources(title, "[spark]"),
+    "kafka": make_kafka,
     "bench": lambda title: step(title, [*INSTALL, "--group", "bench"]),
     "java": lambda title: make_programs("java", title, "nothing runs on Spark without Java 17 or newer"),
     "test-programs": lambda title: make_programs(

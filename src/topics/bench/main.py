@@ -28,10 +28,10 @@ def _streams(setting: Setting) -> list[Row]:
 
 def _spark(name: str, setting: Setting) -> list[Row]:
     try:
-        from topics.bench import spark
+        from topics.bench import spark, spark_kafka
     except ModuleNotFoundError as error:
         return [report.not_measured(f"spark: {name}", f"{error.name} is not installed")]
-    measure: Benchmark = getattr(spark, name)
+    measure: Benchmark = spark_kafka.reads if name == "kafka" else getattr(spark, name)
     return measure(setting)
 
 
@@ -69,6 +69,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "spark.decode": partial(_spark, "decode"),
     "spark.aggregate": partial(_spark, "aggregates"),
     "spark.jobs": partial(_spark, "jobs"),
+    "spark.kafka": partial(_spark, "kafka"),
 }
 
 
@@ -88,6 +89,7 @@ class Options:
     is_markdown: bool = False
     python_path: str | None = None
     beside: str | None = None
+    kafka_jars: str | None = None
     rounds: int = 1
     form: str = ""
     form_beside: str = ""
@@ -207,7 +209,7 @@ def _measure_all(benchmarks: Sequence[str], options: Options) -> tuple[Report, R
 def _measure(name: str, options: Options, python_path: str | None) -> list[Row]:
     directory = tempfile.mkdtemp(prefix="topics-bench-")
     try:
-        return BENCHMARKS[name](Setting(directory, options.scale, options.is_full, python_path))
+        return BENCHMARKS[name](Setting(directory, options.scale, options.is_full, python_path, options.kafka_jars))
     except (ProcessFailed, OSError) as error:
         return [report.failed(name, str(error))]
     finally:

@@ -1,4 +1,5 @@
-"""The processes of a measurement: the server that is measured, the bare server beside it, Redis; and their CPU time.
+"""The processes of a measurement: the server that is measured, the bare server beside it, Redis, Kafka; and their CPU
+time.
 
 Everything runs on loopback, one after the other. Figures of one run can be compared with each other, not with figures
 of another machine or another time.
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter, process_time, sleep
@@ -25,6 +26,8 @@ _LOOK_S: Final = 0.005
 _DOUBT_S: Final = 1.0
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _MESSAGE_BYTES: Final = 400
+# Any 16 bytes, as Kafka writes them.
+_KAFKA_CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class ProcessFailed(Exception):
@@ -258,16 +261,46 @@ def _wait_until(is_so: Callable[[], bool], process: Process) -> None:
 @contextmanager
 def running_redis(directory: str, appendfsync: str) -> Iterator[Process]:
     os.mkdir(directory)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    (port,) = _free_ports(1)
     command = ["redis-server", "--port", str(port), "--dir", directory, "--save", "", "--appendonly", "yes"]
-    output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process.
-    popen = subprocess.Popen([*command, "--appendfsync", appendfsync], stdout=output)
-    redis = Process(port, popen, output)
-    with _stopped_at_the_end(redis):
-        _wait_until(lambda: _answers(port), redis)
+    with _running_peer([*command, "--appendfsync", appendfsync], port) as redis:
         yield redis
+
+
+@contextmanager
+def running_kafka(directory: str, jars: str, *, partitions: int) -> Iterator[Process]:
+    """A broker that is its own controller. A write to a new topic creates it with so many partitions."""
+    port, controller = _free_ports(2)
+    settings = f"{directory}/kafka.properties"
+    Path(settings).write_text(
+        "process.roles=broker,controller\nnode.id=1\n"
+        f"controller.quorum.voters=1@127.0.0.1:{controller}\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
+        f"log.dirs={directory}/kafka\noffsets.topic.replication.factor=1\nnum.partitions={partitions}\n"
+    )
+    java = ["java", "-Xmx1g", "-cp", f"{jars}/*"]
+    format_storage = [*java, "kafka.tools.StorageTool", "format", "-c", settings, "-t", _KAFKA_CLUSTER_ID]
+    subprocess.run(format_storage, check=True, capture_output=True)
+    with _running_peer([*java, "kafka.Kafka", settings], port) as kafka:
+        yield kafka
+
+
+@contextmanager
+def _running_peer(command: Sequence[str], port: int) -> Iterator[Process]:
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process.
+    popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    peer = Process(port, popen, output)
+    with _stopped_at_the_end(peer):
+        _wait_until(lambda: _answers(port), peer)
+        yield peer
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _answers(port: int) -> bool:

@@ -12,13 +12,14 @@ class Setting:
     """`directory` is for the files of the benchmark. `scale` multiplies its sizes, below 1 in tests.
 
     With `is_full`, long loads run as long as their targets say. `python_path` is the folder whose package `topics` is
-    the measured server; None is the package of this process.
+    the measured server; None is the package of this process. `kafka_jars` is the folder of the peer on Spark.
     """
 
     directory: str
     scale: float = 1.0
     is_full: bool = False
     python_path: str | None = None
+    kafka_jars: str | None = None
 
     @property
     def rounds(self) -> int:

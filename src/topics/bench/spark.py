@@ -4,12 +4,13 @@ One server process has the topics. Spark runs in a JVM of this process and its P
 session up. The best of several runs counts, because the machine is shared.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import topics
@@ -56,7 +57,7 @@ def decode(setting: Setting) -> list[Row]:
     names = ("spark: decode in one process, verified", "spark: decode in one process, seq and ts")
     if (why := missing(setting)) is not None:
         return [not_measured(what, why) for what in names]
-    with _filled(setting) as endpoint:
+    with filled(setting) as endpoint:
         rates = decode_rates(endpoint)
     return [
         Row(names[0], rates.verified / 1e6, "M records/s", floor=5),
@@ -68,8 +69,8 @@ def aggregates(setting: Setting) -> list[Row]:
     names = ("spark: aggregate, local[2], no checksums", "spark: aggregate, local[2], verified")
     if (why := missing(setting)) is not None:
         return [not_measured(what, why) for what in names]
-    records = _records(setting)
-    with _filled(setting) as endpoint, _session(setting.directory) as spark:
+    records = record_count(setting)
+    with filled(setting) as endpoint, session(setting.directory) as spark:
         # Imports modules and starts workers.
         _total(spark, endpoint, verify=True)
         plain = _best(lambda: _aggregate(spark, endpoint, records, verify=False))
@@ -85,9 +86,9 @@ def jobs(setting: Setting) -> list[Row]:
     if (why := missing(setting)) is not None:
         return [not_measured("spark: jobs", why)]
     setting = replace(setting, scale=setting.scale / 2)
-    records = _records(setting)
+    records = record_count(setting)
     written = max(1, records // 4)
-    with _filled(setting) as endpoint, _session(setting.directory) as spark:
+    with filled(setting) as endpoint, session(setting.directory) as spark:
         _total(spark, endpoint, verify=True)
         trigger_one_s, trigger_all_s = _triggers(spark, endpoint, setting.directory)
         archived = _archive(spark, endpoint, setting.directory, records)
@@ -104,15 +105,15 @@ def jobs(setting: Setting) -> list[Row]:
     ]
 
 
-def _records(setting: Setting) -> int:
-    records = max(BATCH_RECORDS, setting.count(2_000_000))
+def record_count(setting: Setting) -> int:
+    records = max(BATCH_RECORDS, setting.count(5_000_000 if setting.is_full else 2_000_000))
     return records - records % BATCH_RECORDS
 
 
 @contextmanager
-def _filled(setting: Setting) -> Iterator[str]:
+def filled(setting: Setting) -> Iterator[str]:
     """A server with one topic in sealed segments. Yields its endpoint."""
-    fill(setting.directory, _records(setting))
+    fill(setting.directory, record_count(setting))
     with setting.server() as server:
         yield f"http://127.0.0.1:{server.port}"
 
@@ -122,7 +123,7 @@ def _best(run: Callable[[], float], rounds: int = ROUNDS) -> float:
 
 
 @contextmanager
-def _session(directory: str) -> "Iterator[SparkSession]":
+def session(directory: str, conf: Mapping[str, str] = MappingProxyType({})) -> "Iterator[SparkSession]":
     import topics.spark
 
     conf = {
@@ -132,6 +133,7 @@ def _session(directory: str) -> "Iterator[SparkSession]":
         "spark.local.dir": f"{directory}/local",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        **conf,
     }
     spark = topics.spark.session("topics bench", master=MASTER, conf=conf)
     try:

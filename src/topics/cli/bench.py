@@ -55,6 +55,12 @@ def bench(
         str | None,
         typer.Option("--beside", metavar="DIR", help="Measure the package in this folder, too, in turns, and compare."),
     ] = None,
+    kafka_jars: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-jars", metavar="DIR", help="Jars of Kafka, for spark.kafka; `make bench-spark` gets them."
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Repeat each benchmark; medians count.")] = 1,
     list_names: Annotated[bool, typer.Option("--list", help="List the names.")] = False,
 ) -> None:
@@ -84,6 +90,7 @@ def bench(
         is_markdown=markdown,
         python_path=python_path,
         beside=beside,
+        kafka_jars=kafka_jars,
         rounds=rounds,
         form=running_form(python_path),
         form_beside="" if beside is None else running_form(beside),
