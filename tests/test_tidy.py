@@ -223,7 +223,7 @@ ENTRY_POINTS: Final[dict[str, str]] = {
     "topics": "what users import",
     "topics.cli.entry": "the command `topics`",
     "topics.demos.embedded": "`make demo-embedded`",
-    "topics.demos.pipeline": "`make demo`",
+    "topics.demos.pipeline": "a streaming query of `topics demo --spark`",
     "topics.spark.schemas": "for readers on Spark",
     "topics.spark.reading.trigger_plan": "for readers on Spark",
 }

@@ -32,12 +32,12 @@ def test_after_kill_nine_in_the_middle_every_answered_order_is_there_once() -> N
     with started("--port", str(free_port()), "--seconds", "2") as process:
         printed, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert re.search(r"kill -9 after [1-9]\d* answered orders; the server is back", printed)
+    assert re.search(r"kill -9 after [1-9]\d* acknowledged orders; the server is back", printed)
     for when in ("after the kill", "at the end"):
-        counts = re.search(rf"{when}: (\d+) orders answered, (\d+) found, 0 missing, 0 twice", printed)
+        counts = re.search(rf"{when}: (\d+) orders acknowledged, (\d+) found, 0 missing, 0 duplicated", printed)
         assert counts is not None, printed
         assert counts[1] == counts[2]
-    assert "its data is gone" in printed
+    assert "its data is removed" in printed
     assert errors == ""
 
 
@@ -51,7 +51,7 @@ def test_ctrl_c_ends_a_demo_on_a_server_that_runs_already_and_leaves_its_topics(
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate()
         assert process.returncode == 0, errors
-        assert "0 missing, 0 twice" in printed
+        assert "0 missing, 0 duplicated" in printed
         with Client(server.url) as client:
             assert client.state(ORDERS).head_seq >= 240
             assert client.groups(ORDERS)[-1].lag > 0

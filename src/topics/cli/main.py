@@ -43,7 +43,8 @@ _HELP: Final = """A durable event log: serve it, use it, look at its files, chec
 \b
 Examples:
   topics serve --data-dir ./topics-data    start the server
-  topics demo                              start one that is full of samples, with a console
+  topics demo                              look at a sample shop in the console
+  topics demo --spark                      watch the pipeline on Spark
   topics write orders orders.jsonl         write the lines of a file
   topics tail orders --since 10m           print records, and new ones as they come
   topics topic ls                          list the topics of the server
@@ -58,7 +59,7 @@ Exit codes: 0 no error, 2 damage was found, 1 any other error, 130 after Ctrl+C.
 
 LATE: Final = {
     "serve": Late("topics.cli.serve_command", "Start the server."),
-    "demo": Late("topics.cli.demo", "A server with sample topics, queues and routers, to look at."),
+    "demo": Late("topics.cli.demo", "A sample shop to look at, or the pipeline on Spark."),
     "config": Late("topics.cli.config", "Settings: each value and where it comes from."),
     "topic": Late("topics.cli.remote.topic_commands", "Topics: list, show, create, change, remove."),
     "write": Late("topics.cli.remote.write", "Write records: lines, JSON lines or CSV, from stdin or files."),

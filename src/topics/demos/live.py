@@ -7,7 +7,6 @@ answered and what is there. With the address of a server that runs already, noth
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,9 +21,9 @@ from topics.bench.streams_wire import Client as StreamsClient
 from topics.bench.streams_wire import create_stream_frame, create_topic_frame, login_frame
 from topics.client.sync.client import Client
 from topics.demos.shop import CLICKS, CLICKS_KEPT, MAILS, ORDERS, Audit, Shop
+from topics.demos.terminal import choose_port, tell_command, tell_detail, tell_step
 from topics.server.streams.config import missing_packages
 
-PORT: Final = 4000
 # A demo without an end kills its server after so long.
 KILL_AFTER_S: Final = 20.0
 _STREAM: Final = "shop"
@@ -113,21 +112,21 @@ def _run_own_server(options: Options, ended: _End) -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="topics-demo-"))
         own = _OwnServer(folder, options)
         stack.callback(own.stop)
-        _say(f"a server, with its data in {own.data_dir}")
+        tell_step(f"a server, with its data in {own.data_dir}")
         stream = own.make_stream()
         client = Client(own.url, retries=_RETRIES)
         shop = Shop(client)
         stack.callback(shop.close)
         _furnish(shop, own.url, stream)
         kill_after_s = KILL_AFTER_S if options.seconds is None else options.seconds / 2
-        _say(f"in {kill_after_s:.0f} s the server is killed with kill -9, in the middle of everything")
+        tell_step(f"the server is killed with kill -9 in {kill_after_s:.0f} s")
         if not ended.wait(kill_after_s):
             _kill_and_count(own, shop)
-            _say("everything goes on: orders, workers, routers, groups. Ctrl+C ends the demo.")
+            tell_step("orders, workers, routers and groups carry on. Ctrl+C ends the demo.")
             ended.wait(None if options.seconds is None else options.seconds / 2)
         _count(shop.audit(), "at the end")
         _show_shop(client)
-    _say("the demo has ended" + ("" if options.data_dir else ", and its data is gone"))
+    tell_step("the demo has ended" + ("" if options.data_dir else "; its data is removed"))
 
 
 class _OwnServer:
@@ -138,7 +137,7 @@ class _OwnServer:
         self.data_dir = os.path.abspath(options.data_dir or f"{folder}/data")
         self._has_streams = not missing_packages()
         self._process: Process | None = None
-        self._start(_free_port(options.port))
+        self._start(choose_port(options.port))
         self._port = self.process.port
 
     @property
@@ -184,21 +183,10 @@ class _OwnServer:
         return f"stream:{_STREAM}/{_STREAM_TOPIC}"
 
 
-def _free_port(wanted: int | None) -> int:
-    """The port that was asked for; else the usual one if it is free, or 0 for any other."""
-    if wanted is not None:
-        return wanted
-    try:
-        socket.create_server(("127.0.0.1", PORT)).close()
-    except OSError:
-        return 0
-    return PORT
-
-
 def _kill_and_count(own: _OwnServer, shop: Shop) -> None:
     answered = shop.answered_count
     down_s = own.kill_and_start()
-    _say(f"kill -9 after {answered} answered orders; the server is back after {down_s:.1f} s")
+    tell_step(f"kill -9 after {answered} acknowledged orders; the server is back after {down_s:.1f} s")
     _count(shop.audit(), "after the kill")
 
 
@@ -213,11 +201,11 @@ def _run_on_server(options: Options, url: str, ended: _End) -> None:
         shop = Shop(client)
         stack.callback(shop.close)
         _furnish(shop, url, None)
-        _say("this server is not the demo's own, so it is not killed. Ctrl+C ends the demo.")
+        tell_step("this server was running already, so it is not killed. Ctrl+C ends the demo.")
         ended.wait(options.seconds)
         _count(shop.audit(), "at the end")
         _show_shop(client)
-    _say("the demo has ended; its topics stay on the server: all their names begin with demo.")
+    tell_step("the demo has ended; its topics, whose names begin with demo., stay on the server")
 
 
 # What both have in common.
@@ -226,36 +214,30 @@ def _run_on_server(options: Options, url: str, ended: _End) -> None:
 def _furnish(shop: Shop, url: str, stream: str | None) -> None:
     shop.furnish(stream)
     shop.open()
-    _say(f"the console: {url}/")
-    _say("topics, a tree of routers, a queue with failing jobs, groups, and a producer that does not stop")
+    tell_step(f"the console: {url}/")
+    tell_step("topics, routers, a queue with failing jobs, groups, and a live producer; in another terminal:")
     for command in (
         f"topics tail {ORDERS}",
         f"topics queue show {MAILS}",
         f"topics queue redrive {MAILS} --dry-run",
         f"topics read {CLICKS}",
     ):
-        prefix = "" if url.endswith(f":{PORT}") else f"TOPICS_URL={url} "
-        print(f"    $ {prefix}{command}", flush=True)
+        tell_command(command, url)
     if stream is not None:
-        print(f"    a router copies every order to {stream}", flush=True)
-    print(f"    {CLICKS} keeps {CLICKS_KEPT} records: a reader from the start gets a tombstone", flush=True)
+        tell_detail(f"a router copies every order to {stream}")
+    tell_detail(f"{CLICKS} keeps {CLICKS_KEPT} records; a read from the start begins with a tombstone")
 
 
 def _count(audit: Audit, when: str) -> None:
     if not audit.is_kept:
         raise DemoFailed(
-            f"{audit.missing} of {audit.answered} answered orders are missing {when}, {audit.repeated} are there twice"
+            f"{when}, {audit.missing} of {audit.answered} acknowledged orders are missing, {audit.repeated} duplicated"
         )
-    _say(f"{when}: {audit.answered} orders answered, {audit.found} found, 0 missing, 0 twice")
+    tell_step(f"{when}: {audit.answered} orders acknowledged, {audit.found} found, 0 missing, 0 duplicated")
 
 
 def _show_shop(client: Client) -> None:
     depth = client.depth(MAILS)
-    print(
-        f"    {MAILS}: {depth.ready} ready, {depth.in_flight} in flight, {depth.delayed} delayed, {depth.dead} dead",
-        flush=True,
+    tell_detail(
+        f"{MAILS}: {depth.ready} ready, {depth.in_flight} in flight, {depth.delayed} delayed, {depth.dead} dead"
     )
-
-
-def _say(text: str) -> None:
-    print(f"* {text}", flush=True)
