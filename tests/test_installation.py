@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ import pytest
 import typer
 
 import topics
-from tests.installed import build_plain_wheel, commands_path
+from tests.docs.page_runner import blocks
+from tests.installed import BUILD_INPUTS, commands_path, copy_of
 from topics.cli.form import running_form
 from topics.cli.main import app
 from topics.testing.server_process import ServerProcess
@@ -81,22 +81,24 @@ def test_the_tests_and_the_examples_of_the_docs_run_the_installed_wheel(
 
 
 class Installation:
-    """The wheel of this tree in an environment that has nothing else."""
+    """What the install block of README.md makes of a copy of this tree, in plain Python: compiling takes a minute."""
 
     def __init__(self, folder: Path) -> None:
-        self.wheel = build_plain_wheel(folder)
-        self.bin = folder / "venv" / "bin"
-        run([sys.executable, "-m", "venv", str(folder / "venv")])
+        self._clone = copy_of(BUILD_INPUTS, folder)
+        self.bin = self._clone / ".venv" / "bin"
+        (block,) = [block for block in blocks((ROOT / "README.md").read_text("utf-8")) if "pip install ." in block.text]
+        self.install(block.text, {"PATH": commands_path(), "TOPICS_COMPILE": "0"})
 
-    def install(self, *arguments: str) -> None:
+    def install(self, commands: str, environ: dict[str, str]) -> None:
         """Skips the test where the package index cannot be reached."""
         done = subprocess.run(
-            [str(self.bin / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments],
+            ["/bin/sh", "-ec", commands],
+            cwd=self._clone,
+            env=CLEAN_ENVIRON | environ,
             capture_output=True,
             text=True,
             timeout=240,
             check=False,
-            env=CLEAN_ENVIRON,
         )
         if done.returncode != 0 and "No matching distribution" in done.stderr:
             pytest.skip("the package index cannot be reached")
@@ -120,9 +122,7 @@ def run(command: list[str], *, env: dict[str, str] | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    made = Installation(tmp_path_factory.mktemp("installation"))
-    made.install(str(made.wheel))
-    return made
+    return Installation(tmp_path_factory.mktemp("installation"))
 
 
 WRITE_AND_READ: Final = """
@@ -218,6 +218,7 @@ COMMANDS: Final = [
     ("generate alerts", "groups:"),
     ("generate man", "SEE ALSO"),
     ("demo --seconds 2", "0 missing"),
+    ("demo --spark", extra("spark")),
     ("bench append --seconds 0.1", "records/s"),
     ("bench spark --seconds 0.1", extra("spark")),
     ("version", topics.__version__),
@@ -293,5 +294,5 @@ def test_the_hint_of_a_missing_extra_works(installation: Installation) -> None:
     hint = "pip install 'topics-log[streams]'"
     assert refused.returncode == 1
     assert hint in refused.stderr
-    installation.install(f"{installation.wheel}[streams]")
+    installation.install(hint, {"PATH": f"{installation.bin}:{os.defpath}"})
     assert installation.python("import topics.streams").returncode == 0

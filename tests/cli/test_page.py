@@ -25,8 +25,9 @@ ADDRESS: Final = "http://127.0.0.1:4000"
 
 
 def output_of(command: str, *, patience_s: int = 60) -> str:
-    """Of a plain command of ours in this process, which is faster; of anything else in a shell."""
-    if re.match(r"topics (?!work)[^|;>$]*$", command):
+    """Of a plain command of ours in this process, which is faster; of anything else in a shell. A job on Spark would
+    stop the session of this process."""
+    if re.match(r"topics (?!work|pipeline)[^|;>$]*$", command):
         return CliRunner().invoke(app, shlex.split(command)[1:]).output
     shell = ["/bin/sh", "-c", f"exec 2>&1; {command}"]
     done = subprocess.run(shell, stdout=subprocess.PIPE, timeout=patience_s, check=False)

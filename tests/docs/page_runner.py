@@ -26,7 +26,6 @@ from topics.testing.server_process import ServerProcess
 PATIENCE_S: Final = 240
 BLOCK: Final = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED: Final = re.compile(r"[Ss]ave this as `([^`]+)`[^`]*:\s*$")
-# A server of the page itself.
 # Blocks that need Spark, or what Spark has made: tests/spark/test_tutorial.py runs pages with these.
 ON_SPARK: Final = re.compile(r"^\$ topics pipeline|topics\.spark|\bread_delta\(", re.MULTILINE)
 PORT: Final = re.compile(r"(127\.0\.0\.1:|localhost:|--port |http\.server )([34][0-9]{3})\b")

@@ -1,8 +1,8 @@
 """README.md and the pages below docs/: each example is run against a real server, and prints what the page says.
 
 The pages that have test files of their own (docs/http.md, docs/cli.md, docs/client.md, docs/embedded.md,
-docs/spark-tutorial.md) are run there; examples on Spark in tests/spark/test_tutorial.py, the chat page in
-tests/browser/test_chat_page.py.
+docs/spark-tutorial.md) are run there; pages with examples on Spark, README.md and the quickstart among them, as a whole
+in tests/spark/test_tutorial.py, the chat page in tests/browser/test_chat_page.py.
 """
 
 import os
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,8 @@ def test_every_example_of_the_page_prints_what_the_page_says(
 
 
 def test_the_first_block_of_the_readme_works_when_it_is_pasted_as_a_whole(tmp_path: Path) -> None:
-    first, second, *_ = blocks((REPOSITORY / "README.md").read_text("utf-8"))
+    found = blocks((REPOSITORY / "README.md").read_text("utf-8"))
+    first, second = next(pair for pair in pairwise(found) if "topics serve &" in pair[0].text)
     assert (first.kind, second.kind) == ("sh", "text")
     port = free_port()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
@@ -78,6 +80,13 @@ def test_the_first_block_of_the_readme_works_when_it_is_pasted_as_a_whole(tmp_pa
     printed = printed.replace(f":{port}", ":4000").replace(f"({running_form()})", "(compiled, 32 modules)")
     # A log line may stand before the first one and, as the server is told to stop, after the last one.
     assert re.search(".*?".join(map(re.escape, second.text.split("…"))), printed, re.DOTALL), printed
+
+
+def test_the_quickstart_installs_as_the_readme_does() -> None:
+    """tests/test_installation.py runs the block of README.md."""
+    pages = [blocks((REPOSITORY / page).read_text("utf-8")) for page in ("README.md", "docs/quickstart.md")]
+    readme, quickstart = (next(block.text for block in page if "pip install ." in block.text) for page in pages)
+    assert readme == quickstart
 
 
 # What a reader does on a server that has what other pages made.

@@ -60,7 +60,7 @@ def test_a_start_says_where_it_is_and_what_to_try(server: ServerProcess) -> None
         f"topics {VERSION} ({running_form()}) listens on {url}",
         f"console          {url}/",
         f"data directory   {server.data_dir}",
-        "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss",
+        "durability       disk by default: acknowledged writes survive kill -9; topics with fsync survive power loss",
         "access           open: no API keys are set",
         f"try              curl {url}/v0/topics/hello -H 'Content-Type: application/json' -d {records}",
     ]

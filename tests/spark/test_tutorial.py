@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 REFERENCE: Final = (REPOSITORY / "docs" / "spark.md").read_text("utf-8")
 PAGE: Final = (REPOSITORY / "docs" / "spark-tutorial.md").read_text("utf-8")
 ANALYTICS: Final = (REPOSITORY / "docs" / "tutorials" / "analytics.md").read_text("utf-8")
-CHANGE_FEED: Final = (REPOSITORY / "docs" / "tutorials" / "change-feed.md").read_text("utf-8")
 ADDRESS: Final = "http://localhost:4000"
 # The fixtures do it here.
 DONE_ELSEWHERE: Final = ("pip install", "topics serve")
@@ -180,14 +179,18 @@ def test_the_programs_about_analytics_run(
     assert re.search(r"\|\s*eu\s*\|\s*2\s*\|", capsys.readouterr().out)
 
 
-@pytest.mark.slow
-def test_the_change_feed_ends_in_a_lake(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/quickstart.md", pytest.param("docs/tutorials/change-feed.md", marks=pytest.mark.slow)]
+)
+def test_the_page_with_examples_on_spark_prints_what_it_says(
+    page: str, java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ServerProcess(tmp_path / "data") as server, ExitStack() as jobs:
         runner = PageRunner(tmp_path, server, jobs, with_spark=True)
         for name, value in runner.environ().items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(tmp_path)
-        runner.run(CHANGE_FEED)
+        runner.run((REPOSITORY / page).read_text("utf-8"))
     assert runner.wrong == []
 
 

@@ -103,7 +103,7 @@ def _announce(settings: "ServerSettings", http: "Address", streams: "Address | N
         out.line(f"streams          {_reachable(_address(*streams))}, for clients of Apache Iggy 0.8")
     out.line(f"data directory   {os.path.abspath(settings.data_dir)}")
     out.line(
-        "durability       disk by default: an answered write survives kill -9; topics with fsync survive power loss"
+        "durability       disk by default: acknowledged writes survive kill -9; topics with fsync survive power loss"
     )
     out.line(f"access           {settings.api_keys if settings.api_keys.count else 'open: no API keys are set'}")
     out.line("try              " + f"curl {url}/v0/topics/hello{key} -H 'Content-Type: application/json' " + _TRY)
