@@ -24,7 +24,7 @@ def test_the_benchmarks_run_and_print_their_rows(java: None, capsys: pytest.Capt
     """`make test-full` gets the jars of Kafka."""
     assert run_benchmarks(["spark"], Options(scale=0.001, kafka_jars=f"{REPOSITORY}/build/kafka")) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
-    assert len(rows) == 12
+    assert len(rows) == 13
     assert all(row.startswith("spark: ") for row in rows)
     measured = {row.partition("  ")[0]: "not measured" not in row for row in rows}
     has_kafka = (REPOSITORY / "build" / "kafka").is_dir()

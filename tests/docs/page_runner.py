@@ -5,6 +5,9 @@
 - A block `python` is a program. A block `text` directly after it is its output.
 - "Save this as `NAME`:" makes a file of the block that follows.
 - The package and a server on port 4000 are there already, so `pip install …` and a plain `topics serve` are left out.
+  `pkill` kills and restarts that server only.
+- `topics read`, `tail` and `queue claim` print to a terminal, unless the page asks for a form. A tail is interrupted
+  after the lines of the page.
 - `&` starts a command beside the others. A server on another port (a free one is taken for it) is awaited.
 """
 
@@ -14,11 +17,13 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from docs_build.recording import free_port
 from tests.cli.test_page import output_of, sorted_match
+from tests.docs.terminal import on_terminal, without_times
 from tests.server.openapi.test_document_page import examples
 from topics.testing.server_process import ServerProcess
 
@@ -28,6 +33,7 @@ BLOCK: Final = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED: Final = re.compile(r"[Ss]ave this as `([^`]+)`[^`]*:\s*$")
 # Blocks that need Spark, or what Spark has made: tests/spark/test_tutorial.py runs pages with these.
 ON_SPARK: Final = re.compile(r"^\$ topics pipeline|topics\.spark|\bread_delta\(", re.MULTILINE)
+FOR_PEOPLE: Final = re.compile(r"topics (read|tail|queue claim) (?!.*(?:-o|--format|--no-follow) ?)[^|>]*$")
 PORT: Final = re.compile(r"(127\.0\.0\.1:|localhost:|--port |http\.server )([34][0-9]{3})\b")
 
 
@@ -101,7 +107,12 @@ class PageRunner:
             return
         self.ran += 1
         lines = shown.splitlines()
-        if command.endswith("&"):
+        if command.startswith("pkill -9 "):
+            self._server.kill()
+            self._server.start()
+        elif FOR_PEOPLE.match(command):
+            self._compare_on_terminal(command, lines)
+        elif command.endswith("&"):
             self._begin(command.removesuffix("&"))
         elif lines[-1:] == ["^C"]:
             self._compare(command, lines[:-1], self._followed(command, len(lines) - 1))
@@ -157,6 +168,11 @@ class PageRunner:
             finally:
                 process.send_signal(signal.SIGINT)
         return "".join(lines)
+
+    def _compare_on_terminal(self, command: str, shown: list[str]) -> None:
+        with on_terminal(command, self._folder, os.environ) as lines:
+            printed = "".join(islice(lines, len(shown)) if command.startswith("topics tail") else lines)
+        self._compare(command, list(map(without_times, shown)), without_times(printed))
 
     def _compare(self, what: str, shown: list[str], printed: str) -> None:
         printed = self._theirs(printed).strip()

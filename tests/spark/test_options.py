@@ -207,7 +207,9 @@ def test_what_cannot_be_meant_in_a_stream_is_refused(given: dict[str, str], mess
 def test_the_server_may_come_from_the_environment_of_the_driver() -> None:
     given = {"subscribe": "t"}
     assert parse_options(given, mode="batch", environment={"TOPICS_URL": "http://h"}).endpoint == "http://h"
-    assert refused(given) == "no server: give `endpoint`, or set TOPICS_URL on the driver"
+    assert (
+        refused(given) == "no server: give `endpoint`, or set TOPICS_URL on the driver, such as http://localhost:4000"
+    )
     assert parse_options({"path": "/data"}, mode="batch", environment={"TOPICS_URL": "http://h"}).endpoint is None
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
+from docs_build.recording import free_port
 from tests.conftest import REPOSITORY
 from tests.docs.page_runner import PageRunner
 from tests.spark.queries import run_to_end
@@ -185,7 +186,7 @@ def test_the_programs_about_analytics_run(
 def test_the_page_with_examples_on_spark_prints_what_it_says(
     page: str, java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ServerProcess(tmp_path / "data") as server, ExitStack() as jobs:
+    with ServerProcess(tmp_path / "data", port=free_port()) as server, ExitStack() as jobs:
         runner = PageRunner(tmp_path, server, jobs, with_spark=True)
         for name, value in runner.environ().items():
             monkeypatch.setenv(name, value)

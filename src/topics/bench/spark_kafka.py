@@ -20,7 +20,11 @@ PARTITIONS: Final = 2
 
 
 def reads(setting: Setting) -> list[Row]:
-    names = ("spark: read, all columns, times Kafka's source", "spark: count, times Kafka's source")
+    names = (
+        "spark: read, all columns, times Kafka's source",
+        "spark: count, times Kafka's source",
+        "spark: read over HTTP, times Kafka's source",
+    )
     jars = setting.kafka_jars
     if (why := missing(setting)) is not None:
         return [not_measured(what, why) for what in names]
@@ -35,10 +39,13 @@ def reads(setting: Setting) -> list[Row]:
     ):
         broker = f"127.0.0.1:{kafka.port}"
         _copy(spark, endpoint, broker)
-        ours = spark.read.format("topics").options(endpoint=endpoint, subscribe=TOPIC)
+        in_place = spark.read.format("topics").options(endpoint=endpoint, subscribe=TOPIC)
+        over_http = spark.read.format("topics").options(endpoint=endpoint, subscribe=TOPIC, access="http")
         theirs = spark.read.format("kafka").options(subscribe=TOPIC).option("kafka.bootstrap.servers", broker)
         rows: list[Row] = []
-        for name, read in zip(names, (_read_all, _count), strict=True):
+        for name, ours, read in zip(
+            names, (in_place, in_place, over_http), (_read_all, _count, _read_all), strict=True
+        ):
             # In turns, so that both have the same moments of a shared machine. The first turn is a warm-up.
             turns = [(read(ours.load(), records), read(theirs.load(), records)) for _ in range(1 + ROUNDS)][1:]
             best, best_of_kafka = (max(rates) / 1e6 for rates in zip(*turns, strict=True))

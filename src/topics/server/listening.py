@@ -27,6 +27,8 @@ class Listener:
             self._sockets = _listening(host, port)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+            if error.errno == errno.EADDRINUSE:
+                advice = f"stop the server that uses it, or {advice}"
             raise SettingsError(f"cannot listen on {host or '*'} port {port}: {reason}; {advice}") from error
         name = self._sockets[0].getsockname()
         self.address = str(name[0]), int(name[1])

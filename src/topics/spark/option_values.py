@@ -11,6 +11,8 @@ from topics.limits import KIB, MIB
 
 # The environment variable that names the server where no option does.
 ENDPOINT_VARIABLE: Final = "TOPICS_URL"
+EXAMPLE_ENDPOINT: Final = "http://localhost:4000"
+NO_ENDPOINT: Final = f"no server: give `endpoint`, or set {ENDPOINT_VARIABLE} on the driver, such as {EXAMPLE_ENDPOINT}"
 
 
 def text_of(value: str) -> str:

@@ -19,6 +19,7 @@ from topics.spark.errors import BadOption
 from topics.spark.manifest import OFFSETS, SEQS, Numbering
 from topics.spark.option_values import (
     ENDPOINT_VARIABLE,
+    NO_ENDPOINT,
     any_text,
     count,
     duration_ms,
@@ -352,7 +353,7 @@ def _problems(options: ReadOptions, given: Mapping[str, str], mode: Mode, source
         )
         require(
             options.endpoint is not None or options.path is not None,
-            f"no server: give `endpoint`, or set {ENDPOINT_VARIABLE} on the driver",
+            NO_ENDPOINT,
         )
     else:
         problems += _stream_problems(options)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from topics.spark.errors import BadOption
-from topics.spark.option_values import ENDPOINT_VARIABLE
+from topics.spark.option_values import ENDPOINT_VARIABLE, EXAMPLE_ENDPOINT
 
 if TYPE_CHECKING:
     from topics.client.sync.client import Client
@@ -28,7 +28,7 @@ class Connection:
         """Raises `BadOption` when there is none."""
         endpoint = self.endpoint or os.environ.get(ENDPOINT_VARIABLE)
         if not endpoint:
-            raise BadOption(f"no server: give --endpoint, or set {ENDPOINT_VARIABLE}")
+            raise BadOption(f"no server: give --endpoint, or set {ENDPOINT_VARIABLE}, such as {EXAMPLE_ENDPOINT}")
         return endpoint
 
     def resolved(self) -> "Connection":

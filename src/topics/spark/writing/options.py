@@ -9,7 +9,16 @@ import msgspec
 
 from topics.limits import BATCH_RECORDS_MAX, MIB, WRITER_NAME_BYTES_MAX
 from topics.spark.errors import BadOption
-from topics.spark.option_values import ENDPOINT_VARIABLE, count, duration_ms, flag, one_of, size_bytes, text_of
+from topics.spark.option_values import (
+    ENDPOINT_VARIABLE,
+    NO_ENDPOINT,
+    count,
+    duration_ms,
+    flag,
+    one_of,
+    size_bytes,
+    text_of,
+)
 from topics.spark.options import Mode, known_name
 
 # A server takes 64 MiB in one request by default. The difference is for the text around the records.
@@ -108,7 +117,7 @@ def parse_write_options(
             raise BadOption(f"option `{name}` {error}") from error
     values.setdefault("endpoint", (environment or {}).get(ENDPOINT_VARIABLE))
     if values["endpoint"] is None:
-        raise BadOption(f"no server: give `endpoint`, or set {ENDPOINT_VARIABLE} on the driver")
+        raise BadOption(NO_ENDPOINT)
     options = WriteOptions(**values)
     options = replace(
         options,
