@@ -138,7 +138,7 @@ def test_a_second_server_on_the_same_directory_is_refused_and_the_first_goes_on(
 def test_a_busy_port_is_named(server: ServerProcess) -> None:
     said = refused(port=server.port)
     why = f"cannot listen on 127.0.0.1 port {server.port}: Address already in use"
-    assert last_line(said) == f"topics: {why}; choose another --host or --port"
+    assert last_line(said) == f"topics: {why}; stop the server that uses it, or choose another --host or --port"
 
 
 def test_an_address_that_others_can_reach_needs_keys() -> None:
