@@ -4,13 +4,13 @@ One server process has the topics. Spark runs in a JVM of this process and its P
 session up. The best of several runs counts, because the machine is shared.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import topics
@@ -70,7 +70,7 @@ def aggregates(setting: Setting) -> list[Row]:
     if (why := missing(setting)) is not None:
         return [not_measured(what, why) for what in names]
     records = record_count(setting)
-    with filled(setting) as endpoint, session(setting.directory) as spark:
+    with filled(setting) as endpoint, session(setting) as spark:
         # Imports modules and starts workers.
         _total(spark, endpoint, verify=True)
         plain = _best(lambda: _aggregate(spark, endpoint, records, verify=False))
@@ -88,7 +88,7 @@ def jobs(setting: Setting) -> list[Row]:
     setting = replace(setting, scale=setting.scale / 2)
     records = record_count(setting)
     written = max(1, records // 4)
-    with filled(setting) as endpoint, session(setting.directory) as spark:
+    with filled(setting) as endpoint, session(setting) as spark:
         _total(spark, endpoint, verify=True)
         trigger_one_s, trigger_all_s = _triggers(spark, endpoint, setting.directory)
         archived = _archive(spark, endpoint, setting.directory, records)
@@ -123,9 +123,12 @@ def _best(run: Callable[[], float], rounds: int = ROUNDS) -> float:
 
 
 @contextmanager
-def session(directory: str, conf: Mapping[str, str] = MappingProxyType({})) -> "Iterator[SparkSession]":
+def session(setting: Setting) -> "Iterator[SparkSession]":
+    """Each session has the jars of Kafka's source: Spark loads them only into a JVM that it starts with them."""
     import topics.spark
 
+    directory = setting.directory
+    jars = sorted(Path(setting.kafka_jars, "source").glob("*.jar")) if setting.kafka_jars else []
     conf = {
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
@@ -133,7 +136,7 @@ def session(directory: str, conf: Mapping[str, str] = MappingProxyType({})) -> "
         "spark.local.dir": f"{directory}/local",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        **conf,
+        "spark.jars": ",".join(map(str, jars)),
     }
     spark = topics.spark.session("topics bench", master=MASTER, conf=conf)
     try:

@@ -31,11 +31,10 @@ def reads(setting: Setting) -> list[Row]:
     if jars is None or not Path(jars, "source").is_dir():
         return [not_measured(what, "--kafka-jars names no folder with jars of Kafka") for what in names]
     records = record_count(setting)
-    source = ",".join(str(path) for path in sorted(Path(jars, "source").glob("*.jar")))
     with (
         filled(setting) as endpoint,
         running_kafka(setting.directory, f"{jars}/broker", partitions=PARTITIONS) as kafka,
-        session(setting.directory, {"spark.jars": source}) as spark,
+        session(setting) as spark,
     ):
         broker = f"127.0.0.1:{kafka.port}"
         _copy(spark, endpoint, broker)
