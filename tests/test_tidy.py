@@ -35,13 +35,14 @@ ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("storage",),
     ("protocol",),
     ("formats",),
-    ("clock", "limits", "errors", "results", "version"),
+    ("clock", "limits", "errors", "interpreter", "results", "version"),
 )
 
 # The layer of everything directly below `topics` whose layer is not simply its own name.
 LAYER_BY_NAME: Final[dict[str, str]] = {
     "": "topics",  # topics/__init__.py: re-exports the public names.
     "__main__": "cli",  # `python -m topics`.
+    "asserts": "errors",
     "bench": "programs",
     "demos": "programs",
     "stream_errors": "errors",

@@ -118,6 +118,8 @@ CHECKPOINT_INTERVAL_MS: Final = 60_000
 CLEANING_CHECKPOINTS: Final = 3
 # Time after which a failed checkpoint is tried again.
 CHECKPOINT_RETRY_MS: Final = 1000
+# How long a stop waits for the last checkpoint of a worker that may hang.
+STOP_MS_MAX: Final = 30_000
 # Writers wait while this many checkpoints' worth of WAL is in no segment, because those records are in memory.
 CHECKPOINTS_BEHIND_MAX: Final = 4
 # Bytes of segments with many deleted records that one checkpoint writes again. A single larger segment is written, too.

@@ -1,6 +1,7 @@
 """The log inside a program, on a real directory, with real threads and the real worker process."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -199,6 +200,19 @@ def test_the_worker_process_makes_the_segments_and_ends_with_the_log(tmp_path: P
     log.close()
     assert process_state(pid) is None
     open_log(tmp_path / "log", settings=SETTINGS).close()
+
+
+def test_a_log_closes_although_its_worker_process_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.engine.starting.opened.STOP_MS_MAX", 100)
+    log = open_log(tmp_path, settings=SETTINGS)
+    log.append("orders", [1])
+    log.checkpoint()
+    log.append("orders", [2])
+    (process,) = log._opened.runner._processes
+    os.kill(process.pid, signal.SIGSTOP)
+    log.close()
+    with open_log(tmp_path, settings=SETTINGS) as log:
+        assert [record.data for record in log.read_all("orders")] == [b"1", b"2"]
 
 
 def test_no_thread_is_left_when_the_log_is_closed(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter, process_time, sleep
 from typing import IO, Any, Final
+
+from topics.interpreter import module_command
 
 START_S_MAX: Final = 60
 _LOOK_S: Final = 0.005
@@ -171,7 +172,7 @@ def running_server(directory: str, *, python_path: str | None = None, flags: Seq
 def start_server(directory: str, *, python_path: str | None = None, flags: Sequence[str] = ()) -> Process:
     """Returns when the server is ready. `kill` or `stop` ends it."""
     port_file = f"{directory}/port"
-    command = [sys.executable, "-m", "topics.cli.entry", "serve", "--port", "0", "--port-file", port_file]
+    command = module_command("topics.cli.entry", "serve", "--port", "0", "--port-file", port_file)
     server = _start(
         [*command, "--data-dir", f"{directory}/data", "--log-level", "error", *flags], port_file, python_path
     )
@@ -192,9 +193,7 @@ def running_streams_server(directory: str, *, python_path: str | None = None) ->
 def running_bare_streams(directory: str) -> Iterator[Process]:
     """The bare receiver and sender of frames."""
     port_file = f"{directory}/bare-port"
-    server = _start(
-        [sys.executable, "-m", "topics.bench.bare_streams", port_file, f"{directory}/bare-file"], port_file, None
-    )
+    server = _start(module_command("topics.bench.bare_streams", port_file, f"{directory}/bare-file"), port_file, None)
     with _stopped_at_the_end(server):
         yield server
 
@@ -205,14 +204,7 @@ def running_floor_server(directory: str, answer: bytes, event: bytes = b"") -> I
     for name, content in (("answer", answer), ("event", event)):
         Path(directory, name).write_bytes(content)
     port_file = f"{directory}/floor-port"
-    command = [
-        sys.executable,
-        "-m",
-        "topics.bench.floor_server",
-        port_file,
-        f"{directory}/answer",
-        f"{directory}/event",
-    ]
+    command = module_command("topics.bench.floor_server", port_file, f"{directory}/answer", f"{directory}/event")
     server = _start(command, port_file, None)
     with _stopped_at_the_end(server):
         yield server

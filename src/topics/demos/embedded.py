@@ -67,7 +67,7 @@ def _work(path: str) -> None:
 def _kill_and_count(path: str) -> None:
     _say("a child process writes payments (class fsync) and is killed with SIGKILL after 500 answers:")
     answered = 0
-    with subprocess.Popen([sys.executable, "-c", _WRITER, path], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen([sys.executable, "-P", "-c", _WRITER, path], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         for line in child.stdout:
             answered = int(line)

@@ -28,6 +28,7 @@ from topics.client.sync.client import Client
 from topics.demos.terminal import choose_port, tell_command, tell_detail, tell_step
 from topics.errors import TopicsError
 from topics.formats.records import Record
+from topics.interpreter import module_command
 from topics.results import Tombstone
 
 PAGES: Final = ("/", "/docs", "/prices", "/signup")
@@ -142,7 +143,7 @@ class _Demo:
         """The streaming query in another process, with a JVM. It is killed at the end."""
         with open(self._log_path, "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "topics.demos.pipeline", self._url, self._folder],
+                module_command("topics.demos.pipeline", self._url, self._folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -214,7 +215,7 @@ class _Demo:
         """Runs a command of `topics`, and returns its output."""
         tell_command(f"topics {' '.join(map(_quoted, arguments))}", self._url)
         done = subprocess.run(
-            [sys.executable, "-m", "topics.cli.entry", *arguments],
+            module_command("topics.cli.entry", *arguments),
             env={**os.environ, "TOPICS_URL": self._url},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -8,12 +8,12 @@ in the layout of a tier of the same store: STORE, and pairs of `.data` and `.idx
 """
 
 import subprocess
-import sys
 from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
 from topics.errors import Damaged, FutureVersion, StartRefused
+from topics.interpreter import NoInterpreter, module_command
 
 VIEWER_MODULE: Final = "topics.offline_view.viewer"
 
@@ -67,8 +67,12 @@ class ViewAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def take_view(request: ViewRequest) -> ViewAnswer:
     """The answer `taken` or `locked`. Raises `StartRefused`, or a subclass of it, when a start would be refused."""
+    try:
+        command = module_command(VIEWER_MODULE)
+    except NoInterpreter as error:
+        raise StartRefused(f"{request.root}: its log cannot be read in another process: {error}") from error
     ended = subprocess.run(
-        [sys.executable, "-m", VIEWER_MODULE],
+        command,
         input=msgspec.json.encode(request),
         capture_output=True,
         check=False,

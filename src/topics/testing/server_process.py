@@ -15,13 +15,14 @@ import http.client
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import IO, Final, Self
+
+from topics.interpreter import module_command
 
 START_S_MAX: Final = 60.0
 # A server gives its running requests ten seconds.
@@ -121,7 +122,7 @@ class ServerProcess:
         self._close_output()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as a test may ask for the output.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "topics.cli.entry", "serve", f"--port-file={self.port_file}", *self._flags],
+            module_command("topics.cli.entry", "serve", f"--port-file={self.port_file}", *self._flags),
             cwd=self._folder.name,
             env=self._environ,
             stdin=subprocess.DEVNULL,

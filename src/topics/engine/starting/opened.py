@@ -8,6 +8,7 @@ from topics.engine.checkpointing.relocator import Relocator
 from topics.engine.checkpointing.replacement import Replacer
 from topics.engine.engine import Engine
 from topics.engine.starting.report import RecoveryReport
+from topics.limits import STOP_MS_MAX
 from topics.storage.checkpoints.runner import JobRunner
 from topics.storage.disk_space import DiskSpace, disk_space
 
@@ -46,11 +47,15 @@ class OpenEngine:
         return disk_space(self.engine.directory.root)
 
     def close(self, done: Callable[[Exception | None], None]) -> None:
-        """Writes the last checkpoint: all records in segments, reservations given back. `release` comes next."""
+        """Writes the last checkpoint: all records in segments, reservations given back. `release` comes next.
+
+        A checkpoint worker that hangs is given up: the WAL has every record, and the next start reads it.
+        """
         self.engine.core.ticker.stop()
         self.engine.stop_writes()
         self.engine.core.cold_pool.close()
         self.engine.flush()
+        self.engine.runtime.call_later(STOP_MS_MAX, self.runner.give_up)
         self.checkpointer.start(done, closing=True)
 
     def release(self) -> None:

@@ -69,7 +69,7 @@ def open_engine(
         engine = Engine(directory, settings, runtime, clock, SegmentCache(fs, root, cold), cold)
         engine.core.use_wal_files(WalFiles(fs))
         with _collector_paused():
-            return _recover(engine, runner or WorkerRunner(directory.lock), progress or _no_progress)
+            return _recover(engine, runner or WorkerRunner(fs, directory.lock), progress or _no_progress)
     except OSError as error:
         directory.release()
         where = error.filename or root

@@ -2,35 +2,14 @@
 
 import logging
 import os
-import subprocess
-import sys
-from struct import Struct
-from typing import IO, Final, Protocol
-
-import msgspec
+import threading
+from typing import Protocol
 
 from topics.storage.checkpoints.job import Job, JobResult, run_job, split_job
+from topics.storage.checkpoints.process import GIVEN_UP, JobFailed, NoWorker, WorkerProcess
 from topics.storage.fs import Fs, Lock
 
 logger = logging.getLogger(__name__)
-
-LENGTH: Final = Struct("<Q")
-WORKER_MODULE: Final = "topics.storage.checkpoints.worker"
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode_reply: Final = msgspec.msgpack.Decoder(JobResult).decode
-
-
-class JobFailed(Exception):
-    """The worker refused the job, or died. The next checkpoint begins again from the last noted positions."""
-
-
-class JobRefusal(msgspec.Struct, array_like=True):
-    """Why the worker could not do a job. `errno` is 0 unless a system call failed."""
-
-    message: str
-    errno: int = 0
-    path: str = ""
 
 
 class JobRunner(Protocol):
@@ -38,10 +17,11 @@ class JobRunner(Protocol):
         """Blocks until the job is done. Raises `OSError`, `FormatError` or `JobFailed`."""
         ...
 
+    def give_up(self) -> None:
+        """Any thread: a job that hangs in another process fails, and every later one."""
+        ...
+
     def close(self) -> None: ...
-
-
-_decode_refusal: Final = msgspec.msgpack.Decoder(JobRefusal).decode
 
 
 class InlineRunner:
@@ -53,6 +33,9 @@ class InlineRunner:
     def run(self, job: Job) -> JobResult:
         return run_job(self._fs, job)
 
+    def give_up(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -61,25 +44,32 @@ class WorkerRunner:
     """Runs jobs in a worker process, so on another core. The process starts with the first job. The last job of a log
     may get a process for each core: a stop is as fast as the machine.
 
-    The worker inherits the directory's lock, so that no other server can open the directory while the worker still
-    writes. It ends with its parent: at the end of its input, and by a signal if the system has one for that.
+    Where no worker can be started, jobs run on the caller.
     """
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self, fs: Fs, lock: Lock) -> None:
         self._lock = lock
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[WorkerProcess] = []
+        self._inline = InlineRunner(fs)
+        self._is_inline = False
+        self._given_up = threading.Event()
 
     def run(self, job: Job) -> JobResult:
+        if self._given_up.is_set():
+            raise JobFailed(GIVEN_UP)
         parts = split_job(job, os.cpu_count() or 1)
-        for process in [process for process in self._processes if process.poll() is not None]:
-            self._processes.remove(process)
-            _bury(process)
-        while len(self._processes) < len(parts):
-            self._processes.append(self._start())
+        if not self._is_inline:
+            try:
+                self._start(len(parts))
+            except NoWorker as error:
+                self._is_inline = True
+                logger.warning("checkpoints run in this process, which slows down other work: %s", error)
+        if self._is_inline:
+            return self._inline.run(job)
         processes = self._processes[: len(parts)]
-        failures = [self._send(process, part) for process, part in zip(processes, parts, strict=True)]
+        failures = [process.send_job(part) for process, part in zip(processes, parts, strict=True)]
         # Every reply is taken, also after an error: no worker may still write when this returns.
-        replies = [failure or self._receive(process) for process, failure in zip(processes, failures, strict=True)]
+        replies = [failure or process.take_reply() for process, failure in zip(processes, failures, strict=True)]
         result = JobResult({})
         for reply in replies:
             if isinstance(reply, Exception):
@@ -88,72 +78,20 @@ class WorkerRunner:
             result.rewritten += reply.rewritten
         return result
 
-    def _send(self, process: subprocess.Popen[bytes], job: Job) -> JobFailed | None:
-        assert process.stdin is not None
-        try:
-            send(process.stdin, _encode(job))
-        except BrokenPipeError:
-            return self._died(process)
-        return None
+    def _start(self, count: int) -> None:
+        """At least that many workers. Raises `NoWorker`, `OSError` or `JobFailed`."""
+        for process in [process for process in self._processes if process.has_ended()]:
+            self._processes.remove(process)
+            process.close()
+        while len(self._processes) < count:
+            self._processes.append(WorkerProcess(self._lock, self._given_up))
 
-    def _receive(self, process: subprocess.Popen[bytes]) -> JobResult | JobFailed | OSError:
-        assert process.stdout is not None
-        try:
-            reply = receive(process.stdout)
-        except EOFError:
-            return self._died(process)
-        if reply[:1] == b"!":
-            refusal = _decode_refusal(reply[1:])
-            if refusal.errno:
-                return OSError(refusal.errno, refusal.message, refusal.path)
-            return JobFailed(refusal.message)
-        return _decode_reply(reply[1:])
-
-    def _died(self, process: subprocess.Popen[bytes]) -> JobFailed:
-        self._processes.remove(process)
-        return JobFailed(f"the checkpoint worker died with status {_bury(process)}")
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        descriptor = self._lock.fileno()
-        return subprocess.Popen(
-            [sys.executable, "-m", WORKER_MODULE, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=() if descriptor < 0 else (descriptor,),
-            # Ctrl-C interrupts the parent only. The parent ends the worker after the last checkpoint.
-            start_new_session=True,
-        )
+    def give_up(self) -> None:
+        self._given_up.set()
+        for process in list(self._processes):
+            process.kill()
 
     def close(self) -> None:
         processes, self._processes = self._processes, []
         for process in processes:
-            process.communicate()
-
-
-def _bury(process: subprocess.Popen[bytes]) -> int:
-    """Closes the pipes of a dead worker and returns its exit status. Unsent bytes are dropped."""
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        try:
-            pipe.close()
-        except BrokenPipeError:
-            pass
-    return process.wait()
-
-
-def send(pipe: IO[bytes], message: bytes) -> None:
-    pipe.write(LENGTH.pack(len(message)))
-    pipe.write(message)
-    pipe.flush()
-
-
-def receive(pipe: IO[bytes]) -> bytes:
-    """One message. Raises `EOFError` when the other side is gone."""
-    head = pipe.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        raise EOFError
-    (length,) = LENGTH.unpack(head)
-    message = pipe.read(length)
-    if len(message) < length:
-        raise EOFError
-    return message
+            process.close()

@@ -11,7 +11,7 @@ import msgspec
 
 from topics.errors import TopicsError
 from topics.storage.checkpoints.job import Job, JobResult, run_job
-from topics.storage.checkpoints.runner import JobRefusal, receive, send
+from topics.storage.checkpoints.process import JobRefusal, receive, say_hello, send
 from topics.storage.fs import RealFs
 from topics.storage.segments.file_tasks import ThreadTasks
 
@@ -45,6 +45,9 @@ def main() -> None:
     # Threads that wait for a sync soon get the interpreter back: the loop that makes segments rarely leaves it.
     sys.setswitchinterval(_SWITCH_S)
     fs = RealFs()
+    # Only replies may go into the pipe: whatever is printed goes to stderr.
+    replies, sys.stdout = sys.stdout.buffer, sys.stderr
+    say_hello(replies)
     decode = msgspec.msgpack.Decoder(Job).decode
     encode = msgspec.msgpack.Encoder().encode
     while True:
@@ -59,7 +62,7 @@ def main() -> None:
         except TopicsError as error:
             reply = b"!" + encode(JobRefusal(str(error)))
         try:
-            send(sys.stdout.buffer, reply)
+            send(replies, reply)
         except BrokenPipeError:
             return
         gc.collect()

@@ -1,0 +1,23 @@
+"""The Python that runs this program, to start another process with it."""
+
+import os
+import sys
+
+
+class NoInterpreter(Exception):
+    """The program knows no Python that it could start."""
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command line of a process that runs a module of this package.
+
+    With `-P`: the current directory is not searched for modules. A file there may have the name of one, such as
+    `queue.py`.
+
+    Raises `NoInterpreter` where `sys.executable` is not a Python. In uWSGI, mod_wsgi and a frozen program it is that
+    program, which must not be started a second time.
+    """
+    name = os.path.basename(sys.executable or "").lower()
+    if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy", "graalpy")):
+        raise NoInterpreter(f"sys.executable is not a Python interpreter: {sys.executable!r}")
+    return [sys.executable, "-P", "-m", module, *arguments]
