@@ -35,14 +35,14 @@ ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("storage",),
     ("protocol",),
     ("formats",),
-    ("clock", "limits", "errors", "interpreter", "results", "version"),
+    ("clock", "limits", "errors", "results", "version"),
 )
 
 # The layer of everything directly below `topics` whose layer is not simply its own name.
 LAYER_BY_NAME: Final[dict[str, str]] = {
     "": "topics",  # topics/__init__.py: re-exports the public names.
     "__main__": "cli",  # `python -m topics`.
-    "asserts": "errors",
+    "interpreter": "errors",
     "bench": "programs",
     "demos": "programs",
     "stream_errors": "errors",
@@ -258,7 +258,9 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "server/test_hostile_input.py": "requests that mean harm, through all of the server",
     "server/test_secrets.py": "whatever the server says, looked through for keys",
     "server/streams/test_hostile_frames.py": "frames that mean harm, through all of the server",
+    "server/streams/test_large_requests.py": "who may send how much, and what the server holds of it",
     "server/streams/test_probes.py": "what large requests of one client cost the others",
+    "server/streams/test_rights.py": "every command, for users with and without permissions",
     "test_build.py": "what is compiled, and what a build says where it cannot",
     "test_make_env.py": "what `make` installs",
     "test_installation.py": "the wheel in an environment of its own, and the hints that name extras",
@@ -556,6 +558,28 @@ def find_dead_modules(modules: Mapping[str, Module], *, users: Iterable[Module] 
         yield f"{modules[name].path}: nothing imports it; delete it, or name it in ENTRY_POINTS"
 
 
+def find_asserts_of_properties(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Asserts that only read a property. It is read for the error that it raises, and is not read where Python leaves
+    out asserts."""
+    properties = {
+        node.name
+        for module in modules.values()
+        for node in module.nodes
+        if isinstance(node, ast.FunctionDef) and "property" in map(last_name, node.decorator_list)
+    }
+    for module in modules.values():
+        for node in module.nodes:
+            if isinstance(node, ast.Assert) and isinstance(node.test, ast.Attribute) and node.test.attr in properties:
+                yield f"{module.path}:{node.lineno}: an assert of the property `{node.test.attr}`; call a function"
+
+
+def find_kernel_asserts(sources: Mapping[str, str]) -> Iterator[str]:
+    for path, source in sources.items():
+        for number, line in enumerate(source.splitlines(), 1):
+            if re.match(r"\s*assert\b", line):
+                yield f"{path}:{number}: an assert may be left out, and what follows then touches foreign memory; raise"
+
+
 def find_leftovers(sources: Mapping[str, str]) -> Iterator[str]:
     for path, source in sources.items():
         for number, line in enumerate(source.splitlines(), 1):
@@ -614,6 +638,16 @@ def test_only_the_file_system_seam_touches_files() -> None:
 
 def test_no_module_is_dead() -> None:
     expect_none(find_dead_modules(load_modules(SOURCE), users=load_modules(TESTS).values()))
+
+
+def test_no_assert_reads_a_property_for_its_error() -> None:
+    expect_none(find_asserts_of_properties(load_modules(SOURCE)))
+
+
+def test_kernels_raise_and_have_no_asserts() -> None:
+    kernels = list(SOURCE.rglob("*.pyx"))
+    assert kernels
+    expect_none(find_kernel_asserts({str(path.relative_to(REPOSITORY)): path.read_text("utf-8") for path in kernels}))
 
 
 def test_nothing_is_left_to_be_done() -> None:
@@ -805,6 +839,21 @@ def test_a_dead_module_is_found_even_when_another_dead_one_imports_it() -> None:
         "topics/storage/older.py",
         "topics/testing/forgotten.py",
     ]
+
+
+def test_an_assert_of_a_property_is_found_with_its_line() -> None:
+    modules = made_up(
+        server__session="class Session:\n    @property\n    def user(self): ...\n    def name(self): ...",
+        server__commands="assert session.user\nassert session.name\nassert session.user is None",
+    )
+    assert list(find_asserts_of_properties(modules)) == [
+        "topics/server/commands.py:1: an assert of the property `user`; call a function"
+    ]
+
+
+def test_an_assert_in_a_kernel_is_found_with_its_line() -> None:
+    found = find_kernel_asserts({"a.pyx": "# assert\ncdef f():\n    assert x\n    asserted = 1"})
+    assert [finding.partition(" ")[0] for finding in found] == ["a.pyx:3:"]
 
 
 def test_a_leftover_is_found_with_its_line() -> None:

@@ -1,4 +1,4 @@
-"""The client of Apache Iggy against a real server: a walk, a consumer group, and `kill -9` under its load."""
+"""The client of Apache Iggy against a real server: a walk, a group, a refusal, and `kill -9` under its load."""
 
 import subprocess
 import sys
@@ -43,6 +43,27 @@ async def main():
         if len(seen) == 100:
             break
     assert sorted(seen) == sorted(f"{partition}-{n}" for partition in (0, 1) for n in range(50)), seen
+    print("ok", flush=True)
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+# The user has no permission at all. Its connection goes on.
+REFUSED: Final = """
+import asyncio, os, sys
+from apache_iggy import IggyClient, SendMessage
+
+async def main():
+    client = IggyClient(sys.argv[1])
+    await client.connect()
+    await client.login_user("nobody", "nobody")
+    for _ in range(2):
+        try:
+            await client.send_messages("orders", "events", 0, [SendMessage(b"x" * 10_000_000)])
+        except RuntimeError as error:
+            print(error)
+    await client.ping()
     print("ok", flush=True)
     os._exit(0)
 
@@ -103,6 +124,14 @@ def test_the_example_shows_what_it_says() -> None:
 def test_a_consumer_group_of_the_client_reads_all_messages() -> None:
     with ServerProcess(streams_port=0) as server:
         assert run(server, "-c", GROUP) == "ok\n"
+
+
+def test_the_client_is_told_why_a_large_send_is_refused() -> None:
+    with ServerProcess(streams_port=0) as server:
+        with peer_of(server) as peer:
+            peer.create("orders", "events")
+            peer.create_user("nobody")
+        assert run(server, "-c", REFUSED) == "Unauthorized\nUnauthorized\nok\n"
 
 
 def test_kill_nine_loses_nothing_that_the_client_was_told_is_stored() -> None:

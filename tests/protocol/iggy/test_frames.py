@@ -1,4 +1,4 @@
-"""Frames: any split of the bytes gives the same events, and a head alone takes no memory."""
+"""Frames: any split of the bytes gives the same events, and no memory is taken for what is not accepted."""
 
 from itertools import pairwise
 
@@ -11,9 +11,14 @@ from topics.protocol.iggy.codes import CODES, Code
 from topics.protocol.iggy.frames import (
     CONTROL_BYTES_MAX,
     HEAD,
+    LARGE_BYTES_MAX,
+    METADATA_BYTES_MAX,
     OK_EMPTY,
-    OPEN_BYTES_MAX,
+    PERMISSIONS_BYTES_MAX,
+    SEND_BYTES_MAX,
     SKIPPED_BYTES_MAX,
+    SMALL_BYTES_MAX,
+    Announced,
     Frame,
     FrameReader,
     Refusal,
@@ -21,26 +26,34 @@ from topics.protocol.iggy.frames import (
     encode_error,
     encode_frame,
 )
+from topics.protocol.iggy.send_request import encode_send_head
 from topics.stream_errors import StreamStatus
 
 INVALID = StreamStatus.INVALID_COMMAND
 UNAUTHENTICATED = StreamStatus.UNAUTHENTICATED
 
 
-class Memory:
-    """Notes the memory that a reader asks for."""
+UNAUTHORIZED = StreamStatus.UNAUTHORIZED
+# Metadata for a topic with this name are refused by the owner of the reader.
+FORBIDDEN = "forbidden"
 
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
 
-    def allocate(self, size: int) -> memoryview:
-        self.sizes.append(size)
-        return memoryview(bytearray(size))
+def logged_in() -> FrameReader:
+    reader = FrameReader()
+    reader.is_logged_in = True
+    return reader
+
+
+def decide(reader: FrameReader, announced: Announced) -> None:
+    if FORBIDDEN.encode() in announced.start:
+        reader.refuse(Refusal(UNAUTHORIZED))
+    else:
+        reader.accept(memoryview(bytearray(announced.size)))
 
 
 def events_of(pieces: list[bytes], *, is_logged_in: bool = True) -> list[tuple[int, bytes] | Refusal]:
     """The events of a reader that receives one piece after the other, as a connection does."""
-    reader = FrameReader(Memory().allocate)
+    reader = FrameReader()
     reader.is_logged_in = is_logged_in
     found: list[tuple[int, bytes] | Refusal] = []
     shared = bytearray(64)
@@ -56,6 +69,9 @@ def events_of(pieces: list[bytes], *, is_logged_in: bool = True) -> list[tuple[i
                 target[: len(taken)] = taken
                 reader.note_filled(len(taken))
             while (event := reader.next_event()) is not None:
+                if isinstance(event, Announced):
+                    decide(reader, event)
+                    continue
                 found.append((event.code, bytes(event.payload)) if isinstance(event, Frame) else event)
                 if isinstance(event, Refusal) and event.is_last:
                     return found
@@ -81,6 +97,34 @@ def test_any_split_gives_the_same_events(frames: list[tuple[int, bytes]], cuts: 
         assert whole == [frame if frame[0] in CODES else Refusal(INVALID) for frame in frames]
 
 
+LARGE = st.lists(
+    st.builds(
+        lambda topic, size: encode_send_head("s", topic, b"key", 1) + bytes(size),
+        st.sampled_from(["t", FORBIDDEN]),
+        st.sampled_from([0, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 99]),
+    ),
+    max_size=3,
+)
+
+
+@given(LARGE, st.lists(st.integers(0, 200)))
+def test_any_split_gives_the_same_events_for_large_frames(payloads: list[bytes], cuts: list[int]) -> None:
+    """Each frame is cut near its head. What is refused is skipped, and the next frame begins after it."""
+    frames = [encode_frame(Code.SEND_MESSAGES, payload) for payload in payloads]
+    pieces: list[bytes] = []
+    for frame in frames:
+        places = sorted({0, len(frame), *(cut for cut in cuts if cut < len(frame))})
+        pieces += [frame[start:end] for start, end in pairwise(places)]
+    expected = [
+        Refusal(UNAUTHORIZED)
+        if FORBIDDEN.encode() in payload and len(payload) > SMALL_BYTES_MAX
+        else (int(Code.SEND_MESSAGES), payload)
+        for payload in payloads
+    ]
+    assert events_of(pieces) == expected
+    assert events_of([b"".join(frames)]) == expected
+
+
 @given(st.binary(max_size=400), st.booleans())
 def test_any_bytes_give_events_and_no_error(data: bytes, is_logged_in: bool) -> None:
     one_by_one = events_of([data[at : at + 1] for at in range(len(data))], is_logged_in=is_logged_in)
@@ -103,31 +147,27 @@ def test_a_length_without_a_code_ends_the_connection(length: int, is_logged_in: 
 
 
 @pytest.mark.parametrize("code", [*sorted(CODES), 0, 2, 999, 2**32 - 1])
-def test_a_huge_length_before_a_login_takes_no_memory(code: int) -> None:
-    memory = Memory()
-    reader = FrameReader(memory.allocate)
+def test_a_huge_length_is_refused_before_a_login(code: int) -> None:
+    reader = FrameReader()
     reader.feed(HEAD.pack(2**32 - 1, code))
     event = reader.next_event()
-    assert isinstance(event, Refusal)
     assert event == Refusal(UNAUTHENTICATED if code == Code.SEND_MESSAGES else INVALID, is_last=True)
-    assert memory.sizes == []
+    assert reader.target is None
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_before_a_login_only_small_frames_are_kept(code: int) -> None:
     """Everything else is skipped: the connection stays in step, and no memory is taken."""
     is_open = code in (Code.PING, Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN)
-    for size in (0, 1, OPEN_BYTES_MAX, OPEN_BYTES_MAX + 1, 100_000):
-        memory = Memory()
-        reader = FrameReader(memory.allocate)
+    for size in (0, 1, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 100_000):
+        reader = FrameReader()
         reader.feed(encode_frame(code, bytes(size)) + encode_frame(Code.PING))
         event = reader.next_event()
-        if is_open and size <= OPEN_BYTES_MAX:
+        if is_open and size <= SMALL_BYTES_MAX:
             assert isinstance(event, Frame)
-            assert memory.sizes == [size]
+            assert len(event.payload) == size
         else:
             assert event == Refusal(INVALID if is_open else UNAUTHENTICATED)
-            assert memory.sizes == []
         ping = reader.next_event()
         assert isinstance(ping, Frame)
         assert (ping.code, bytes(ping.payload)) == (Code.PING, b"")
@@ -135,35 +175,73 @@ def test_before_a_login_only_small_frames_are_kept(code: int) -> None:
 
 def test_a_refused_send_is_skipped_up_to_a_limit() -> None:
     for size, is_last in ((SKIPPED_BYTES_MAX, False), (SKIPPED_BYTES_MAX + 1, True)):
-        reader = FrameReader(Memory().allocate)
+        reader = FrameReader()
         reader.feed(HEAD.pack(4 + size, Code.SEND_MESSAGES))
         event = reader.next_event()
         assert event == (Refusal(UNAUTHENTICATED, is_last=True) if is_last else None)
         if not is_last:
-            for _ in range(SKIPPED_BYTES_MAX // MIB - 1):
+            for number in range(1, SKIPPED_BYTES_MAX // MIB):
                 reader.feed(bytes(MIB))
                 assert reader.next_event() is None
+                assert (reader.held_bytes, reader.partial_bytes) == (0, HEAD.size + number * MIB)
             reader.feed(bytes(MIB) + encode_frame(Code.PING))
             assert reader.next_event() == Refusal(UNAUTHENTICATED)
             assert isinstance(reader.next_event(), Frame)
+            assert reader.partial_bytes == 0
 
 
-def test_only_a_send_may_be_larger_than_control_frames() -> None:
-    for code, size, is_refused in (
-        (Code.CREATE_USER, CONTROL_BYTES_MAX, False),
-        (Code.CREATE_USER, CONTROL_BYTES_MAX + 1, True),
-        (Code.SEND_MESSAGES, CONTROL_BYTES_MAX + 1, False),
-        (999, CONTROL_BYTES_MAX + 1, True),
-    ):
-        reader = FrameReader(Memory().allocate)
-        reader.is_logged_in = True
-        reader.feed(HEAD.pack(4 + size, code))
-        assert reader.next_event() == (Refusal(INVALID, is_last=True) if is_refused else None)
-        assert (reader.target is None) == is_refused
+def test_each_command_has_a_largest_size() -> None:
+    largest = {
+        Code.SEND_MESSAGES: SEND_BYTES_MAX,
+        Code.CREATE_USER: PERMISSIONS_BYTES_MAX,
+        Code.UPDATE_PERMISSIONS: PERMISSIONS_BYTES_MAX,
+    }
+    assert largest == LARGE_BYTES_MAX
+    for code in CODES:
+        size = largest.get(Code(code), SMALL_BYTES_MAX)
+        reader = logged_in()
+        reader.feed(HEAD.pack(4 + size, code) + bytes(4))
+        event = reader.next_event()
+        if code in largest:
+            assert event == Announced(code, size, bytes(4) if code == Code.SEND_MESSAGES else b"")
+        else:
+            assert event is None
+            assert reader.target is not None
+        reader = logged_in()
+        reader.feed(HEAD.pack(4 + size + 1, code))
+        if code == Code.SEND_MESSAGES:
+            assert reader.next_event() == Refusal(StreamStatus.TOO_BIG_MESSAGE_PAYLOAD, is_last=True)
+        else:
+            assert reader.next_event() is None
+            reader.feed(bytes(size + 1))
+            assert reader.next_event() == Refusal(INVALID)
+
+
+@pytest.mark.parametrize("code", [Code.CREATE_USER, Code.GET_ME, 999])
+def test_a_control_frame_that_is_far_too_large_ends_the_connection(code: int) -> None:
+    reader = logged_in()
+    reader.feed(HEAD.pack(4 + CONTROL_BYTES_MAX + 1, code))
+    assert reader.next_event() == Refusal(INVALID, is_last=True)
+
+
+def test_a_large_send_is_announced_with_all_of_its_metadata_and_nothing_else() -> None:
+    """The longest metadata that are possible. One byte more is cut off, so that they cannot be decoded."""
+    longest = encode_send_head("s" * 255, "t" * 255, b"k" * 255, 1)
+    assert len(longest) == METADATA_BYTES_MAX
+    size = MIB
+    for start in (longest, (len(longest) - 3).to_bytes(4, "little") + longest[4:] + b"x"):
+        reader = logged_in()
+        for byte in HEAD.pack(4 + size, Code.SEND_MESSAGES) + start[: METADATA_BYTES_MAX - 1]:
+            reader.feed(bytes([byte]))
+            assert reader.next_event() is None
+        reader.feed(start[METADATA_BYTES_MAX - 1 :] + bytes(100))
+        event = reader.next_event()
+        assert event == Announced(Code.SEND_MESSAGES, size, start[:METADATA_BYTES_MAX])
+        assert reader.target is None
 
 
 def test_a_login_counts_for_the_next_frame() -> None:
-    reader = FrameReader(Memory().allocate)
+    reader = FrameReader()
     reader.feed(encode_frame(Code.GET_ME) * 3)
     assert reader.next_event() == Refusal(UNAUTHENTICATED)
     reader.is_logged_in = True
@@ -172,12 +250,18 @@ def test_a_login_counts_for_the_next_frame() -> None:
     assert reader.next_event() == Refusal(UNAUTHENTICATED)
 
 
-def test_the_rest_of_a_large_frame_is_received_into_its_own_memory() -> None:
-    reader = FrameReader(Memory().allocate)
-    reader.is_logged_in = True
-    frame = encode_frame(Code.SEND_MESSAGES, bytes(range(256)) * 4)
+@pytest.mark.parametrize("size", [1024, MIB])
+def test_the_rest_of_a_frame_is_received_into_its_own_memory(size: int) -> None:
+    reader = logged_in()
+    payload = encode_send_head("s", "t", None, 1) + bytes(range(256)) * (size // 256)
+    frame = encode_frame(Code.SEND_MESSAGES, payload)
     reader.feed(frame[:100])
-    assert reader.next_event() is None
+    event = reader.next_event()
+    if isinstance(event, Announced):
+        reader.accept(memoryview(bytearray(event.size)))
+        event = reader.next_event()
+    assert event is None
+    assert reader.held_bytes == 100 - HEAD.size
     target = reader.target
     assert target is not None
     assert len(target) == len(frame) - 100
@@ -185,5 +269,5 @@ def test_the_rest_of_a_large_frame_is_received_into_its_own_memory() -> None:
     reader.note_filled(len(target))
     event = reader.next_event()
     assert isinstance(event, Frame)
-    assert bytes(event.payload) == bytes(range(256)) * 4
+    assert bytes(event.payload) == payload
     assert not event.payload.readonly

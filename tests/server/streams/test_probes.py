@@ -147,7 +147,7 @@ def test_a_slow_read_holds_up_nothing_else(tmp_path: Path, monkeypatch: pytest.M
         root, other = served.login(), served.login()
         root.create("slow", "t")
         other.create("other", "t")
-        root.send("slow", "t", [bytes(MIB)] * 64, 0)
+        root.send("slow", "t", [bytes(MIB)] * 32, 0)
         monkeypatch.setattr(RealFile, "pread_into", held.hold(RealFile.pread_into, "streams/0/topics/0/"))
         with during(held, lambda: root.poll("slow", "t")):
             assert_others_are_served(served, other)

@@ -62,12 +62,12 @@ def test_clients_are_listed_with_their_users(streams: StreamsServer, root: Peer)
 def test_servers_are_read_with_permission(streams: StreamsServer, root: Peer, name: str) -> None:
     root.create_user(name)
     root.create_user(name + "r", Permissions(read_servers=True))
-    nobody, reader = streams.login(name, name), streams.login(name + "r", name + "r")
-    for request in (Code.GET_STATS, Code.GET_CLIENTS, GetClient(1)):
+    root.create_user(name + "m", Permissions(manage_servers=True))
+    nobody = streams.login(name, name)
+    readers = [streams.login(each, each) for each in (name + "r", name + "m")]
+    for request in (Code.GET_STATS, Code.GET_CLIENTS, GetClient(1), GetSnapshot(1, (6,))):
         assert nobody.status(request) == 41
-        assert reader.status(request) == 0
-    for request in (Code.GET_ME, Code.GET_CLUSTER_METADATA, GetSnapshot(1, (4,))):
-        assert nobody.status(request) == 0
+        assert [reader.status(request) for reader in readers] == [0, 0]
 
 
 def test_the_cluster_has_one_node(streams: StreamsServer, root: Peer) -> None:

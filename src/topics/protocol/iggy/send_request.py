@@ -7,12 +7,15 @@ Every error of an identifier is INVALID_IDENTIFIER, and every other one INVALID_
 """
 
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
+from topics.formats.buffers import Buffer
+from topics.formats.message import HEADER_BYTES, PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from topics.formats.message_index import ENTRY_BYTES
 from topics.formats.stream_command import Identifier, refuse
 from topics.formats.stream_wire import encode_identifier
 from topics.formats.wire_reader import WireReader
+from topics.protocol.iggy.frames import METADATA_BYTES_MAX, SEND_BYTES_MAX
 from topics.stream_errors import StreamsError, StreamStatus
 
 _BALANCED: Final = 1
@@ -21,8 +24,20 @@ _MESSAGES_KEY: Final = 3
 
 _U32: Final = Struct("<I")
 
+_LARGEST_MESSAGE_BYTES: Final = ENTRY_BYTES + HEADER_BYTES + PAYLOAD_BYTES_MAX + USER_HEADERS_BYTES_MAX
+assert METADATA_BYTES_MAX + _LARGEST_MESSAGE_BYTES <= SEND_BYTES_MAX, "each message that is legal can be sent"
+
 Partitioning = int | bytes | None
 """A partition, the key of the messages, or None: the partitions take turns."""
+
+
+class SendMetadata(NamedTuple):
+    stream_id: Identifier
+    topic_id: Identifier
+    partitioning: Partitioning
+    messages_count: int
+    # Where the entries begin.
+    end: int
 
 
 class SendMessages:
@@ -45,23 +60,28 @@ class SendMessages:
         self.messages = messages
 
 
-def decode_send(payload: memoryview) -> SendMessages:
+def decode_metadata(payload: Buffer) -> SendMetadata:
+    """What a send says before its messages, of which nothing has to be there."""
     if len(payload) < _U32.size:
         refuse("the request ends inside of the length of its metadata")
-    metadata_bytes = _U32.unpack_from(payload)[0]
-    metadata_end = _U32.size + metadata_bytes
-    if metadata_end > len(payload):
-        refuse(f"{metadata_bytes} bytes of metadata do not fit into a request of {len(payload)}")
-    reader = WireReader(payload[_U32.size : metadata_end])
+    end = _U32.size + _U32.unpack_from(payload)[0]
+    if end > min(len(payload), METADATA_BYTES_MAX):
+        refuse(f"{end} bytes of metadata do not fit into a request of {len(payload)}, or are longer than any can be")
+    reader = WireReader(payload[_U32.size : end])
     try:
         stream_id, topic_id = reader.identifier(), reader.identifier()
     except StreamsError as error:
         raise StreamsError(StreamStatus.INVALID_IDENTIFIER, error.message) from error
-    partitioning = _read_partitioning(reader)
-    indexes_end = metadata_end + ENTRY_BYTES * reader.u32()
+    return SendMetadata(stream_id, topic_id, _read_partitioning(reader), reader.u32(), end)
+
+
+def decode_send(payload: memoryview) -> SendMessages:
+    metadata = decode_metadata(payload)
+    indexes_end = metadata.end + ENTRY_BYTES * metadata.messages_count
     if indexes_end > len(payload):
         refuse("there are fewer bytes than the indexes of all messages have")
-    return SendMessages(stream_id, topic_id, partitioning, payload[metadata_end:indexes_end], payload[indexes_end:])
+    indexes, messages = payload[metadata.end : indexes_end], payload[indexes_end:]
+    return SendMessages(metadata.stream_id, metadata.topic_id, metadata.partitioning, indexes, messages)
 
 
 def _read_partitioning(reader: WireReader) -> Partitioning:

@@ -1,7 +1,8 @@
 """One connection of a client of Apache Iggy: bytes in, requests to its session, answers out, in order.
 
-Requests of a connection are handled one at a time. While one is handled on another thread, and while the client does
-not take its answers, nothing more is read, so a connection holds one request and one answer at most.
+Requests of a connection are handled one at a time. While one is handled on another thread, while a large one waits for
+room, and while the client does not take its answers, nothing more is read, so a connection holds one request and one
+answer at most.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from topics.limits import KIB
-from topics.protocol.iggy.frames import Frame, FrameReader, Refusal, encode_error
+from topics.protocol.iggy.frames import Announced, Frame, FrameReader, Refusal, encode_error
+from topics.server.limits import Timeouts
+from topics.server.streams.request_room import Claim
 from topics.stream_errors import StreamStatus
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ _LAST_STATUSES: Final = frozenset({StreamStatus.STALE_CLIENT, StreamStatus.CLIEN
 class Handler(Protocol):
     """What a connection needs of its session."""
 
+    def admit(self, announced: Announced) -> int | Refusal:
+        """The id of the user who may make this request, or why its body is not received."""
+
     def handle(self, frame: Frame) -> Answer | Refusal | None:
         """The answer, or an error, or None if `Connection.answer` gets it later."""
 
@@ -46,12 +52,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: StreamsHost) -> None:
         self._host = host
-        self.reader = FrameReader(host.allocate)
+        self.reader = FrameReader()
         self.peer = ""
         self._transport: asyncio.Transport
         self._session: Handler | None = None
         # A request is being handled on another thread.
         self._is_busy = False
+        # The room of a large request, from its head to its answer, and when its bytes began to arrive.
+        self._claim: Claim | None = None
+        self._begun_s = 0.0
         # The client does not take its answers.
         self._is_stuck = False
         self._is_reading = True
@@ -104,29 +113,35 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_waiting(self) -> bool:
-        return self._is_busy or self._is_stuck or self._session is None or self._continuing is not None
+        return self._is_held_up or self._session is None or self._continuing is not None
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether something else than the client must come before its next request."""
+        return self._is_busy or self._is_stuck or (self._claim is not None and self._claim.is_waiting)
 
     def _handle_frames(self) -> None:
         session = self._session
         assert session is not None
         for _ in range(FRAMES_PER_TURN):
-            try:
-                event = self.reader.next_event()
-            except MemoryError:
-                event = Refusal(StreamStatus.ERROR, is_last=True)
+            event = self.reader.next_event()
             if event is None:
                 if not self._is_reading:
                     self._is_reading = True
                     self._transport.resume_reading()
                 return
-            answer = event if isinstance(event, Refusal) else session.handle(event)
-            if answer is None:
-                self._is_busy = True
+            if isinstance(event, Announced):
+                self._begin_large(event, session.admit(event))
             else:
-                self._send(answer)
+                answer = event if isinstance(event, Refusal) else session.handle(event)
+                if answer is None:
+                    self._is_busy = True
+                else:
+                    self._end_claim()
+                    self._send(answer)
             if self._is_closed:
                 return
-            if self._is_busy or self._is_stuck:
+            if self._is_held_up:
                 self.reader.keep_rest()
                 return
         self.reader.keep_rest()
@@ -141,6 +156,40 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_waiting and not self._is_closed:
             self._handle_frames()
 
+    # Large requests.
+
+    def _begin_large(self, announced: Announced, user_id: int | Refusal) -> None:
+        """Receives the rest of a large request, now or when there is room for it, or refuses it."""
+        if isinstance(user_id, Refusal):
+            self.reader.refuse(user_id)
+            return
+        self._claim = Claim(self._host.room_for(announced.size), user_id, announced.size, self._note_room)
+        if self._claim.ask():
+            self._accept()
+
+    def _note_room(self) -> None:
+        """The request that waited has room."""
+        if self._is_closed:
+            return
+        self._accept()
+        if self._continuing is None:
+            self._continuing = self._host.loop.call_soon(self._continue)
+
+    def _accept(self) -> None:
+        assert self._claim is not None
+        self._begun_s = self._host.loop.time()
+        try:
+            memory = self._host.allocate(self._claim.size_bytes)
+        except MemoryError:
+            self.reader.refuse(Refusal(StreamStatus.ERROR, is_last=True))
+        else:
+            self.reader.accept(memory)
+
+    def _end_claim(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.end()
+
     def _pause(self) -> None:
         if self._is_reading and not self._is_closed:
             self._is_reading = False
@@ -152,6 +201,7 @@ class Connection(asyncio.BufferedProtocol):
         """The answer of the request that is handled on another thread."""
         assert self._is_busy
         self._is_busy = False
+        self._end_claim()
         if self._is_closed:
             return
         self._send(answer)
@@ -184,8 +234,27 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of a request whose rest the server waits for."""
+        """Bytes of a request whose rest the server waits for, also those that it skipped."""
         return 0 if self._is_waiting else self.reader.partial_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that the server keeps for the client, or keeps free for the large request that it has begun."""
+        claim = self._claim
+        of_request = claim.size_bytes if claim is not None and claim.is_held else self.reader.held_bytes
+        return self.unsent_bytes + of_request
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether others wait for the room that this client has."""
+        claim = self._claim
+        return claim is not None and claim.is_held and claim.room.is_wanted_of(claim.user_id)
+
+    def is_late(self, now_s: float, timeouts: Timeouts) -> bool:
+        """Whether a large request arrives too slowly."""
+        if self._claim is None or not self.partial_bytes:
+            return False
+        return timeouts.is_body_late(now_s - self._begun_s, self.partial_bytes)
 
     def check_stalled(self, now_s: float) -> None:
         """Notes whether the client has taken some of its answer, or sent some of its request, since the last check."""
@@ -234,6 +303,9 @@ class Connection(asyncio.BufferedProtocol):
         for handle in (self._continuing, self._lingering):
             if handle is not None:
                 handle.cancel()
+        if not self._is_busy:
+            # Otherwise a thread still has the request, and `answer` ends the claim.
+            self._end_claim()
         session, self._session = self._session, None
         if session is not None:
             session.end()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from topics.clock import Clock
 from topics.errors import TopicsError
 from topics.limits import MIB
+from topics.protocol.iggy.frames import LARGE_BYTES_MAX
 from topics.server.limits import Timeouts
 from topics.server.listening import Listener
 from topics.server.settings_schema import ServerSettings, StreamsConfig
@@ -36,6 +37,7 @@ from topics.server.streams.config import (
 )
 from topics.server.streams.connection import RECEIVED_BYTES_MAX, Connection
 from topics.server.streams.counters import StreamsCounters
+from topics.server.streams.request_room import RequestRoom
 from topics.server.work_pool import WorkPool
 
 if TYPE_CHECKING:
@@ -48,10 +50,18 @@ logger = logging.getLogger(__name__)
 # Requests of up to this size are received into memory of the engine's pool.
 POOLED_BYTES_MAX: Final = 4 * MIB
 
-# Bytes of answers and of unfinished requests of all connections together. Beyond it clients that move nothing for a
-# while lose their connections, the one that waits longest first.
+# Large requests of up to this size have a room of their own, so that they do not wait for huge ones, which may take
+# long to arrive.
+ORDINARY_BYTES_MAX: Final = MIB
+# Bytes of requests in each of the two rooms, of all clients together and of one user.
+ROOM_BYTES_MAX: Final = 128 * MIB
+USER_ROOM_BYTES_MAX: Final = 64 * MIB
+# Bytes of requests and of answers of all clients together. Beyond it clients that move nothing for a while lose their
+# connections, the one that waits longest first. Clients that have room for which others wait do so, too.
 HELD_BYTES_MAX: Final = 256 * MIB
 HELD_GRACE_S: Final = 1.0
+assert max(LARGE_BYTES_MAX.values()) <= USER_ROOM_BYTES_MAX <= ROOM_BYTES_MAX, "each request can have room"
+assert 2 * ROOM_BYTES_MAX <= HELD_BYTES_MAX
 SWEEPS_PER_TIMEOUT: Final = 8
 SWEEP_S_MAX: Final = 1.0
 
@@ -71,6 +81,8 @@ class StreamsHost:
         self.counters = StreamsCounters()
         self.received = memoryview(bytearray(RECEIVED_BYTES_MAX))
         self.connections: set[Connection] = set()
+        self._ordinary_room = RequestRoom(ROOM_BYTES_MAX, USER_ROOM_BYTES_MAX)
+        self._huge_room = RequestRoom(ROOM_BYTES_MAX, USER_ROOM_BYTES_MAX)
         self.system: System | None = None
         # From 0 to 1. Another thread sets it.
         self.recovery_progress = 0.0
@@ -99,8 +111,12 @@ class StreamsHost:
     def directory(self) -> str:
         return streams_directory(self._settings, self._config)
 
+    def room_for(self, size: int) -> RequestRoom:
+        """Where a large request of this size gets its room."""
+        return self._ordinary_room if size <= ORDINARY_BYTES_MAX else self._huge_room
+
     def allocate(self, size: int) -> memoryview:
-        """Memory for a request. That of a large one is used again later. That of a huge one is taken from the system
+        """Memory for a large request. That of most is used again later. That of a huge one is taken from the system
         when its bytes arrive."""
         if size <= RECEIVED_BYTES_MAX or self.system is None:
             return memoryview(bytearray(size))
@@ -172,21 +188,22 @@ class StreamsHost:
 
     def _sweep(self) -> None:
         """Ends connections of clients that take nothing of their answers, or leave a request unfinished: after
-        `stalled_s`, and earlier while too many bytes are held for all of them."""
+        `stalled_s`, and earlier while too many bytes are held for all of them, or while others wait for their room. A
+        large request that arrives too slowly ends its connection, too."""
         now_s = self.loop.time()
         for connection in self.connections:
             connection.check_stalled(now_s)
-        held = {connection: connection.unsent_bytes + connection.partial_bytes for connection in self.connections}
-        waiting = sorted((each for each in held if held[each]), key=lambda connection: connection.moved_s)
-        held_bytes = sum(held.values())
-        for connection in waiting:
-            limit_s = HELD_GRACE_S if held_bytes > HELD_BYTES_MAX else self._timeouts.stalled_s
-            if now_s - connection.moved_s < limit_s:
-                break
-            held_bytes -= held[connection]
+        held_bytes = sum(connection.held_bytes for connection in self.connections)
+        waiting = [each for each in self.connections if each.unsent_bytes or each.partial_bytes]
+        for connection in sorted(waiting, key=lambda connection: connection.moved_s):
+            is_urgent = held_bytes > HELD_BYTES_MAX or connection.is_in_the_way
+            limit_s = HELD_GRACE_S if is_urgent else self._timeouts.stalled_s
+            if now_s - connection.moved_s < limit_s and not connection.is_late(now_s, self._timeouts):
+                continue
+            held_bytes -= connection.held_bytes
             logger.warning(
                 "a client of the streams takes no answer, or does not end its request: its connection ends",
-                extra={"fields": {"peer": connection.peer, "bytes": held[connection]}},
+                extra={"fields": {"peer": connection.peer, "bytes": connection.held_bytes}},
             )
             connection.abort()
         self._sweeping = self.loop.call_later(self._sweep_s, self._sweep)

@@ -55,7 +55,7 @@ def _client_details(session: Session) -> bytes:
 
 
 def _get_me(session: Session, _request: Any) -> bytes:
-    assert session.user
+    session.check_logged_in()
     if not session.is_registered:
         raise StreamsError(StreamStatus.CLIENT_NOT_FOUND, "the client has missed its heartbeats")
     return _client_details(session)
@@ -124,7 +124,7 @@ def _get_stats(session: Session, _request: Any) -> bytes:
 
 def _get_cluster(session: Session, _request: Any) -> bytes:
     """Always one node: with more than one, a client may connect to another address than it was given."""
-    assert session.user
+    session.check_logged_in()
     ip, port = session.service.host.address or ("", 0)
     node = NodeRecord(NODE_NAME, ip, port, 0, 0, 0, ROLE_LEADER, STATUS_HEALTHY)
     return encode_records(Cluster(CLUSTER_NAME, (node,)))
@@ -181,7 +181,7 @@ _SERVER_LOGS: Final = 5
 
 
 def _get_snapshot(session: Session, request: Any) -> bytes:
-    assert session.user
+    session.allow(Action.READ_SERVERS)
     if request.compression not in _COMPRESSIONS:
         raise StreamsError(StreamStatus.INVALID_COMMAND, f"{request.compression} is no compression of a snapshot")
     if request.compression not in (_STORED, _DEFLATED):

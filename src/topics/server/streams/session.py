@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from topics.limits import KIB
 from topics.protocol.iggy.answers import POLLED_HEAD
 from topics.protocol.iggy.codes import Code
-from topics.protocol.iggy.frames import HEAD, OK_EMPTY, Frame, Refusal, encode_answer
+from topics.protocol.iggy.frames import HEAD, OK_EMPTY, Announced, Frame, Refusal, encode_answer
 from topics.protocol.iggy.requests import (
     Identifier,
     PollMessages,
     Request,
     decode_request,
 )
-from topics.protocol.iggy.send_request import SendMessages, decode_send
+from topics.protocol.iggy.send_request import SendMessages, decode_metadata, decode_send
 from topics.server.streams.connection import Answer, Connection
 from topics.stream_errors import StreamsError, StreamStatus
 from topics.streams.consumers.consumer_offsets import ConsumerKind
@@ -91,6 +91,9 @@ class Session:
 
     @property
     def user(self) -> UserInfo:
+        return self.check_logged_in()
+
+    def check_logged_in(self) -> UserInfo:
         """Raises `UNAUTHENTICATED` if nobody is logged in. A deleted user is not logged in any more."""
         user = self._user
         if user is None or self.system.metadata.users.get(user.id) is not user:
@@ -120,6 +123,20 @@ class Session:
             raise StreamsError(StreamStatus.STALE_CLIENT, "the client has missed its heartbeats")
 
     # Requests.
+
+    def admit(self, announced: Announced) -> int | Refusal:
+        """The user who makes a large request, if what it names exists and the user may do this. It is checked again
+        when the request is there."""
+        try:
+            if announced.code == Code.SEND_MESSAGES:
+                metadata = decode_metadata(announced.start)
+                self.find_topic(metadata.stream_id, metadata.topic_id, Action.SEND)
+            else:
+                self.allow(Action.MANAGE_USERS)
+            return self.user.id
+        except StreamsError as error:
+            self.service.counters.note_request(announced.code)
+            return Refusal(error.number)
 
     def handle(self, frame: Frame) -> Answer | Refusal | None:
         code = frame.code
@@ -154,8 +171,6 @@ class Session:
         if self.has_joined and (self._is_ended or not self.is_registered):
             # The connection ended while the client joined a group.
             self.service.forget(self)
-        if self._is_ended:
-            return
         self._connection.answer(Refusal(result.number) if isinstance(result, StreamsError) else result)
 
     # Sending.

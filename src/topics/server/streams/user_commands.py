@@ -120,7 +120,7 @@ def _login_with_token(session: Session, request: Any) -> bytes:
 
 
 def _logout(session: Session, _request: Any) -> bytes:
-    assert session.user
+    session.check_logged_in()
     session.logout()
     return b""
 
