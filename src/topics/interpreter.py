@@ -1,11 +1,23 @@
-"""The Python that runs this program, to start another process with it."""
+"""The Python that runs this program: what it must be like, and how another process is started with it."""
 
 import os
 import sys
 
+from topics.errors import StartRefused
+
 
 class NoInterpreter(Exception):
     """The program knows no Python that it could start."""
+
+
+def require_asserts() -> None:
+    """Raises `StartRefused` in a Python that leaves out asserts. They stop the program at a bug of its own, before the
+    bug reaches a file. Call it before a log is opened."""
+    if not __debug__:
+        raise StartRefused(
+            "topics does not run in a Python that leaves out asserts, because they stop it before a bug damages a log: "
+            "start Python without -O, and without the variable PYTHONOPTIMIZE"
+        )
 
 
 def module_command(module: str, *arguments: str) -> list[str]:

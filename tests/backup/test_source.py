@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.client.faulty_proxy import answer, faulty_proxy
 from tests.server.running import Running, running
 from tests.storage.tiers.test_folder_store import moto_endpoint as moto_endpoint  # noqa: PLC0414 - a fixture
 from tests.storage.tiers.test_folder_store import new_s3_address, set_aws_environment
@@ -18,7 +20,7 @@ from topics.backup.source import DirectorySource, Outdated, ServerSource
 from topics.backup.store import open_backup
 from topics.backup.taking import BackupReport, take_backup
 from topics.client.sync.client import Client
-from topics.errors import DirectoryLocked, Forbidden, StartRefused
+from topics.errors import BadFrame, DirectoryLocked, Forbidden, StartRefused
 from topics.storage.fs import RealFs
 
 SMALL: dict[str, Any] = {"segment_max_events": 5, "hot_retain_segments": 1}
@@ -114,6 +116,31 @@ def test_a_segment_that_was_moved_is_read_again_from_a_new_picture(tmp_path: Pat
         append(client, "t", 9)
         with pytest.raises(Outdated, match='topic "t" was removed and created again'):
             list(source.tail(topic, 1))
+
+
+def test_a_server_that_does_not_get_on_ends_a_backup(tmp_path: Path) -> None:
+    """Frames with a next seq that was asked for already, or a damaged record before it. Asked once more, the server
+    gives another error, so that this test ends without the check, too."""
+    with running(tmp_path / "data", **SMALL) as server, client_of(server) as client:
+        append(client, "t", 7)
+        client.seal("t")
+        (topic,) = ServerSource(client, RealFs()).picture().topics
+    again = answer("400 -", b'{"error":{"code":"invalid_request","message":"asked again"}}')
+    for next_seq in (3, 1, 0, -7):
+        headers = [f"Topics-Next-Seq: {next_seq}", "Topics-Head-Seq: 7", f"Topics-Epoch: {topic.epoch}"]
+        damage = {"error": {"code": "corrupt_record", "message": "damaged", "detail": {"seq": next_seq - 1}}}
+        for first in (
+            answer("200 -", b"", *headers, f"Topics-Id: {topic.id}"),
+            answer("500 -", msgspec.json.encode(damage)),
+        ):
+            with faulty_proxy("http://127.0.0.1:1") as proxy, Client(proxy.url, retries=0) as client:
+                proxy.route = lambda _, first=first, proxy=proxy: first if len(proxy.asked) == 1 else again
+                with pytest.raises(BadFrame) as caught:
+                    list(ServerSource(client, RealFs()).tail(topic, 3))
+                assert caught.value.message == (
+                    f'{proxy.url}: topic "t" from seq 3 on: the server answers without progress, with next seq '
+                    f"{next_seq}; look for a proxy or a cache before it"
+                )
 
 
 def test_a_key_for_some_names_cannot_back_up(tmp_path: Path) -> None:

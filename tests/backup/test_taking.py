@@ -176,6 +176,24 @@ def test_a_log_that_changes_under_the_copy_is_captured_again(driver: LogDriver) 
         take_backup(ChangingSource(driver, times=99), store_on(driver.fs, "/backup2"), 0)
 
 
+def test_another_log_under_the_address_ends_the_backup(driver: LogDriver) -> None:
+    class Replaced(ChangingSource):
+        store_ids = iter(["6" * 32, "7" * 32])
+
+        def picture(self) -> Picture:
+            return super().picture()._replace(store_id=next(self.store_ids))
+
+    driver.append(*numbered(0, 21))
+    driver.checkpoint()
+    with pytest.raises(NotSettled) as caught:
+        take_backup(Replaced(driver, times=1), store_on(driver.fs), 0)
+    assert caught.value.message == (
+        f"another data directory took the place of the log during the backup: store {'6' * 32} became {'7' * 32}; "
+        "back up each one to a place of its own"
+    )
+    assert store_on(driver.fs).point_names() == []
+
+
 def test_a_new_picture_is_taken_after_a_long_copy(driver: LogDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "SETTLED_BYTES", 100)
     driver.append(*numbered(0, 14))

@@ -358,6 +358,101 @@ def test_spans_of_entries(places: list[tuple[int, int]], data_bytes: int, bytes_
     same("entry_span", entries[:-1], data_bytes, bytes_max)
 
 
+# Bounds. C would read and write outside of the bytes, so that the compiled form checks them in every Python.
+
+
+def columns_of_frames(**changes: Any) -> wal_frame.FrameColumns:
+    columns = plain_kernel.scan_frames(FRAMES, 0, len(FRAMES), FRAME_BYTES_MAX)[0]
+    names = inspect.signature(wal_frame.FrameColumns).parameters
+    return wal_frame.FrameColumns(**dict(zip(names, columns, strict=True)) | changes)
+
+
+def test_a_scan_that_begins_before_its_bytes_is_refused() -> None:
+    data, _ = stored_segment()
+    assert same("scan_frames", FRAMES, -1, len(FRAMES), FRAME_BYTES_MAX) is IndexError
+    assert same("scan_segment", data, -1, len(data)) is IndexError
+
+
+@pytest.mark.parametrize("flags_at", [-1, 10, 11])
+def test_flags_that_are_not_before_the_core_are_refused(flags_at: int) -> None:
+    bodies = plain_kernel.append_bodies(7, 1, 5, LABELLED, 8, True, True)
+    assert same("segment_frames", bodies, flags_at, 10) is ValueError
+    assert same("seal_copies", bodies, flags_at, 10, 7, True) is ValueError
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 1), (2, 1), (0, 8), (8, 8), (-(2**40), 1)])
+def test_frames_outside_of_their_columns_are_refused(start: int, stop: int) -> None:
+    columns = columns_of_frames()
+    assert len(columns.offsets) == 7
+    places = array("I", range(7))
+    for function, arguments in (
+        ("frame_places", (columns.offsets, columns.ends, columns.data_lens, start, stop, 0, 6)),
+        ("add_tags", (FRAMES, columns, start, stop, {})),
+        ("index_entries", (places, columns.times, columns.flags, start, stop, 0)),
+    ):
+        with pytest.raises(IndexError):
+            getattr(compiled, function)(*arguments)
+
+
+def test_columns_of_other_frames_are_refused() -> None:
+    """One column is shorter, or has smaller items."""
+    columns = columns_of_frames()
+    offsets, ends, times, seqs = columns.offsets, columns.ends, columns.times, columns.seqs
+    places, small = array("I", range(7)), array("I", seqs)
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("append_runs", (columns.kinds, columns.topic_ids, seqs[:-1])),
+        ("append_runs", (columns.kinds, columns.topic_ids[:-1], seqs)),
+        ("append_runs", (columns.kinds, columns.topic_ids, small)),
+        ("append_runs", (columns.kinds, small, seqs)),
+        ("frame_places", (offsets, ends[:-1], columns.data_lens, 0, 1, 0, 6)),
+        ("frame_places", (offsets, ends, columns.data_lens[:-1], 0, 1, 0, 6)),
+        ("frame_places", (small, ends, columns.data_lens, 0, 1, 0, 6)),
+        ("frame_places", (offsets, small, columns.data_lens, 0, 1, 0, 6)),
+        ("frame_places", (offsets, ends, columns.tag_lens, 0, 1, 0, 6)),
+        ("add_tags", (FRAMES, columns_of_frames(flags=columns.flags[:-1]), 0, 1, {})),
+        *[
+            ("add_tags", (FRAMES, columns_of_frames(**{name: wrong}), 0, 1, {}))
+            for name in ("offsets", "seqs", "node_lens", "tag_lens")
+            for wrong in (getattr(columns, name)[:-1], array("B", bytes(7)))
+        ],
+        ("filed_frames", (FRAMES, offsets, ends[:-1])),
+        ("filed_frames", (FRAMES, offsets, small)),
+        ("filed_frames", (FRAMES, small, ends)),
+        ("index_entries", (places, times[:-1], columns.flags, 0, 1, 0)),
+        ("index_entries", (places, times, columns.flags[:-1], 0, 1, 0)),
+        ("index_entries", (columns.tag_lens, times, columns.flags, 0, 1, 0)),
+        ("index_entries", (places, small, columns.flags, 0, 1, 0)),
+    ]
+    for function, arguments in calls:
+        with pytest.raises(ValueError, match=r"^these are no columns of the same frames$"):
+            getattr(compiled, function)(*arguments)
+
+
+def test_positions_of_other_pieces_are_refused() -> None:
+    np = pytest.importorskip("numpy")
+    indexes, messages, ends = messages_of(np, MESSAGES)
+    starts = ends - np.diff(ends, prepend=0)
+    count = len(ends)
+    buffer = bytearray(messages)
+    u64s, u8s, i32s = np.zeros(count, np.uint64), np.zeros(count, np.uint8), np.zeros(count + 1, np.int32)
+    for function, arguments in (
+        ("checksums", (messages, starts, ends[:-1], u64s, 0, 0)),
+        ("checksums", (messages, starts, ends, u64s[:-1], 0, 0)),
+        ("check_messages", (indexes[:-16], messages, ends.copy())),
+        ("check_messages", (indexes + bytes(16), messages, ends.copy())),
+        ("check_messages", (b"", b"", ends[:0].copy())),
+        ("stamp_messages", (memoryview(buffer), ends, 0, 5, SEED[:-1])),
+        ("verify_messages", (messages, starts, ends[:-1], 0)),
+        ("gather", (messages, starts, ends[:-1], i32s)),
+        ("gather", (messages, starts, ends, i32s[:-1])),
+        ("have_ends", (messages, starts, ends[:-1], b"", b"", u8s)),
+        ("have_ends", (messages, starts, ends, b"", b"", u8s[:-1])),
+    ):
+        with pytest.raises(ValueError, match=r"^(each|a seed)"):
+            getattr(compiled, function)(*arguments)
+    assert buffer == messages
+
+
 # Files.
 
 

@@ -87,5 +87,13 @@ def test_every_damaged_byte_and_length_of_a_record() -> None:
                 same([damaged], WAL_BODY)
 
 
+@pytest.mark.parametrize("flags_at", [2**40, -(2**40)])
+def test_flags_outside_of_a_record_are_not_read(flags_at: int) -> None:
+    bodies = bodies_of(RecordBatch([envelope.encode(b"1")], [1]))
+    for function in ("record_texts", "joined_texts"):
+        with pytest.raises(IndexError):
+            getattr(compiled, function)(bodies, flags_at, WAL_BODY.core_at, True, True, True)
+
+
 def test_nothing() -> None:
     same([], WAL_BODY)

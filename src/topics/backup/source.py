@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from topics.backup.format import scan_frames
 from topics.backup.ranges import Range, Ranges, clip
 from topics.client.sync.client import Client
-from topics.errors import ColdUnavailable, CorruptRecord, DirectoryLocked, StartRefused, TopicNotFound
+from topics.errors import BadFrame, ColdUnavailable, CorruptRecord, DirectoryLocked, StartRefused, TopicNotFound
 from topics.formats import snapshot as snapshot_codec
 from topics.formats.snapshot import SegmentState, Snapshot, TopicState
 from topics.limits import MIB
@@ -158,16 +158,25 @@ class ServerSource:
                 # The server answers so only when the next record is damaged.
                 found = (error.detail or {}).get("seq")
                 bad_seq = found if isinstance(found, int) else seq
+                self._require_progress(topic, seq, bad_seq + 1)
                 yield TailPart(b"", Gap(bad_seq, bad_seq, "corrupt"))
                 seq = bad_seq + 1
                 continue
             if (frames.topic_id, frames.epoch) != (topic.id, topic.epoch):
                 raise Outdated(f'topic "{topic.name}" was removed and created again')
+            self._require_progress(topic, seq, frames.next_seq)
             # The picture has the lost ranges.
             is_news = frames.gap is not None and frames.gap.reason in NEWS
             yield TailPart(frames.body, Gap(*frames.gap) if frames.gap is not None and is_news else None)
-            assert frames.next_seq > seq, "an answer without progress would be asked for again for ever"
             seq = frames.next_seq
+
+    def _require_progress(self, topic: TopicState, seq: int, next_seq: int) -> None:
+        """Raises `BadFrame` for an answer that would be asked for again for ever."""
+        if next_seq <= seq:
+            raise BadFrame(
+                f'{self._client.url}: topic "{topic.name}" from seq {seq} on: the server answers without progress, '
+                f"with next seq {next_seq}; look for a proxy or a cache before it"
+            )
 
     def close(self) -> None:
         for store in self._tiers.values():

@@ -132,7 +132,11 @@ class _Taking:
                         f"{outdated} pictures of the log were outdated before they were copied: {error}"
                     ) from error
             taken = self._source.picture()
-            assert taken.store_id == picture.store_id, "a source is one store"
+            if taken.store_id != picture.store_id:
+                raise NotSettled(
+                    "another data directory took the place of the log during the backup: store "
+                    f"{picture.store_id} became {taken.store_id}; back up each one to a place of its own"
+                )
             picture = taken
 
     def _copy_segments(self, picture: Picture) -> int:

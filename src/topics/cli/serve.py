@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from topics.cli.form import running_form
 from topics.cli.loading import load
 from topics.cli.output import Output
+from topics.interpreter import require_asserts
 from topics.version import VERSION
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def serve(config: str | None = None, **flags: Any) -> None:
       topics serve --data-dir /var/lib/topics --port 4000
       topics serve --host 0.0.0.0 --api-keys-file /run/secrets/topics --tls-cert cert.pem --tls-key key.pem
     """
+    # Before the start, which would take the ports first.
+    require_asserts()
     from topics.server.logs import configure_logging
     from topics.server.settings import check_safe
     from topics.server.streams.config import iggy_secrets, streams_directory

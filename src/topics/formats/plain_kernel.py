@@ -223,6 +223,8 @@ def seal_bodies(bodies: list[bytes]) -> bytes:
 def seal_copies(raws: list[bytes], flags_at: int, core_at: int, topic_id: int, closes: bool) -> bytes:  # noqa: FBT001 - as in C.
     """The frames of raw records as records of this topic, in one buffer. Each frame says that more frames of its write
     follow; with `closes` the last one does not."""
+    if not 0 <= flags_at < core_at:
+        raise ValueError("the flags are before the core")
     if any(len(raw) < core_at for raw in raws):
         raise ValueError("a raw record is cut")
     pack, labels = WAL_HEAD.pack, LABEL_FLAGS
@@ -234,6 +236,8 @@ def seal_copies(raws: list[bytes], flags_at: int, core_at: int, topic_id: int, c
 
 def scan_frames(buffer: Buffer, offset: int, end: int, frame_bytes_max: int) -> tuple[WalColumns, list[int], int]:
     """Valid frames of `buffer[offset:end]`: their columns, the places of sync marks among them, and where they stop."""
+    if offset < 0:
+        raise IndexError("a scan begins before its bytes")
     frames: list[tuple[int, ...]] = []
     marks: list[int] = []
     keep = frames.append
@@ -356,9 +360,11 @@ def add_tags(
 
 def segment_frames(raws: Iterable[bytes], flags_at: int, core_at: int) -> list[bytes]:
     """The frames, live, of verified raw records whose flags and cores begin there."""
+    if not 0 <= flags_at < core_at:
+        raise ValueError("the flags are before the core")
     frames: list[bytes] = []
     for raw in raws:
-        if len(raw) < core_at + CORE_HEADER_BYTES or flags_at >= core_at:
+        if len(raw) < core_at + CORE_HEADER_BYTES:
             raise ValueError("a raw record is shorter than its header")
         body = b"%c%b" % (raw[flags_at] & LABEL_FLAGS, raw[core_at:])
         trailer = _pack_trailer(xxh3_64_intdigest(body), LIVE)
@@ -368,6 +374,8 @@ def segment_frames(raws: Iterable[bytes], flags_at: int, core_at: int) -> list[b
 
 def scan_segment(buffer: bytes, offset: int, end: int) -> SegmentColumns:
     """Valid segment frames of `buffer[offset:end]`, as long as their seqs ascend."""
+    if offset < 0:
+        raise IndexError("a scan begins before its bytes")
     ends: list[int] = []
     flag_column, deleted = bytearray(), bytearray()
     seqs, times, data_lens, stored = array("Q"), array("Q"), array("I"), array("Q")
@@ -548,7 +556,8 @@ def check_messages(indexes: Buffer, messages: Buffer, ends: "NDArray[np.int64]")
     from topics.formats.message_index import ENTRY as MESSAGE_ENTRY
 
     entries = np.frombuffer(indexes, dtype=MESSAGE_ENTRY)
-    assert len(entries) == len(ends) > 0
+    if not len(entries) == len(ends) > 0:
+        raise ValueError("each message has an index entry and an end")
     positions = entries["position"].astype(np.int64)
     starts = starts_of(positions)
     sizes = positions - starts

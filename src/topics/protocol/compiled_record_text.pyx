@@ -153,7 +153,7 @@ cdef bint _add_record(
     cdef uint64_t seq, ts
     cdef uint16_t node_len, tag_len
     cdef bytes data, meta
-    if raw_bytes < node_at:
+    if not 0 <= flags_at < core_at or raw_bytes < node_at:
         return False
     memcpy(&seq, at + core_at, 8)
     memcpy(&ts, at + core_at + 8, 8)

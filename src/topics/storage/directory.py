@@ -16,6 +16,7 @@ import msgspec
 
 from topics.clock import Clock
 from topics.errors import ColdUnavailable, DirectoryLocked, StartRefused, StorageFull
+from topics.interpreter import require_asserts
 from topics.limits import LOCK_WAIT_MS
 from topics.storage import layout
 from topics.storage.fs import NO_SPACE, Fs, Lock, read_file, write_all
@@ -63,6 +64,7 @@ class DataDirectory:
 
 def open_directory(fs: Fs, root: str, clock: Clock) -> DataDirectory:
     """Creates what is missing and takes the lock. Raises `StartRefused` with the reason."""
+    require_asserts()
     lock_path = f"{root}/{layout.LOCK}"
     lock: Lock | None = None
     try:

@@ -1,6 +1,7 @@
 """A lake of the older form becomes a Delta table, in one step."""
 
 import json
+import re
 import shutil
 from contextlib import suppress
 from itertools import count
@@ -79,6 +80,12 @@ def test_a_chain_with_a_hole_or_a_file_that_is_not_whole_is_refused(old: Path) -
     with pytest.raises(LakeDamaged, match="bytes, its manifest says"):
         convert(str(old))
     file.write_bytes(content)
+    first = old / "_topics" / f"manifest-{1:020d}.json"
+    manifest = first.read_bytes()
+    first.write_bytes(re.sub(rb'"last_seq":\d+', b'"last_seq":null', manifest, count=1))
+    with pytest.raises(LakeDamaged, match=r"\.parquet has no last seq in its manifest$"):
+        convert(str(old))
+    first.write_bytes(manifest)
     (old / "_topics" / f"manifest-{2:020d}.json").unlink()
     with pytest.raises(LakeDamaged, match="the chain is broken, manifest 2 is missing"):
         convert(str(old))

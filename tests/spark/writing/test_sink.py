@@ -285,6 +285,18 @@ def test_a_commit_that_is_sent_again_by_the_client_counts_once(
     assert values(client, topic) == list(range(10))
 
 
+@pytest.mark.parametrize(("mode", "member"), [("staged", b'"records":5,'), ("direct", b'"count":5,')])
+def test_a_server_that_took_other_records_than_were_sent_fails_the_task(
+    log: ServerProcess, topic: str, proxy: Proxy, mode: str, member: bytes
+) -> None:
+    sink = stream_sink(proxy.url, topic=topic, writeMode=mode, acceptWindow="true")
+    # As long as before.
+    proxy.edits = lambda answer: answer.replace(member, member.replace(b"5", b"4"))
+    with pytest.raises(TopicsError) as caught:
+        sink.write(numbers(0, 5), task())
+    assert caught.value.message == f'{proxy.url}: topic "{topic}": the server took 4 of 5 records'
+
+
 def test_lost_answers_to_chunks_add_nothing_twice(log: ServerProcess, client: Client, topic: str, proxy: Proxy) -> None:
     for mode in ("staged", "direct"):
         sink = batch_sink(proxy.url, topic=topic, chunkRecords="4", writeMode=mode, writerId=mode, acceptWindow="true")

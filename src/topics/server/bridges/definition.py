@@ -128,7 +128,8 @@ def spec_of(body: RouterBody) -> BridgeSpec:
         raise InvalidRequest("a router from a stream has no filter: messages have no tags")
     if not spec.is_from_stream and body.guarantee == "exactly_once":
         raise InvalidRequest("a router into a stream copies at least once: leave `guarantee` out")
-    assert spec.place
+    # Also for its errors: a name that is no place.
+    place_of(body.source if spec.is_from_stream else body.dest)
     return spec
 
 

@@ -55,11 +55,6 @@ class OldFile(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     bytes: int
 
-    def new_name(self) -> str:
-        digest = self.name.rpartition("-")[2].removesuffix(".parquet")
-        assert self.last_seq is not None, "a file of records has a last seq"
-        return data_name(self.topic, self.epoch, self.first_seq, self.last_seq, digest)
-
     def gap(self) -> LakeGap:
         reason = self.name.rpartition("-")[2].removesuffix(".parquet")
         return LakeGap(self.topic, self.epoch, self.first_seq, self.last_seq, reason)
@@ -151,14 +146,16 @@ def _make_table(
 
 
 def _copy(store: SharedStore, old: OldFile) -> LakeFile:
+    if old.last_seq is None:
+        raise LakeDamaged(f"{store.address}/{old.name} has no last seq in its manifest")
     content = store.read_range(old.name, 0, old.bytes)
     if len(content) != old.bytes:
         raise LakeDamaged(f"{store.address}/{old.name} has {len(content)} bytes, its manifest says {old.bytes}")
     with pq.ParquetFile(pa.BufferReader(content)) as parquet:
         times = parquet.read(columns=["ts"]).column("ts").cast(pa.int64()).to_numpy() // 1000
-    name = old.new_name()
+    digest = old.name.rpartition("-")[2].removesuffix(".parquet")
+    name = data_name(old.topic, old.epoch, old.first_seq, old.last_seq, digest)
     store.put(name, content)
-    assert old.last_seq is not None, "a file of records has a last seq"
     return LakeFile(
         name=name,
         topic=old.topic,

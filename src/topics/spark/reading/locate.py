@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from topics.client.answers import Frames, FramesGap
 from topics.client.sync.client import Client
-from topics.errors import ColdUnavailable, CorruptRecord, FormatError, Throttled, TopicNotFound
+from topics.errors import BadFrame, ColdUnavailable, CorruptRecord, FormatError, Throttled, TopicNotFound
 from topics.formats.columnar import GAP_COLUMNS, Origin, RecordFilter, record_batches
 from topics.formats.frame_table import FrameTable, from_frames
 from topics.spark.access import open_client
@@ -191,8 +191,7 @@ class _PartitionReader:
         while next_seq <= last_seq:
             answer = self._ask_frames(partition, next_seq, last_seq)
             _require_instance(partition, answer.topic_id, answer.epoch, _Range(next_seq, last_seq))
-            if answer.next_seq <= next_seq:
-                raise _lost(partition, _Range(next_seq, last_seq), "regressed")
+            self._require_progress(partition, _Range(next_seq, last_seq), answer)
             # The gap comes before the records.
             if answer.gap is not None:
                 lost = _Range(max(answer.gap.first_seq, next_seq), min(answer.gap.last_seq, last_seq))
@@ -212,9 +211,22 @@ class _PartitionReader:
         except CorruptRecord as error:
             # The server answers so only when the next record is damaged.
             seq = (error.detail or {}).get("seq")
-            if self._options.on_corrupt == "fail" or not isinstance(seq, int):
+            if not isinstance(seq, int):
+                raise
+            if self._options.on_corrupt == "fail":
                 raise corrupt_loss(error, partition.topic) from error
             return Frames(b"", seq + 1, last_seq, partition.epoch, FramesGap(seq, seq, "corrupt"))
+
+    def _require_progress(self, partition: Partition, part: _Range, answer: Frames) -> None:
+        """Raises the error of an answer that would be asked for again for ever. Above its head a topic answers so."""
+        if answer.next_seq > part.first_seq:
+            return
+        if answer.head_seq < part.first_seq:
+            raise _lost(partition, part, "regressed").within(self._client.url)
+        raise BadFrame(
+            f'{self._client.url}: topic "{partition.topic}" from seq {part.first_seq} on: the server answers without '
+            f"progress, with next seq {answer.next_seq}; look for a proxy or a cache before it"
+        )
 
     def _gap_row(self, partition: Partition, lost: _Range, reason: str) -> pa.RecordBatch:
         """The row of a gap that the read met, or the error, with the floors of a new manifest."""

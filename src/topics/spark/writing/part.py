@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import xxhash
 
 from topics.client.sync.client import Client
-from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound
+from topics.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, RecordTooLarge, TopicNotFound, TopicsError
 from topics.results import ConfigMembers
 from topics.spark.errors import BadOption
 from topics.spark.writing.body import BadRow, ChunkCutter, ChunkLimits, RowChunk, first_null, record_texts, refused_row
@@ -70,6 +70,11 @@ class Sender(ABC):
     def _with_topic(self, name: str, call: Callable[[], T]) -> T:
         return with_topic(self._client, name, self._options, call, is_direct=self.is_direct)
 
+    def _require_all(self, topic: str, taken: int, chunk: RowChunk) -> None:
+        """A row is a record: raises `TopicsError` when the server says another number."""
+        if taken != len(chunk):
+            raise TopicsError(f'{self._client.url}: topic "{topic}": the server took {taken} of {len(chunk)} records')
+
     @abstractmethod
     def check_topic(self, name: str) -> None:
         """Raises `BadOption` for a topic that cannot be written. Called before its first chunk."""
@@ -99,7 +104,7 @@ class StagedSender(Sender):
             chunk.records,
         )
         answer = self._with_topic(topic, lambda: self._client.stage(topic, body))
-        assert answer.records == len(chunk), "a row is a record"
+        self._require_all(topic, answer.records, chunk)
         return None
 
 
@@ -126,7 +131,7 @@ class DirectSender(Sender):
         records = chunk.records
         key = f"{self._key_start}:{number}:{xxhash.xxh3_64_hexdigest(records)}"
         answer = self._with_topic(topic, lambda: self._client.append_encoded(topic, records, key=key))
-        assert answer.count == len(chunk), "a row is a record"
+        self._require_all(topic, answer.count, chunk)
         return answer.first_seq
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from topics.errors import TopicsError
+from topics.interpreter import require_asserts
 from topics.storage.checkpoints.job import Job, JobResult, run_job
 from topics.storage.checkpoints.process import JobRefusal, receive, say_hello, send
 from topics.storage.fs import RealFs
@@ -40,6 +41,7 @@ def _run(fs: RealFs, job: Job) -> JobResult:
 
 def main() -> None:
     _die_with_parent()
+    require_asserts()
     # A job makes millions of short-lived tuples and no cycles. The garbage collector would cost a fifth of it.
     gc.disable()
     # Threads that wait for a sync soon get the interpreter back: the loop that makes segments rarely leaves it.

@@ -24,7 +24,7 @@ import errno
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from topics.errors import ColdUnavailable
+from topics.errors import ColdUnavailable, FormatError
 from topics.storage.fs import Buffer
 from topics.storage.layout import STORE, TEMPORARY
 
@@ -133,14 +133,16 @@ class MissingStore:
 
 
 def check_name(name: str) -> None:
-    """Names are made from numbers by this package. A name that could leave the tier, or be hidden in it, is a bug."""
-    assert all(part not in {"", ".", ".."} for part in name.split("/")), f"not the name of an object: {name!r}"
-    assert not name.endswith(TEMPORARY), f"kept for unfinished puts: {name!r}"
+    """Raises `FormatError` for a name that could leave the tier, or that unfinished puts use. Segments are named by
+    numbers; the names of other objects are in files that may come from anywhere, such as a backup."""
+    if any(part in {"", ".", ".."} for part in name.split("/")) or name.endswith(TEMPORARY):
+        raise FormatError(f"not the name of an object: {name!r}")
 
 
 def check_range(offset: int, size: int) -> None:
-    assert offset >= 0, "a negative offset would count from the end"
-    assert size >= 0, "a negative size would read to the end"
+    """Raises `FormatError`: a negative offset would count from the end, and a negative size would read to the end."""
+    if offset < 0 or size < 0:
+        raise FormatError(f"no range of an object: {size} bytes at {offset}")
 
 
 def missing_object(address: str, name: str) -> FileNotFoundError:

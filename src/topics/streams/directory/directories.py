@@ -10,6 +10,7 @@ from typing import Final
 
 from topics.errors import StartRefused
 from topics.formats.stream_layout import LOCK_FILE, StreamKeys
+from topics.interpreter import require_asserts
 from topics.storage.fs import Fs, Lock
 from topics.streams.settings import StreamsSettings
 
@@ -21,6 +22,7 @@ SET_ASIDE: Final = ".set-aside-"
 
 def take_lock(fs: Fs, root: str) -> Lock:
     """Makes the directory if it is missing, and takes its lock: one process at a time has it open."""
+    require_asserts()
     fs.makedirs(root)
     lock = fs.lock(f"{root}/{LOCK_FILE}")
     if lock is None:

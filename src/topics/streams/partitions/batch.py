@@ -258,7 +258,7 @@ class PreparedBatch:
     def stamp(self, first_offset: int, timestamp: int) -> "StoredBatch":
         """Numbers the messages from `first_offset` on, gives each message with the id 0 a random UUID, and sets the
         checksums. It can be called again."""
-        assert self.count, "a batch without messages has no offsets"
+        assert self.count > 0, "a batch without messages has no offsets"
         # Ids are not secret, so a fast generator makes them of 16 random bytes: 1000 random ids would take 40 us.
         kernel.stamp_messages(self.buffer, self.ends, first_offset, timestamp, os.urandom(ID_BYTES))
         return StoredBatch(self.buffer.toreadonly(), self.ends, first_offset, timestamp, self.has_user_headers)
