@@ -232,6 +232,126 @@ def test_a_member_that_lost_a_partition_can_neither_store_nor_commit_in_it() -> 
     assert (polled.partition_id, [message.offset for message in polled]) == (1, [0, 1, 2])
 
 
+def group_world(partitions_count: int) -> World:
+    """Each partition has ten messages; client 1 is the only member of the group `g`."""
+    world = World()
+    world.make_topic(partitions_count)
+    for partition_id in range(partitions_count):
+        world.send(*numbered(10), partition_id=partition_id)
+    world.system.create_group("s", "t", "g")
+    world.system.join_group("s", "t", "g", 1)
+    return world
+
+
+def polled_by(
+    world: World, client_id: int, count: int = 1, *, partition_id: int | None = None, auto_commit: bool = False
+) -> tuple[int, list[int]]:
+    """The partition and the offsets of a poll as a member of `g`."""
+    polled = world.poll(
+        NEXT,
+        count,
+        consumer=Consumer.group("g"),
+        client_id=client_id,
+        partition_id=partition_id,
+        auto_commit=auto_commit,
+    )
+    return polled.partition_id, [message.offset for message in polled]
+
+
+@pytest.mark.parametrize("polls_before", range(9))
+def test_after_a_join_both_members_read_each_of_their_partitions_once_in_a_round(polls_before: int) -> None:
+    """The old member goes on after the partition that it has polled last."""
+    world = group_world(4)
+    before = [polled_by(world, 1, auto_commit=True)[0] for _ in range(polls_before)]
+    assert before == [place % 4 for place in range(polls_before)]
+    world.system.join_group("s", "t", "g", 2)
+    assert [member.partitions for member in world.system.group("s", "t", "g").members] == [(0, 1), (3, 2)]
+    first = 1 if polls_before % 4 == 1 else 0
+    polls = [polled_by(world, 1, auto_commit=True)[0] for _ in range(4)]
+    assert polls == [first, 1 - first, first, 1 - first]
+    assert [polled_by(world, 2, auto_commit=True)[0] for _ in range(4)] == [2, 3, 2, 3]
+
+
+def test_a_member_reads_all_its_partitions_while_another_one_joins_and_disconnects_again_and_again() -> None:
+    """A consumer that crashes as often as it starts takes nothing from the others."""
+    world = group_world(3)
+    polls = []
+    for client_id in range(2, 11):
+        polls.append(polled_by(world, 1, auto_commit=True))
+        world.system.join_group("s", "t", "g", client_id)
+        world.system.forget_client(client_id)
+    assert polls == [(partition_id, [offset]) for offset in range(3) for partition_id in range(3)]
+
+
+def test_after_partitions_are_added_and_deleted_a_member_goes_on_with_the_next_one() -> None:
+    world = group_world(3)
+    assert [polled_by(world, 1)[0] for _ in range(3)] == [0, 1, 2]
+    world.system.create_partitions("s", "t", 2)
+    assert [polled_by(world, 1)[0] for _ in range(4)] == [3, 4, 0, 1]
+    world.system.delete_partitions("s", "t", 3)
+    assert [polled_by(world, 1)[0] for _ in range(3)] == [0, 1, 0]
+
+
+def test_messages_that_are_not_committed_stay_with_their_member_until_it_commits_them() -> None:
+    """Nothing is delivered twice and nothing is lost: the new owner goes on after what was committed."""
+    world = group_world(2)
+    group = Consumer.group("g")
+    assert [polled_by(world, 1, 4) for _ in range(2)] == [(0, [0, 1, 2, 3]), (1, [0, 1, 2, 3])]
+    world.system.join_group("s", "t", "g", 2)
+    assert polled_by(world, 2) == (0, []), "partition 1 waits for the commit of its messages"
+    assert [polled_by(world, 1)[0] for _ in range(2)] == [0, 0], "its member gets no new ones from it"
+    assert polled_by(world, 1, 4, partition_id=1) == (1, [0, 1, 2, 3]), "its member may read them again"
+    world.system.store_offset("s", "t", group, 2, partition_id=1, client_id=1)
+    assert polled_by(world, 2) == (0, [])
+    world.system.store_offset("s", "t", group, 3, client_id=1)
+    assert polled_by(world, 2, 4) == (1, [4, 5, 6, 7])
+    assert polled_by(world, 1, 4, partition_id=1) == (0, [])
+    assert refusal(lambda: world.system.store_offset("s", "t", group, 3, client_id=1)) == 3022
+    assert polled_by(world, 1, 4) == (0, [0, 1, 2, 3])
+
+
+def test_messages_that_a_member_has_not_committed_come_again_when_its_connection_ends() -> None:
+    world = group_world(2)
+    world.system.join_group("s", "t", "g", 2)
+    group = Consumer.group("g")
+    assert polled_by(world, 1, 4) == (0, [0, 1, 2, 3])
+    world.system.store_offset("s", "t", group, 1, client_id=1)
+    world.system.forget_client(1)
+    assert refusal(lambda: world.system.store_offset("s", "t", group, 3, partition_id=0, client_id=1)) == 5006
+    assert [polled_by(world, 2, 4) for _ in range(2)] == [(0, [2, 3, 4, 5]), (1, [0, 1, 2, 3])]
+
+
+def test_a_member_may_commit_what_it_polled_before_others_came_and_went() -> None:
+    world = group_world(3)
+    assert polled_by(world, 1, 4) == (0, [0, 1, 2, 3])
+    world.system.join_group("s", "t", "g", 2)
+    world.system.leave_group("s", "t", "g", 2)
+    world.system.store_offset("s", "t", Consumer.group("g"), 3, client_id=1)
+    assert world.system.get_offset("s", "t", Consumer.group("g"), partition_id=0) == StoredOffset(0, 9, 3)
+
+
+def test_a_partition_that_changes_hands_during_a_read_gives_its_messages_to_the_new_owner_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World({"system": {"partition": {"messages_required_to_save": 1}}})
+    world.make_topic()
+    world.send(*numbered(3))
+    world.system.create_group("s", "t", "g")
+    for client_id in (1, 2):
+        world.system.join_group("s", "t", "g", client_id)
+    read = FakeFile.pread_into
+
+    def read_and_disconnect(file: FakeFile, buffer: memoryview, offset: int) -> int:
+        world.system.forget_client(1)
+        return read(file, buffer, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeFile, "pread_into", read_and_disconnect)
+        assert polled_by(world, 1, 3, auto_commit=True) == (0, [])
+    assert world.system.get_offset("s", "t", Consumer.group("g")) is None
+    assert polled_by(world, 2, 3, auto_commit=True) == (0, [0, 1, 2])
+
+
 def test_a_group_that_is_deleted_takes_its_offsets_along() -> None:
     world = World()
     world.make_topic()

@@ -44,8 +44,8 @@ class _Member:
     client_id: int
     # In the order in which the member got them; a join takes from the end.
     partitions: list[int] = field(default_factory=list)
-    # The index in `partitions` that the next poll without a partition reads.
-    next_place: int = 0
+    # The partition of the last poll that named none. The next such poll reads the one with the next higher number.
+    last_in_round: int = -1
     # The partition of the last poll. A store without a partition is about this one.
     polled_partition: int | None = None
 
@@ -186,14 +186,13 @@ class ConsumerGroup:
         return member
 
     def _next_partition(self, member: _Member) -> int | None:
-        count = len(member.partitions)
-        for step in range(count):
-            place = (member.next_place + step) % count
-            partition = member.partitions[place]
-            if partition not in self._pending:
-                member.next_place = place + 1
-                return partition
-        return None
+        """Goes by numbers and not by places in the list, so partitions that come and go do not move the others."""
+        free = [partition for partition in member.partitions if partition not in self._pending]
+        if not free:
+            return None
+        higher = [partition for partition in free if partition > member.last_in_round]
+        member.last_in_round = min(higher or free)
+        return member.last_in_round
 
     def _drop(self, client_ids: Iterable[int]) -> None:
         gone = [self._members.pop(client_id) for client_id in client_ids]
@@ -269,10 +268,6 @@ class ConsumerGroup:
     def _complete(self, partition: int) -> None:
         target = self._members[self._pending.pop(partition).target_client_id]
         owner = self._owners[partition]
-        place = owner.partitions.index(partition)
-        del owner.partitions[place]
-        if place < owner.next_place:
-            # The next poll still reads the same partition.
-            owner.next_place -= 1
+        owner.partitions.remove(partition)
         self._sent.pop(partition, None)
         self._give(partition, target)
