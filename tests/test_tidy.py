@@ -35,7 +35,7 @@ ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("storage",),
     ("protocol",),
     ("formats",),
-    ("clock", "limits", "errors", "results", "version"),
+    ("clock", "forks", "limits", "errors", "results", "version"),
 )
 
 # The layer of everything directly below `topics` whose layer is not simply its own name.
@@ -90,7 +90,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("following", "job_events", "logs", "redriving"),
         ("batching", "calls", "tls", "tracing", "typed", "working"),
         ("answers", "arrow", "endpoint", "http1"),
-        ("retrying",),
+        ("retrying", "signals"),
     ),
     "topics.engine": (
         ("starting",),
@@ -121,7 +121,7 @@ ROOMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("streams",),
         ("lake", "reading"),
         ("schemas", "sql_tables", "writing"),
-        ("access", "loss", "options", "shaping"),
+        ("access", "free_place", "loss", "options", "shaping"),
         ("errors", "manifest", "narrowing", "option_values", "session", "watching"),
     ),
     "topics.storage": (
@@ -238,11 +238,15 @@ TEST_FOLDERS_FREE: Final = frozenset(
 
 # Test files that are about several modules at once, and why.
 TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
+    "client/test_deadlines.py": "how long both clients wait and how much they read, whatever a server sends",
     "client/test_faults.py": "both clients against a server and a network that fail",
+    "client/test_forks.py": "processes that fork with a client that is connected",
     "client/test_page.py": "docs/client.md: its programs, and its table against the OpenAPI document",
     "client/test_parity.py": "both clients and both embedded logs, held to the same behaviour",
     "client/test_typing.py": "the public types, as mypy and pyright see them",
+    "client/test_websockets.py": "the WebSockets of both clients",
     "client/test_worker_kills.py": "workers and servers that are killed",
+    "embedded/test_forks.py": "processes that fork, or end, with a log that is open",
     "embedded/test_parity.py": "docs/embedded.md: its programs, and its table against routes and methods",
     "engine/test_state_machine.py": "the engine as a whole against a model of one topic",
     "engine/routers/test_router_crashes.py": "routers as a whole, with crashes in between",
@@ -266,6 +270,7 @@ TESTS_CROSS_CUTTING: Final[dict[str, str]] = {
     "test_installation.py": "the wheel in an environment of its own, and the hints that name extras",
     "test_retries.py": "which failed tests CI runs a second time",
     "test_invariants.py": "every invariant of the contract has a test",
+    "spark/jobs/test_live_directory.py": "every job at a running server, and at the directories that it has open",
     "spark/test_exactly_once.py": "a query from topic to topic whose processes are killed",
     "spark/test_secrets.py": "whatever Spark writes about a read, looked through for keys",
     "spark/test_spark_facts.py": "what Spark does with any source",

@@ -33,6 +33,7 @@ class Relay:
         # Guards all fields below. Notified after every change.
         self._changed = threading.Condition()
         self._sockets: set[socket.socket] = set()
+        self._connection_count = 0
         self._sent = b""
         self._answered = b""
         self._is_losing = False
@@ -71,6 +72,12 @@ class Relay:
         with self._changed:
             return self._sent
 
+    @property
+    def connection_count(self) -> int:
+        """How many connections were made so far."""
+        with self._changed:
+            return self._connection_count
+
     def lose_answers(self) -> None:
         """From now on all bytes of the server are dropped, until the connections are cut. Neither side notices."""
         with self._changed:
@@ -108,6 +115,7 @@ class Relay:
             server.settimeout(None)
             with self._changed:
                 self._sockets |= {browser, server}
+                self._connection_count += 1
             upwards = threading.Thread(target=self._pass_upwards, args=(browser, server))
             upwards.start()
             self._pass_downwards(server, browser)

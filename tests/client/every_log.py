@@ -102,6 +102,22 @@ def client_of(kind: str, url: str, **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
+def websocket_of(client: Any) -> Iterator[Any]:
+    """An open WebSocket of a client."""
+    made = client.websocket()
+    if isinstance(client, Portal):
+        portal = Portal(client.thread, made)
+        portal.__getattr__("__aenter__")()
+        try:
+            yield portal
+        finally:
+            portal.__getattr__("__aexit__")(None, None, None)
+    else:
+        with made as opened:
+            yield opened
+
+
+@contextmanager
 def log_of(kind: str, data_dir: Path) -> Iterator[Any]:
     """An open log of this kind."""
     if kind == "embedded":

@@ -20,10 +20,17 @@ CUT: Final = "cut"  # Half of the answer's body arrives.
 HANG_UP: Final = "hang up"  # The connection ends after the answer, and the answer does not announce it.
 
 
+# A function answers by itself; then the connection ends.
+Fault = str | bytes | Callable[[socket.socket], None]
+
+
 class Asked(NamedTuple):
+    """A request, and the number of the connection on which it came."""
+
     method: str
     target: str
     body: bytes
+    connection: int
 
 
 def answer(status: str, body: bytes, *headers: str) -> bytes:
@@ -33,7 +40,7 @@ def answer(status: str, body: bytes, *headers: str) -> bytes:
 
 
 class FaultyProxy:
-    """Each request uses up one of the `faults`; bytes among them are the answer.
+    """Each request uses up one of the `faults`; bytes among them are the answer, functions send one.
 
     While `route` is set, it may answer requests instead of the server.
     """
@@ -47,7 +54,7 @@ class FaultyProxy:
         self._connections: list[socket.socket] = []
         self._lock = threading.Lock()
         self._is_closing = False
-        self.faults: list[str | bytes] = []
+        self.faults: list[Fault] = []
         self.route: Callable[[Asked], bytes | None] = lambda _: None
         self.asked: list[Asked] = []
         self._start(self._accept)
@@ -87,11 +94,11 @@ class FaultyProxy:
                 return
             with self._lock:
                 self._connections.append(connection)
-            self._start(self._serve, connection)
+            self._start(self._serve, connection, len(self._connections))
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, number: int) -> None:
         with connection, connection.makefile("rb") as stream:
-            while (asked := _read_request(stream)) is not None:
+            while (asked := _read_request(stream, number)) is not None:
                 request, headers = asked
                 with self._lock:
                     self.asked.append(request)
@@ -104,11 +111,14 @@ class FaultyProxy:
                 except OSError:
                     return
 
-    def _answer(self, connection: socket.socket, request: Asked, headers: dict[str, str], fault: str | bytes) -> bool:
+    def _answer(self, connection: socket.socket, request: Asked, headers: dict[str, str], fault: Fault) -> bool:
         """Answers one request. Returns whether the connection stays open."""
         if isinstance(fault, bytes):
             connection.sendall(fault)
             return True
+        if callable(fault):
+            fault(connection)
+            return False
         reply = self.route(request) or self._forward(request, headers)
         if fault == LOSE:
             return False
@@ -136,7 +146,7 @@ class FaultyProxy:
         return head.encode("latin-1") + body
 
 
-def _read_request(stream: BinaryIO) -> tuple[Asked, dict[str, str]] | None:
+def _read_request(stream: BinaryIO, connection: int) -> tuple[Asked, dict[str, str]] | None:
     try:
         line = stream.readline().decode()
         if not line:
@@ -145,7 +155,7 @@ def _read_request(stream: BinaryIO) -> tuple[Asked, dict[str, str]] | None:
         headers = {name.lower(): value for name, value in http.client.parse_headers(stream).items()}
         length = int(headers.pop("content-length", "0"))
         headers.pop("host", None)
-        return Asked(method, target, stream.read(length)), headers
+        return Asked(method, target, stream.read(length), connection), headers
     except OSError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pytest
 import topics
 from tests.browser.relay import Relay
 from tests.client.every_log import client_of, worker_of
-from tests.client.faulty_proxy import CUT, DROP, HANG_UP, LOSE, FaultyProxy, answer, faulty_proxy
+from tests.client.faulty_proxy import CUT, DROP, HANG_UP, LOSE, Fault, FaultyProxy, answer, faulty_proxy
 from tests.conftest import sampled_range
 from tests.embedded.other_threads import wait_until
 from tests.server.running import Running, running
@@ -30,6 +31,7 @@ from topics.errors import (
     TopicsError,
     Unauthorized,
 )
+from topics.server.api.work import job_event_text
 from topics.testing.server_process import ServerProcess
 
 TOKEN = "sk-9f31c07d5be2"
@@ -271,6 +273,111 @@ def test_a_token_is_sent_with_every_request_and_is_in_no_text(kind: str, tmp_pat
 
 # Streams.
 
+SESSION = answer(
+    "200 OK",
+    b'{"wid":"w","stream_url":"/v0/watch/w","session_ttl_ms":1,"performance":{"server_total_ms":0},'
+    b'"topics":{"t":{"from_seq":0,"head_seq":1,"earliest_seq":1}}}',
+)
+RECORD = (
+    b'event: record\ndata: {"topic":"t","records":[{"$seq":1,"$ts":1,"data":1}],'
+    b'"from_seq":0,"to_seq":1,"head_seq":1}\n\n'
+    b'event: caught-up\ndata: {"topic":"t","head_seq":1}\n\n'
+)
+JOB = job_event_text("q", topics.Job(1, 1, None, b"1", None, 1, 1, 1))
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+NO_SESSION = answer("404 Not Found", b'{"error":{"code":"not_found","message":"no such watch session"}}')
+
+
+def paths(proxy: FaultyProxy) -> list[str]:
+    return [asked.target.partition("?")[0] for asked in proxy.asked]
+
+
+def stream_of(events: bytes) -> Fault:
+    """A stream of these events that stays open until the client ends it."""
+
+    def send(connection: socket.socket) -> None:
+        connection.sendall(EVENTS + b"%x\r\n%b\r\n" % (len(events), events))
+        connection.recv(1)
+
+    return send
+
+
+def broken_stream(connection: socket.socket) -> None:
+    connection.sendall(EVENTS + b"8\r\nretry: 1")
+
+
+def reset_connection(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+# What becomes of the request for the stream.
+STREAM_FAULTS = {
+    "no answer": DROP,
+    "reset": reset_connection,
+    "bad gateway": BAD_GATEWAY,
+    "stopping": STOPPING,
+    "session ended": NO_SESSION,
+}
+
+
+@pytest.mark.parametrize("fault", STREAM_FAULTS)
+@pytest.mark.parametrize("wait_ms", [None, 0])
+def test_the_first_stream_of_a_tail_is_asked_for_again(
+    kind: str, proxy: FaultyProxy, fault: str, wait_ms: int | None
+) -> None:
+    failing = [SESSION, STREAM_FAULTS[fault]]
+    proxy.faults = [*failing, *failing, SESSION, stream_of(RECORD)]
+    with client_of(kind, proxy.url, retries=2) as client:
+        tail = client.tail("t", wait_ms=wait_ms)
+        assert next(tail).seq == 1
+        tail.close()
+    # Each stream has a session of its own, which begins where the caller is.
+    assert paths(proxy) == ["/v0/watch", "/v0/watch/w"] * 3
+
+
+@pytest.mark.parametrize("fault", STREAM_FAULTS)
+def test_the_first_stream_of_a_tail_is_an_error_after_the_retries(kind: str, proxy: FaultyProxy, fault: str) -> None:
+    proxy.faults = [DROP, SESSION, STREAM_FAULTS[fault], SESSION, STREAM_FAULTS[fault]]
+    with client_of(kind, proxy.url, retries=2) as client, pytest.raises(TopicsError) as caught:
+        next(client.tail("t"))
+    assert caught.value.retriable
+    # Requests for sessions and for streams share the retries.
+    assert paths(proxy) == ["/v0/watch", *["/v0/watch", "/v0/watch/w"] * 2]
+
+
+@pytest.mark.parametrize("wait_ms", [None, 0])
+def test_a_tail_whose_first_stream_breaks_before_its_first_event_goes_on(
+    kind: str, proxy: FaultyProxy, wait_ms: int | None
+) -> None:
+    proxy.faults = [SESSION, broken_stream, SESSION, broken_stream, SESSION, stream_of(RECORD)]
+    with client_of(kind, proxy.url, retries=2) as client:
+        tail = client.tail("t", wait_ms=wait_ms)
+        assert next(tail).seq == 1
+        tail.close()
+
+
+def test_a_tail_of_limited_time_ends_with_an_error_when_its_streams_break_again_and_again(
+    kind: str, proxy: FaultyProxy
+) -> None:
+    proxy.faults = [SESSION, broken_stream] * 9
+    with client_of(kind, proxy.url, retries=2) as client, pytest.raises(Unreachable, match="broke"):
+        next(client.tail("t", wait_ms=0))
+    assert len(proxy.asked) == 6
+
+
+@pytest.mark.parametrize("fault", ["no answer", "reset", "bad gateway", "stopping"])
+def test_a_stream_of_jobs_is_asked_for_again(kind: str, proxy: FaultyProxy, fault: str) -> None:
+    proxy.faults = [STREAM_FAULTS[fault], STREAM_FAULTS[fault], stream_of(JOB)]
+    with client_of(kind, proxy.url, retries=2) as client:
+        jobs = client.work("q", "w")
+        assert next(jobs).seq == 1
+        jobs.close()
+    proxy.faults = [STREAM_FAULTS[fault]] * 9
+    with client_of(kind, proxy.url, retries=2) as client, pytest.raises(TopicsError) as caught:
+        client.work("q", "w")
+    assert caught.value.retriable
+    assert len(proxy.asked) == 6
+
 
 @pytest.fixture
 def relay(server: Running) -> Iterator[Relay]:
@@ -387,11 +494,7 @@ def test_a_tail_ends_when_its_client_is_closed(kind: str, server: Running, topic
 
 def test_a_tail_whose_key_was_taken_away_says_so(kind: str, proxy: FaultyProxy, topic: str) -> None:
     event = b'event: error\ndata: {"code":"unauthorized","message":"the key was removed"}\n\n'
-    session = (
-        b'{"wid":"w","stream_url":"/v0/watch/w","session_ttl_ms":1,"topics":{},"performance":{"server_total_ms":0}}'
-    )
-    session = session.replace(b'"topics":{}', b'"topics":{"t":{"from_seq":0,"head_seq":0,"earliest_seq":1}}')
-    proxy.faults = [answer("200 OK", session), answer("200 OK", event)]
+    proxy.faults = [SESSION, stream_of(event)]
     with client_of(kind, proxy.url) as client, pytest.raises(Unauthorized):
         next(client.tail("t"))
 
@@ -409,17 +512,23 @@ def test_jobs_are_pushed_and_ready_again_when_the_stream_ends(kind: str, server:
         assert (again.seq, again.deliveries) == (2, 2)
 
 
-def test_a_worker_claims_where_jobs_cannot_be_pushed(kind: str, proxy: FaultyProxy, topic: str) -> None:
-    refused = answer("404 Not Found", b'{"error":{"code":"not_found","message":"no such route"}}')
+NO_ROUTE = answer("404 Not Found", b'{"error":{"code":"not_found","message":"no such route"}}')
+
+
+@pytest.mark.parametrize("refused", [NO_ROUTE, THROTTLED], ids=["no such route", "throttled"])
+def test_a_worker_claims_at_once_where_jobs_cannot_be_pushed(
+    kind: str, proxy: FaultyProxy, topic: str, refused: bytes
+) -> None:
     proxy.route = lambda asked: refused if "/work" in asked.target else None
     done = threading.Event()
     with client_of(kind, proxy.url) as client:
         client.create(f"{topic}-q", type="queue")
         client.append(f"{topic}-q", [1])
+        proxy.asked.clear()
         with worker_of(client, f"{topic}-q", lambda job: done.set()) as worker:
             assert done.wait(60)
         assert worker.done_count == 1
-        assert any("/claim" in asked.target for asked in proxy.asked)
+        assert [path.rpartition("/")[2] for path in paths(proxy)[:2]] == ["work", "claim"]
 
 
 def test_a_worker_survives_stops_and_kills_of_the_server(kind: str, tmp_path: Path) -> None:

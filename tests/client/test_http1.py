@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.client.http1 import HEADER_BYTES_MAX, AnswerReader, BadAnswer, request_text
+from topics.client.retrying import AnswerTooLong
 
 PLAIN = b'HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nRetry-After: 1\r\nX-Ab: "\xe4"\r\n\r\n{}'
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
@@ -64,16 +65,78 @@ def test_any_bytes_are_an_answer_or_refused(data: bytes) -> None:
     try:
         reader.feed(data)
         reader.end()
-    except BadAnswer:
+    except (BadAnswer, AnswerTooLong):
         pass
 
 
-def test_headers_have_a_limit() -> None:
+START = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
+        (b"HTTP/1.1 200 OK\r\na: ", b"b"),
+        (b"HTTP/1.1 200 ", b"O"),
+        (b"", b"HTTP/1.1 102 Processing\r\n\r\n"),
+        (START + b"1;", b"a"),
+        (START + b"1\r\n \r\n0\r\n", b"a: b\r\n"),
+    ],
+    ids=["headers", "header", "status line", "interim answers", "line of a chunk", "trailers"],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_comes_before_the_body_or_between_two_pieces_of_it_is_bounded(
+    start: bytes, again: bytes, is_stream: bool
+) -> None:
     reader = AnswerReader()
-    reader.feed(b"HTTP/1.1 200 OK\r\n")
-    reader.feed(b"a: " + b"x" * HEADER_BYTES_MAX + b"\r\n")
-    with pytest.raises(BadAnswer):
-        reader.feed(b"a: " + b"x" * HEADER_BYTES_MAX + b"\r\n")
+    if is_stream:
+        reader.allow_no_end()
+    reader.feed(start)
+    many = 1000
+    for _ in range(HEADER_BYTES_MAX // (many * len(again)) - 1):
+        reader.feed(again * many)
+    with pytest.raises(AnswerTooLong, match="262144"):
+        reader.feed(again * 2 * many)
+
+
+def test_pieces_of_a_body_begin_the_bound_of_headers_anew() -> None:
+    reader = AnswerReader()
+    reader.feed(START)
+    for _ in range(3):
+        reader.feed(b"1;" + b"a" * (HEADER_BYTES_MAX - 10) + b"\r\n \r\n")
+    reader.feed(b"0\r\n\r\n")
+    assert (reader.take_body(), reader.is_complete) == (b"   ", True)
+
+
+def test_an_answer_is_no_longer_than_its_bound_however_small_its_pieces_are() -> None:
+    reader = AnswerReader(1000)
+    reader.feed(START)
+    piece = b"1;" + b"a" * 100 + b"\r\n \r\n"
+    for _ in range((1000 - len(START)) // len(piece)):
+        reader.feed(piece)
+    with pytest.raises(AnswerTooLong, match="more than 1000 bytes"):
+        reader.feed(piece)
+
+
+def test_a_longer_answer_is_refused_when_it_is_announced() -> None:
+    AnswerReader(1000).feed(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    with pytest.raises(AnswerTooLong, match="announces 1001 bytes"):
+        AnswerReader(1000).feed(b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n")
+
+
+def test_a_stream_has_no_end() -> None:
+    reader = AnswerReader(1000)
+    reader.feed(START)
+    reader.allow_no_end()
+    for _ in range(10):
+        reader.feed(b"3e8\r\n" + b" " * 1000 + b"\r\n")
+        assert len(reader.take_body()) == 1000
+
+
+def test_trailers_change_no_header() -> None:
+    reader = AnswerReader()
+    reader.feed(START.replace(b"\r\n\r\n", b"\r\nA: 1\r\n\r\n") + b"1\r\nx\r\n0\r\nA: 2\r\nB: 3\r\n\r\n")
+    assert (reader.headers, reader.is_complete) == ({"transfer-encoding": "chunked", "a": "1"}, True)
 
 
 def test_requests_say_the_length_of_their_body() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from topics.client.retrying import PAUSE_S_MAX, LongWait, Patience, Tries, Unreachable, backoff_s
@@ -43,12 +45,30 @@ def test_tries_end_with_their_number_and_with_the_deadline() -> None:
         tries.pause_s(error, 105.0, retry_after_s=6.0)
 
 
-def test_one_try_takes_no_longer_than_the_deadline_leaves() -> None:
-    tries = Tries(Patience(timeout_s=30.0, deadline_s=60.0), 0.0, is_repeatable=True, wait_s=20.0)
-    assert tries.timeout_s(0.0) == 50.0
-    assert tries.timeout_s(70.0) == 10.0
-    assert tries.timeout_s(99.0) > 0
-    assert Tries(Patience(30.0, None), 0.0, is_repeatable=True).timeout_s(1e9) == 30.0
+def test_a_wait_for_the_connection_takes_no_longer_than_the_deadline_leaves() -> None:
+    limit = Tries(Patience(timeout_s=30.0, deadline_s=60.0), 0.0, is_repeatable=True, wait_ms=20_000).limit
+    assert limit.next_s(0.0) == limit.next_s(30.0) == 50.0
+    assert limit.next_s(70.0) == 10.0
+    for now_s in (80.0, 99.0):
+        with pytest.raises(TimeoutError):
+            limit.next_s(now_s)
+    assert Tries(Patience(30.0, None), 0.0, is_repeatable=True).limit.next_s(1e9) == 30.0
+
+
+def test_the_deadline_is_that_of_the_whole_call_of_which_a_request_is_a_part() -> None:
+    patience = Patience(timeout_s=30.0, deadline_s=60.0)
+    assert patience.ends_s(100.0, 5_000) == 165.0
+    assert patience.ends_s(100.0, None) == Patience(deadline_s=None).ends_s(100.0) == inf
+    assert Tries(patience, 150.0, is_repeatable=True, ends_s=165.0).limit.next_s(150.0) == 15.0
+    assert Tries(patience, 150.0, is_repeatable=True, ends_s=inf).limit.ends_s == 210.0
+
+
+def test_a_throttled_call_ends_at_its_deadline_too() -> None:
+    patience = Patience(deadline_s=10.0, retries=0, throttle_wait_s=60.0)
+    tries = Tries(patience, 0.0, is_repeatable=True, uniform=shortest)
+    assert tries.pause_s(Throttled("later"), 1.0, retry_after_s=9.0) == 9.0
+    with pytest.raises(Throttled):
+        tries.pause_s(Throttled("later"), 2.0, retry_after_s=9.0)
 
 
 def test_a_call_that_is_not_safe_is_repeated_only_when_nothing_was_done() -> None:

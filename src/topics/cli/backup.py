@@ -308,13 +308,14 @@ def _source(
 ) -> "Source":
     from tempfile import TemporaryDirectory
 
-    from topics.backup.source import DirectorySource, ServerSource
+    from topics.backup.source import PIN_MS, DirectorySource, ServerSource
     from topics.client.sync.client import Client
     from topics.storage.fs import RealFs
 
     if data_dir is None:
         assert target is not None
-        client = Client(target.url, token=target.key, ca_file=target.ca_file)
+        # The picture of a large log may come slowly. When its pin ends, it is of no use.
+        client = Client(target.url, token=target.key, ca_file=target.ca_file, deadline_s=PIN_MS / 1000)
         return ServerSource(client, RealFs(), reads_files=not http_only)
     scratch = stack.enter_context(TemporaryDirectory(prefix="topics-backup-"))
     return DirectorySource(RealFs(), os.path.abspath(data_dir), scratch, cold=cold)

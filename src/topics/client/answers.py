@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,17 @@ class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class Refused(Exception):
+    """The server answered with an error. Another try may help: see `retrying`."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.error: TopicsError = error_of(answer)
+        # The traceback of the caller shows this error only.
+        self.error.__cause__ = None
+        self.retry_after_s: float = retry_after_s(answer)
 
 
 class Page(NamedTuple):
@@ -143,6 +154,30 @@ def decoded(wanted: type[T]) -> Callable[[Answer], T]:
     return decode
 
 
+class _ListPage(Protocol):
+    next_cursor: str | msgspec.UnsetType
+
+
+_L = TypeVar("_L", bound=_ListPage)
+
+
+def list_page(wanted: type[_L], cursor: str | None) -> Callable[[Answer], _L]:
+    """A function that reads a page of a list, which was asked for by this cursor."""
+
+    def decode(answer: Answer) -> _L:
+        page = from_json(answer.body, wanted)
+        if cursor is not None and page.next_cursor == cursor:
+            raise no_progress(f"the page after {cursor!r} of a list is followed by itself")
+        return page
+
+    return decode
+
+
+def no_progress(what: str) -> TopicsError:
+    """The error for an answer after which the next request would be the same, without end."""
+    return TopicsError(f"the server answers without progress: {what}; look for a proxy or a cache before it")
+
+
 def from_json(text: bytes | msgspec.Raw, wanted: type[T]) -> T:
     """Raises `Unreachable`: something that is not a server of topics answered."""
     try:
@@ -191,9 +226,13 @@ def record_of(sent: wire.DiffRecord) -> Record:
     )
 
 
-def page_of(answer: Answer) -> Page:
+def page_of(answer: Answer, from_seq: int) -> Page:
     sent = from_json(answer.body, wire.Diff)
     lost = sent.tombstone
+    # The cursor goes back only at a topic that was created again.
+    goes_on = sent.next_from_seq > from_seq or sent.next_from_seq == sent.head_seq
+    if not goes_on and (lost is None or lost.reason != "recreated"):
+        raise no_progress(f'a read of "{sent.topic}" from seq {from_seq} on ends at {sent.next_from_seq}')
     return Page(
         sent.topic,
         [record_of(record) for record in sent.records],

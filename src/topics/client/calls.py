@@ -6,6 +6,7 @@ Pure: the shells send a `Call` and give its `decode` the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 from uuid import uuid4
@@ -13,7 +14,8 @@ from uuid import uuid4
 import msgspec
 
 from topics.client import answers
-from topics.client.answers import Answer, Frames, Page, StreamPage, decoded, stream_page
+from topics.client.answers import Answer, Frames, Page, StreamPage, decoded, list_page, stream_page
+from topics.client.http1 import ANSWER_BYTES_MAX, PICTURE_BYTES_MAX
 from topics.errors import InvalidRequest
 from topics.limits import MIB, READ_LIMIT_MAX
 from topics.protocol import request_body as body
@@ -35,7 +37,8 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 class Call(NamedTuple, Generic[T]):
-    """A request, and what its answer means. `wait_ms` is how long the server may hold the answer back."""
+    """A request, and what its answer means. `wait_ms` is how long the server may hold the answer back. One with more
+    than `answer_bytes_max` bytes is refused."""
 
     method: str
     target: str
@@ -43,6 +46,7 @@ class Call(NamedTuple, Generic[T]):
     decode: Callable[[Answer], T]
     is_repeatable: bool = True
     wait_ms: int = 0
+    answer_bytes_max: int = ANSWER_BYTES_MAX
 
 
 class PartOfEpoch(NamedTuple):
@@ -93,7 +97,7 @@ def get_topic(topic: str) -> Call[wire.TopicState]:
 
 def list_topics(prefix: str, cursor: str | None) -> Call[wire.TopicList]:
     target = _query("/v0/topics", prefix=prefix, page_size=LIST_PAGE_SIZE, cursor=cursor)
-    return Call("GET", target, None, decoded(wire.TopicList))
+    return Call("GET", target, None, list_page(wire.TopicList, cursor))
 
 
 # Records.
@@ -144,7 +148,13 @@ def diff(
         max_batch_bytes=bytes_max,
         group=group,
     )
-    return Call("POST", f"{topic_path(topic)}/diff", encode(wanted), answers.page_of, wait_ms=wait_ms)
+    return Call(
+        "POST",
+        f"{topic_path(topic)}/diff",
+        encode(wanted),
+        partial(answers.page_of, from_seq=from_seq),
+        wait_ms=wait_ms,
+    )
 
 
 def nodes_of(skip_nodes: Iterable[str]) -> list[str] | None:
@@ -211,7 +221,7 @@ def work_target(topic: str, node: str, *, max_jobs: int, lease_ms: int | None) -
 
 def get_queue(topic: str, cursor: str | None) -> Call[wire.QueueState]:
     target = _query(f"{topic_path(topic)}/queue", page_size=LIST_PAGE_SIZE, cursor=cursor)
-    return Call("GET", target, None, decoded(wire.QueueState))
+    return Call("GET", target, None, list_page(wire.QueueState, cursor))
 
 
 # Consumer groups.
@@ -279,7 +289,7 @@ def get_router(router: str) -> Call[wire.Router]:
 
 def list_routers(prefix: str, source: str | None, dest: str | None, cursor: str | None) -> Call[wire.RouterList]:
     target = _query("/v0/routers", prefix=prefix, source=source, dest=dest, page_size=LIST_PAGE_SIZE, cursor=cursor)
-    return Call("GET", target, None, decoded(wire.RouterList))
+    return Call("GET", target, None, list_page(wire.RouterList, cursor))
 
 
 def delete_router(router: str) -> Call[wire.RouterDeleted]:
@@ -301,11 +311,13 @@ def manifest(
     topic: str, *, from_seq: int, to_seq: int | None, from_ts: int, to_ts: int | None, pin_ms: int
 ) -> Call[bytes]:
     wanted = body.ManifestBody(from_seq=from_seq, to_seq=to_seq, from_ts=from_ts, to_ts=to_ts, pin_ms=pin_ms)
-    return Call("POST", f"{topic_path(topic)}/manifest", encode(wanted), _body_of)
+    target = f"{topic_path(topic)}/manifest"
+    return Call("POST", target, encode(wanted), _body_of, answer_bytes_max=PICTURE_BYTES_MAX)
 
 
 def capture(*, pin_ms: int) -> Call[wire.LogCapture]:
-    return Call("POST", "/v0/admin/capture", encode(body.CaptureBody(pin_ms=pin_ms)), decoded(wire.LogCapture))
+    wanted = encode(body.CaptureBody(pin_ms=pin_ms))
+    return Call("POST", "/v0/admin/capture", wanted, decoded(wire.LogCapture), answer_bytes_max=PICTURE_BYTES_MAX)
 
 
 def _body_of(answer: Answer) -> bytes:
@@ -338,7 +350,7 @@ def seal(topic: str) -> Call[wire.TopicSealed]:
 
 def list_streams(prefix: str, cursor: str | None) -> Call[stream_body.StreamList]:
     target = _query("/v0/streams", prefix=prefix, page_size=LIST_PAGE_SIZE, cursor=cursor)
-    return Call("GET", target, None, decoded(stream_body.StreamList))
+    return Call("GET", target, None, list_page(stream_body.StreamList, cursor))
 
 
 def get_stream(stream: str | int) -> Call[stream_body.StreamState]:

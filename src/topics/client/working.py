@@ -69,6 +69,7 @@ class PushesJobs(Protocol):
     """A log that pushes jobs."""
 
     def work(self, topic: str, node: str, *, max_jobs: int = 1, lease_ms: int | None = None) -> PushedJobs: ...
+    def with_options(self, *, retries: int | None = None) -> PushesJobs: ...
 
 
 class AsyncPushedJobs(Protocol):
@@ -81,6 +82,7 @@ class AsyncPushesJobs(Protocol):
     def work(
         self, topic: str, node: str, *, max_jobs: int = 1, lease_ms: int | None = None
     ) -> Awaitable[AsyncPushedJobs]: ...
+    def with_options(self, *, retries: int | None = None) -> AsyncPushesJobs: ...
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -92,6 +94,7 @@ class WorkerOptions(TypedDict, total=False):
     retry_delay_ms: int | RetryDelay | None
     push: bool
     tracing: bool
+    handle_signals: bool
 
 
 class WorkerSettings(NamedTuple):
@@ -101,7 +104,7 @@ class WorkerSettings(NamedTuple):
     `node` names the worker; the default is a new name. `retry_delay_ms` says how long a failed job waits: a number, or
     a function of the job and the error; by default a second after the first delivery, then twice as long each time, up
     to five minutes. `push=False` claims jobs instead of letting the server push them. `tracing` continues the trace of
-    the writer of a job.
+    the writer of a job. `handle_signals=False` leaves SIGINT and SIGTERM alone in `run`.
     """
 
     concurrency: int
@@ -110,6 +113,7 @@ class WorkerSettings(NamedTuple):
     retry_delay_ms: int | RetryDelay | None
     push: bool
     tracing: bool
+    handle_signals: bool
 
     @classmethod
     def of(cls, options: WorkerOptions) -> WorkerSettings:
@@ -120,6 +124,7 @@ class WorkerSettings(NamedTuple):
             options.get("retry_delay_ms"),
             options.get("push", True),
             options.get("tracing", False),
+            options.get("handle_signals", True),
         )
         if made.concurrency < 1:
             raise InvalidRequest("concurrency is at least 1")

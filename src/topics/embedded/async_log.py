@@ -27,7 +27,6 @@ from topics.embedded.arguments import (
     skipped_nodes,
     wait_s,
 )
-from topics.embedded.forks import note_open
 from topics.embedded.log import absolute_path, make_batch
 from topics.embedded.pages import PageBounds, has_nothing
 from topics.embedded.states import RouterState, TopicState, router_state, topic_state
@@ -46,6 +45,7 @@ from topics.engine.topic.reading import Page
 from topics.engine.topic.router import Guarantee
 from topics.engine.writing.deletion import Deleted
 from topics.errors import Closed, TopicsError
+from topics.forks import note_open
 from topics.formats.records import Record, RecordBatch
 from topics.limits import READ_BYTES_DEFAULT, READ_LIMIT_DEFAULT, READ_LIMIT_MAX, REDRIVE_MS
 from topics.protocol.page_items import Loss, check_loss, items_of, records_of

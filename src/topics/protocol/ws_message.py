@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from topics.limits import MIB
 from topics.protocol.member_types import U64
 from topics.protocol.response_body import DiffRecord, Performance, TombstoneReason, WatchedTopic
+
+# More than any message of the server: records have 1 MiB together, or are one larger record, and a reply names at most
+# 4096 topics.
+MESSAGE_BYTES_MAX: Final = 16 * MIB
 
 # Pushed.
 

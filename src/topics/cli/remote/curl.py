@@ -4,9 +4,9 @@ import shlex
 from typing import NoReturn, TypeVar
 
 from topics.client.calls import Call
-from topics.client.retrying import Patience
+from topics.client.retrying import Limit
 from topics.client.sync.client import Client
-from topics.client.sync.connections import Connections, Stream
+from topics.client.sync.connections import Connections
 
 T = TypeVar("T")
 
@@ -46,10 +46,10 @@ def _key(*, has_key: bool) -> str:
 class _ShownConnections(Connections):
     """Takes requests and raises `CurlShown` for the first."""
 
-    def ask(self, call: Call[T], patience: Patience) -> NoReturn:
+    def ask_once(self, call: Call[T], limit: Limit) -> NoReturn:
         raise CurlShown(curl_line(self.endpoint.url, call, has_key=bool(self.endpoint.token_headers)))
 
-    def stream(self, target: str, timeout_s: float) -> Stream:
+    def stream_once(self, target: str, limit: Limit) -> NoReturn:
         has_key = bool(self.endpoint.token_headers)
         line = _request(self.endpoint.url, "GET", target, None, has_key=has_key)
         raise CurlShown(line.replace("curl -sS", "curl -sSN", 1))

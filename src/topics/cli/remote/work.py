@@ -101,8 +101,10 @@ def work(
         # A job that is pushed to a worker at its end is given back, which counts as a delivery.
         push=count is None,
     )
-    worker.run()
-    message(f"{counted(worker.done_count, 'job')} done, {worker.failed_count} failed")
+    try:
+        worker.run()
+    finally:
+        message(f"{counted(worker.done_count, 'job')} done, {worker.failed_count} failed")
 
 
 class _Program:

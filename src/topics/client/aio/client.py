@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from math import inf
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
@@ -61,9 +62,10 @@ logger: logging.Logger = logging.getLogger("topics.client")
 class AsyncClient:
     """A server, for asyncio. Any number of tasks of one loop may use it. Close it, or use it as a context manager.
 
-    Every call is repeated when that is safe and may help: writes carry an idempotency key. `timeout_s` is for one try,
-    `deadline_s` for a call with all its tries; `with_options` changes both for some calls. Errors are the classes of
-    `topics.errors`; `topics.Unreachable` says that the server does not answer.
+    Every call is repeated when that is safe and may help: writes carry an idempotency key. `timeout_s` is how long the
+    connection may be silent in one try, `deadline_s` how long a call may take with all its tries, whatever the server
+    sends; `with_options` changes both for some calls. Errors are the classes of `topics.errors`; `topics.Unreachable`
+    says that the server does not answer.
 
     >>> async with topics.AsyncClient("http://localhost:4000", token="…") as client:
     ...     await client.append("orders", [{"id": 1}])
@@ -124,8 +126,8 @@ class AsyncClient:
         other._patience = self._patience.changed(timeout_s, deadline_s, retries)
         return other
 
-    async def _ask(self, call: Call[T]) -> T:
-        return await self._connections.ask(call, self._patience)
+    async def _ask(self, call: Call[T], ends_s: float = inf) -> T:
+        return await self._connections.ask(call, self._patience, ends_s)
 
     def _warn(self, what: str, warnings: object) -> None:
         for warning in warnings if isinstance(warnings, list) else ():
@@ -162,17 +164,21 @@ class AsyncClient:
         >>> await client.topics()
         ['jobs', 'orders']
         """
-        return [entry.topic async for entry in self.topic_list(prefix)]
+        ends_s = self._patience.ends_s(monotonic())
+        return [entry.topic async for entry in self._topic_entries(prefix, ends_s)]
 
-    async def topic_list(self, prefix: str = "") -> AsyncIterator[wire.TopicEntry]:
+    def topic_list(self, prefix: str = "") -> AsyncIterator[wire.TopicEntry]:
         """The topics that begin with the prefix, with their numbers, sorted by name. Pages are fetched as needed.
 
         >>> [(entry.topic, entry.count) async for entry in client.topic_list("orders")]
         [('orders', 17)]
         """
+        return self._topic_entries(prefix)
+
+    async def _topic_entries(self, prefix: str, ends_s: float = inf) -> AsyncIterator[wire.TopicEntry]:
         cursor: str | None = None
         while True:
-            page = await self._ask(calls.list_topics(prefix, cursor))
+            page = await self._ask(calls.list_topics(prefix, cursor), ends_s)
             for entry in page.topics:
                 yield entry
             if not isinstance(page.next_cursor, str):
@@ -256,6 +262,7 @@ class AsyncClient:
         """
         nodes = calls.nodes_of(skip_nodes) or ()
         wait = LongWait(wait_ms, monotonic(), LONG_POLL_MS_MAX)
+        ends_s = self._patience.ends_s(monotonic(), wait_ms)
         while True:
             piece_ms = wait.next_ms(monotonic())
             page = await self._ask(
@@ -267,7 +274,8 @@ class AsyncClient:
                     skip_nodes=nodes,
                     group=group,
                     wait_ms=piece_ms,
-                )
+                ),
+                ends_s,
             )
             if page.records or page.tombstone is not None or not page.caught_up or not piece_ms:
                 return page
@@ -382,9 +390,11 @@ class AsyncClient:
         ...     await client.ack("jobs", "worker-1", [job])
         """
         wait = LongWait(wait_ms, monotonic(), LONG_POLL_MS_MAX)
+        ends_s = self._patience.ends_s(monotonic(), wait_ms)
         while True:
             piece_ms = wait.next_ms(monotonic())
-            jobs = await self._ask(calls.claim(topic, node, max_jobs=max_jobs, lease_ms=lease_ms, wait_ms=piece_ms))
+            call = calls.claim(topic, node, max_jobs=max_jobs, lease_ms=lease_ms, wait_ms=piece_ms)
+            jobs = await self._ask(call, ends_s)
             if jobs or not piece_ms:
                 return jobs
 
@@ -427,7 +437,7 @@ class AsyncClient:
         ...         await client.ack("jobs", "worker-1", [job])
         """
         target = calls.work_target(topic, node, max_jobs=max_jobs, lease_ms=lease_ms)
-        return AsyncWorkStream(await self._connections.stream(target, self._patience.timeout_s))
+        return AsyncWorkStream(await self._connections.stream(target, self._patience))
 
     async def redrive(
         self,
@@ -611,10 +621,11 @@ class AsyncClient:
         >>> [state.router for state in await client.routers()]
         ['acme-orders']
         """
+        ends_s = self._patience.ends_s(monotonic())
         found: list[wire.RouterEntry] = []
         cursor: str | None = None
         while True:
-            page = await self._ask(calls.list_routers(prefix, source, dest, cursor))
+            page = await self._ask(calls.list_routers(prefix, source, dest, cursor), ends_s)
             found += page.routers
             if not isinstance(page.next_cursor, str):
                 return found
@@ -893,4 +904,4 @@ class AsyncClient:
         """
         from topics.client.aio.websocket import AsyncWebSocket
 
-        return AsyncWebSocket(self._connections.endpoint, self._connections.tls, self._patience.timeout_s)
+        return AsyncWebSocket(self._connections, self._patience)

@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Literal
 
-from topics.client.aio.connections import Connections
+from topics.client.aio.connections import FAILED, Connections, Stream
+from topics.client.answers import Refused
 from topics.client.following import SILENCE_S_MAX, Following, Seen
-from topics.client.retrying import PAUSE_S_MAX, ClientClosed, Patience, Unreachable, backoff_s
+from topics.client.http1 import BadAnswer
+from topics.client.retrying import PAUSE_S_MAX, ClientClosed, Limit, Patience, Tries, Unreachable, backoff_s
 from topics.errors import NotFound, TopicsError
+from topics.protocol.response_body import WatchCreated
 
 
 async def follow(
@@ -18,13 +21,15 @@ async def follow(
 ) -> AsyncIterator[Seen]:
     """Everything that the watch sees, until its topics are gone, nothing came for `wait_ms`, or the client is closed.
 
-    The first connection is made with the patience of a call. A later one is tried until it is there, unless the caller
-    waits for a limited time only.
+    Each connection is made with the patience of a call. If that is not enough, a caller who waits without end for new
+    records waits for the connection, too, except for the first one. Any other caller gets the error, and also gets
+    the error of a stream that broke when as many streams as the call has retries broke before it and gave nothing.
     """
     was_connected = False
     failures = 0
     while not following.is_over():
         began_s = monotonic()
+        is_connected = False
         try:
             async for seen in _connection(connections, patience, following, wait_ms):
                 if isinstance(seen, Seen):
@@ -32,13 +37,15 @@ async def follow(
                     yield seen
                 elif seen == "over":
                     return
-                was_connected = True
+                else:
+                    is_connected = was_connected = True
         except ClientClosed:
             return
         except TopicsError as error:
-            # `NotFound`: a restart ended the session before its stream was opened.
-            may_go_on = error.retriable or isinstance(error, NotFound)
-            if not may_go_on or not was_connected or wait_ms is not None:
+            if connections.is_closed:
+                return
+            may_go_on = was_connected if wait_ms is None else is_connected and failures < patience.retries
+            if not error.retriable or not may_go_on:
                 raise
         if connections.is_closed:
             return
@@ -62,15 +69,23 @@ async def _connection(
                 yield seen
     if following.is_over():
         return
-    created = await connections.ask(following.session(), patience)
-    for seen in following.opened(created):
-        yield seen
-    if following.is_over():
-        return
-    async with await connections.stream(created.stream_url, patience.timeout_s) as stream:
+    tries = Tries(patience, monotonic(), is_repeatable=True)
+    while True:
+        # A new session for each try: a stream of the old one may have moved its cursors although nothing arrived.
+        try:
+            created = await connections.ask_once(following.session(), tries.limit)
+            for seen in following.opened(created):
+                yield seen
+            if following.is_over():
+                return
+            stream = await _stream_of(connections, created, tries.limit)
+            break
+        except FAILED as failure:
+            await connections.pause_after(failure, tries)
+    async with stream:
         yield "connected"
         seen_s = monotonic()
-        while not following.must_reconnect:
+        while not (following.must_reconnect or following.is_over()):
             left_s = SILENCE_S_MAX
             if wait_ms is not None and following.is_caught_up:
                 idle_s = wait_ms / 1000 - (monotonic() - seen_s)
@@ -80,7 +95,7 @@ async def _connection(
                 left_s = min(left_s, idle_s)
             data = await stream.read(left_s)
             if data == b"":
-                return
+                raise Unreachable(f"a stream of {connections.endpoint.url} ended")
             if data is None:
                 if left_s == SILENCE_S_MAX:
                     raise Unreachable(f"a stream of {connections.endpoint.url} is silent")
@@ -88,3 +103,13 @@ async def _connection(
             for seen in following.feed(data):
                 yield seen
                 seen_s = monotonic()
+
+
+async def _stream_of(connections: Connections, created: WatchCreated, limit: Limit) -> Stream:
+    try:
+        return await connections.stream_once(created.stream_url, limit)
+    except Refused as refused:
+        if isinstance(refused.error, NotFound):
+            # A restart of the server, for example.
+            raise BadAnswer("the watch session ended before its stream was opened") from refused
+        raise

@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from topics.client.endpoint import Endpoint
-from topics.client.retrying import Unreachable
-
-if TYPE_CHECKING:
-    import ssl
+from topics.client.aio.connections import Connections
+from topics.client.answers import Answer, Refused
+from topics.client.http1 import BadAnswer
+from topics.client.retrying import Limit, Patience, Tries, Unreachable
+from topics.protocol.ws_message import MESSAGE_BYTES_MAX
 
 
 class AsyncWebSocket:
     """One connection, open in an `async with` block. It is not repaired when it breaks: subscriptions end with it."""
 
-    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, timeout_s: float) -> None:
-        self._url = endpoint.url
-        self._opening = connect(
-            endpoint.websocket_url,
-            ssl=tls,
-            additional_headers=endpoint.token_headers,
-            open_timeout=timeout_s,
-            max_size=None,
-            compression=None,
-        )
+    def __init__(self, connections: Connections, patience: Patience) -> None:
+        self._connections = connections
+        self._patience = patience
         self._socket: ClientConnection | None = None
 
     async def __aenter__(self) -> Self:
-        try:
-            self._socket = await self._opening.__aenter__()
-        except (OSError, InvalidHandshake) as error:
-            raise Unreachable(f"{self._url} opens no WebSocket: {error}") from error
+        tries = Tries(self._patience, monotonic(), is_repeatable=True)
+        self._socket = await self._connections.tried(tries, self._opened)
         return self
+
+    async def _opened(self, limit: Limit) -> ClientConnection:
+        endpoint = self._connections.endpoint
+        try:
+            return await connect(
+                endpoint.websocket_url,
+                ssl=self._connections.tls,
+                additional_headers=endpoint.token_headers,
+                open_timeout=limit.next_s(monotonic()),
+                max_size=MESSAGE_BYTES_MAX,
+                compression=None,
+            )
+        except InvalidStatus as error:
+            response = error.response
+            headers = {name.lower(): value for name, value in response.headers.raw_items()}
+            raise Refused(Answer(response.status_code, headers, bytes(response.body or b""))) from error
+        except InvalidHandshake as error:
+            raise BadAnswer(f"it opens no WebSocket: {error}") from error
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._opening.__aexit__(kind, error, traceback)
+        assert self._socket is not None
+        await self._socket.__aexit__(kind, error, traceback)
 
     async def send(self, command: dict[str, Any]) -> None:
         """Sends a command of the contract, such as `{"op": "subscribe", "topic": "orders"}`."""

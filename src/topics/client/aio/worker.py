@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 
 from topics.client.retrying import backoff_s
+from topics.client.signals import main_task, stopped_by_signals
 from topics.client.tracing import job_span, require
 from topics.client.working import (
     LOOK_S,
@@ -69,32 +69,40 @@ class AsyncWorker:
     # Life.
 
     async def run(self) -> None:
-        """Works until `stop`, or until the log is closed. In the main thread SIGINT and SIGTERM stop it, too.
+        """Works until `stop`, or until the log is closed. Jobs that are under way are finished first.
 
-        Jobs that are under way are finished first. Raises an error that no retry will mend, such as `TopicNotFound`.
+        In the main thread SIGTERM and SIGINT (Ctrl+C) end the program when the jobs under way are finished, those of
+        other workers too. The main task is cancelled, and `asyncio.run` raises `SystemExit(0)`, so `with` and `finally`
+        blocks run. A signal that the program handles is left to its handler, which may call `stop`. With
+        `handle_signals=False` both signals are left alone.
+
+        Raises an error that no retry will mend, such as `TopicNotFound`.
         """
-        with _stopped_by_signals(self):
-            keeper = asyncio.create_task(self._keep_leases())
-            source = _Source(self._log, self.queue, self.settings)
-            try:
-                await self._work(source)
-                while self._held:
-                    await asyncio.wait(self._held)
-            finally:
-                self.stop()
-                for task in list(self._held):
-                    task.cancel()
-                await asyncio.gather(*self._held, return_exceptions=True)
-                keeper.cancel()
-                await asyncio.gather(keeper, return_exceptions=True)
-                await source.close()
+        async with _stopped_by_signals(self) if self.settings.handle_signals else nullcontext():
+            await self._run()
+
+    async def _run(self) -> None:
+        keeper = asyncio.create_task(self._keep_leases())
+        source = _Source(self._log, self.queue, self.settings)
+        try:
+            await self._work(source)
+            while self._held:
+                await asyncio.wait(self._held)
+        finally:
+            self.stop()
+            for task in list(self._held):
+                task.cancel()
+            await asyncio.gather(*self._held, return_exceptions=True)
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+            await source.close()
 
     def stop(self) -> None:
         """No new job is begun. `run` returns when the jobs that are under way are finished."""
         self._stopping.set()
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.run())
+        self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(
@@ -201,7 +209,8 @@ class _Source:
         self._log = log
         self._queue = queue
         self._settings = settings
-        self._pusher = log if settings.push and isinstance(log, AsyncPushesJobs) else None
+        # The worker itself tries again, and claims where jobs cannot be pushed.
+        self._pusher = log.with_options(retries=0) if settings.push and isinstance(log, AsyncPushesJobs) else None
         self._stream: AsyncPushedJobs | None = None
 
     async def take(self, free: int) -> list[Job]:
@@ -245,22 +254,27 @@ class _Source:
             await stream.close()
 
 
-@contextmanager
-def _stopped_by_signals(worker: AsyncWorker) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the worker, if this is the main thread. Then they mean again what they meant before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+@asynccontextmanager
+async def _stopped_by_signals(worker: AsyncWorker) -> AsyncIterator[None]:
+    """`SystemExit` out of a task ends the loop before other tasks have ended. So the program ends as `asyncio.run` ends
+    one at Ctrl+C: the main task is cancelled, and the loop raises the error when that task has ended.
+    """
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        loop.add_signal_handler(number, worker.stop)
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+        with stopped_by_signals(partial(loop.call_soon_threadsafe, worker.stop)):
+            # A worker that starts after the signal is stopped here, before it can begin a job.
+            await asyncio.sleep(0)
+            yield
+    except SystemExit as end:
+        if (main := main_task()) is None:
+            raise
+        main.add_done_callback(partial(_raise, end))
+        main.cancel()
+        await loop.create_future()
+
+
+def _raise(error: BaseException, _task: object) -> NoReturn:
+    raise error
 
 
 def async_worker(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
@@ -61,9 +62,10 @@ logger: logging.Logger = logging.getLogger("topics.client")
 class Client:
     """A server. Any number of threads may use it. Close it, or use it as a context manager.
 
-    Every call is repeated when that is safe and may help: writes carry an idempotency key. `timeout_s` is for one try,
-    `deadline_s` for a call with all its tries; `with_options` changes both for some calls. Errors are the classes of
-    `topics.errors`; `topics.Unreachable` says that the server does not answer.
+    Every call is repeated when that is safe and may help: writes carry an idempotency key. `timeout_s` is how long the
+    connection may be silent in one try, `deadline_s` how long a call may take with all its tries, whatever the server
+    sends; `with_options` changes both for some calls. Errors are the classes of `topics.errors`; `topics.Unreachable`
+    says that the server does not answer.
 
     >>> with topics.Client("http://localhost:4000", token="…") as client:
     ...     client.append("orders", [{"id": 1}])
@@ -124,8 +126,8 @@ class Client:
         other._patience = self._patience.changed(timeout_s, deadline_s, retries)
         return other
 
-    def _ask(self, call: Call[T]) -> T:
-        return self._connections.ask(call, self._patience)
+    def _ask(self, call: Call[T], ends_s: float = inf) -> T:
+        return self._connections.ask(call, self._patience, ends_s)
 
     def _warn(self, what: str, warnings: object) -> None:
         for warning in warnings if isinstance(warnings, list) else ():
@@ -162,7 +164,8 @@ class Client:
         >>> client.topics()
         ['jobs', 'orders']
         """
-        return [entry.topic for entry in self.topic_list(prefix)]
+        ends_s = self._patience.ends_s(monotonic())
+        return [entry.topic for entry in self._topic_entries(prefix, ends_s)]
 
     def topic_list(self, prefix: str = "") -> Iterator[wire.TopicEntry]:
         """The topics that begin with the prefix, with their numbers, sorted by name. Pages are fetched as needed.
@@ -170,9 +173,12 @@ class Client:
         >>> [(entry.topic, entry.count) for entry in client.topic_list("orders")]
         [('orders', 17)]
         """
+        return self._topic_entries(prefix)
+
+    def _topic_entries(self, prefix: str, ends_s: float = inf) -> Iterator[wire.TopicEntry]:
         cursor: str | None = None
         while True:
-            page = self._ask(calls.list_topics(prefix, cursor))
+            page = self._ask(calls.list_topics(prefix, cursor), ends_s)
             yield from page.topics
             if not isinstance(page.next_cursor, str):
                 return
@@ -255,6 +261,7 @@ class Client:
         """
         nodes = calls.nodes_of(skip_nodes) or ()
         wait = LongWait(wait_ms, monotonic(), LONG_POLL_MS_MAX)
+        ends_s = self._patience.ends_s(monotonic(), wait_ms)
         while True:
             piece_ms = wait.next_ms(monotonic())
             page = self._ask(
@@ -266,7 +273,8 @@ class Client:
                     skip_nodes=nodes,
                     group=group,
                     wait_ms=piece_ms,
-                )
+                ),
+                ends_s,
             )
             if page.records or page.tombstone is not None or not page.caught_up or not piece_ms:
                 return page
@@ -377,9 +385,11 @@ class Client:
         ...     client.ack("jobs", "worker-1", [job])
         """
         wait = LongWait(wait_ms, monotonic(), LONG_POLL_MS_MAX)
+        ends_s = self._patience.ends_s(monotonic(), wait_ms)
         while True:
             piece_ms = wait.next_ms(monotonic())
-            jobs = self._ask(calls.claim(topic, node, max_jobs=max_jobs, lease_ms=lease_ms, wait_ms=piece_ms))
+            call = calls.claim(topic, node, max_jobs=max_jobs, lease_ms=lease_ms, wait_ms=piece_ms)
+            jobs = self._ask(call, ends_s)
             if jobs or not piece_ms:
                 return jobs
 
@@ -420,7 +430,7 @@ class Client:
         ...         client.ack("jobs", "worker-1", [job])
         """
         target = calls.work_target(topic, node, max_jobs=max_jobs, lease_ms=lease_ms)
-        return WorkStream(self._connections.stream(target, self._patience.timeout_s))
+        return WorkStream(self._connections.stream(target, self._patience))
 
     def redrive(
         self,
@@ -603,10 +613,11 @@ class Client:
         >>> [state.router for state in client.routers()]
         ['acme-orders']
         """
+        ends_s = self._patience.ends_s(monotonic())
         found: list[wire.RouterEntry] = []
         cursor: str | None = None
         while True:
-            page = self._ask(calls.list_routers(prefix, source, dest, cursor))
+            page = self._ask(calls.list_routers(prefix, source, dest, cursor), ends_s)
             found += page.routers
             if not isinstance(page.next_cursor, str):
                 return found
@@ -879,4 +890,4 @@ class Client:
         """
         from topics.client.sync.websocket import WebSocket
 
-        return WebSocket(self._connections.endpoint, self._connections.tls, self._patience.timeout_s)
+        return WebSocket(self._connections, self._patience)

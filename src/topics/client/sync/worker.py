@@ -10,16 +10,16 @@ rule 3  While the function runs, the lease of its job is extended. If that fails
 from __future__ import annotations
 
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from time import monotonic
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Self, Unpack
 
 from topics.client.retrying import backoff_s
+from topics.client.signals import stopped_by_signals
 from topics.client.tracing import job_span, require
 from topics.client.working import (
     LOOK_S,
@@ -61,7 +61,7 @@ class Worker:
         self.failed_count: int = 0
         self._log = log
         self._handler = handler
-        # A plain flag: a signal handler sets it, and may not take a lock that its own thread holds.
+        # A plain flag, which every wait looks at soon: a handler of a signal may set it, and may not wait for a lock.
         self._is_stopping = False
         self._lock = threading.Condition()
         # Jobs whose function runs or waits for a thread, by lease.
@@ -80,11 +80,19 @@ class Worker:
     # Life.
 
     def run(self) -> None:
-        """Works until `stop`, or until the log is closed. In the main thread SIGINT and SIGTERM stop it, too.
+        """Works until `stop`, or until the log is closed. Jobs that are under way are finished first.
 
-        Jobs that are under way are finished first. Raises an error that no retry will mend, such as `TopicNotFound`.
+        In the main thread SIGTERM and SIGINT (Ctrl+C) end the program when the jobs under way are finished: `run`
+        raises `SystemExit(0)`, so `with` and `finally` blocks run. A signal that the program handles is left to its
+        handler, which may call `stop`. With `handle_signals=False` both signals are left alone.
+
+        Raises an error that no retry will mend, such as `TopicNotFound`.
         """
-        with _stopped_by_signals(self), ThreadPoolExecutor(self.settings.concurrency, "topics-job") as pool:
+        with stopped_by_signals(self.stop) if self.settings.handle_signals else nullcontext():
+            self._run()
+
+    def _run(self) -> None:
+        with ThreadPoolExecutor(self.settings.concurrency, "topics-job") as pool:
             keeper = threading.Thread(target=self._keep_leases, name="topics-leases", daemon=True)
             keeper.start()
             source = _Source(self._log, self.queue, self.settings)
@@ -93,17 +101,16 @@ class Worker:
                 self._wait_for_jobs()
             finally:
                 self.stop()
+                with self._lock:
+                    self._lock.notify_all()
                 source.close()
                 keeper.join()
 
     def stop(self) -> None:
-        """No new job is begun. `run` returns when the jobs that are under way are finished. Any thread may call it."""
-        self._is_stopping = True
-        with self._lock:
-            self._lock.notify_all()
+        """No new job is begun. `run` returns when the jobs that are under way are finished.
 
-    def stop_from_signal(self) -> None:
-        """`stop` without the lock: the main thread may hold it when the signal comes. It looks by itself soon."""
+        Any thread may call it, and a handler of a signal.
+        """
         self._is_stopping = True
 
     def __enter__(self) -> Self:
@@ -234,7 +241,8 @@ class _Source:
         self._log = log
         self._queue = queue
         self._settings = settings
-        self._pusher = log if settings.push and isinstance(log, PushesJobs) else None
+        # The worker itself tries again, and claims where jobs cannot be pushed.
+        self._pusher = log.with_options(retries=0) if settings.push and isinstance(log, PushesJobs) else None
         self._stream: PushedJobs | None = None
 
     def take(self, free: int) -> list[Job]:
@@ -276,24 +284,6 @@ class _Source:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-
-
-@contextmanager
-def _stopped_by_signals(worker: Worker) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the worker, if this is the main thread. Then they mean again what they meant before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        worker.stop_from_signal()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def worker(log: JobLog, queue: str, **options: Unpack[WorkerOptions]) -> Callable[[Handler], Worker]:
