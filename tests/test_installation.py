@@ -7,18 +7,16 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import typer
 
 import topics
+from tests.cli.every_command import AT_A_SERVER, Case, hint
 from tests.docs.page_runner import blocks
 from tests.installed import BUILD_INPUTS, commands_path, copy_of
 from topics.cli.form import running_form
-from topics.cli.main import app
 from topics.testing.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -152,101 +150,8 @@ def test_a_base_installation_serves_and_is_small(installation: Installation) -> 
     assert '"data":7' in done.stdout
 
 
-def extra(name: str) -> str:
-    return rf"pip install 'topics-log\[{name}\]'"
-
-
-# Each command with arguments that do something, and what it prints.
-COMMANDS: Final = [
-    ("config show", "port "),
-    ("config check", "no problem found"),
-    ("config reference", "### Network"),
-    ("write orders one.jsonl", "1 record"),
-    ("topic ls", "orders"),
-    ("topic show orders", "head_seq +1"),
-    ("topic create jobs --queue --dead-letter dead --max-deliveries 1", "is created"),
-    ("topic set orders --cap-records 10", "-> 10"),
-    ("topic delete orders --before-seq 1 --yes", "0 records"),
-    ("import redis://127.0.0.1:1/s --topic copy", extra("redis")),
-    ("import nats://127.0.0.1:1/s --topic copy", extra("nats")),
-    ("import kafka://127.0.0.1:1/t --topic copy", extra("kafka")),
-    ("read orders", '"id":1'),
-    ("tail orders --no-follow", '"id":1'),
-    ("write jobs three.jsonl", "3 records"),
-    ("queue ls", "jobs"),
-    ("queue show jobs", "ready"),
-    ("queue claim jobs -n 2", "leased"),
-    ("queue extend jobs 1 --lease 5s", "DEADLINE"),
-    ("queue ack jobs 1", "1 job acked"),
-    ("queue nack jobs 2", "1 job"),
-    ("work jobs -n 1 -- cat", '"id":3'),
-    ("write jobs one.jsonl", "1 record"),
-    ("queue work jobs -n 1 -- cat", '"id":1'),
-    ("queue redrive jobs", "moved"),
-    ("router create copies orders copied", "is created"),
-    ("router ls", "copies"),
-    ("router show copies", "copied"),
-    ("router rm copies --yes", "is removed"),
-    ("group move orders readers start", "readers"),
-    ("group ls orders", "readers"),
-    ("group show orders readers", "lag"),
-    ("group commit orders readers 1", "1"),
-    ("group rm orders readers --yes", "is removed"),
-    ("stream ls", "topics serve --streams"),
-    ("stream show s", "topics serve --streams"),
-    ("stream read s/t", "topics serve --streams"),
-    ("stream tail s/t", "topics serve --streams"),
-    ("backup take backups --server {url}", "verified"),
-    ("backup ls backups", "RECORDS"),
-    ("backup verify backups", "no damage"),
-    ("restore backups --data-dir restored", "records of point"),
-    ("backup take s3://bucket/prefix --server {url}", extra("s3")),
-    ("check", "OK"),
-    ("top -n 1", "orders"),
-    ("errors", "topic_full"),
-    ("context add local --server {url}", "local"),
-    ("context use local", "local"),
-    ("context ls", "local"),
-    ("context show", "server"),
-    ("context test", "answers in"),
-    ("context rm local", "local"),
-    ("generate config", "#port = 4000"),
-    ("generate systemd", "ExecStart="),
-    ("generate dockerfile", "ENTRYPOINT"),
-    ("generate compose", "services:"),
-    ("generate grafana", "panels"),
-    ("generate alerts", "groups:"),
-    ("generate man", "SEE ALSO"),
-    ("demo --seconds 2", "0 missing"),
-    ("demo --spark", extra("spark")),
-    ("bench append --seconds 0.1", "records/s"),
-    ("bench spark --seconds 0.1", extra("spark")),
-    ("version", topics.__version__),
-    ("verify restored", "no damage"),
-    ("verify restored --cold s3://bucket/prefix", extra("s3")),
-    ("doctor restored", "no damage"),
-    ("topic rm copied --yes", "is removed"),
-    ("dump restored/STORE", "no file of a data directory"),
-    ("dump state.messages", extra("streams")),
-    ("serve --data-dir other --streams", extra("streams")),
-    ("serve --data-dir other --cold-dir s3://bucket/prefix", extra("s3")),
-    ("pipeline doctor", extra("spark")),
-    ("pipeline verify", extra("spark")),
-    ("pipeline stats", extra("spark")),
-    ("pipeline import a.parquet --topic orders", extra("spark")),
-    ("pipeline replay orders --to again", extra("spark")),
-    ("pipeline archive lake", extra("spark")),
-    ("pipeline optimize lake", extra("spark")),
-    ("pipeline vacuum lake", extra("spark")),
-    ("pipeline convert-lake lake", extra("spark")),
-    ("pipeline restore --topic orders --to again --lake lake", extra("spark")),
-    ("pipeline rebuild-index", extra("spark")),
-    ("pipeline compact --purge", extra("spark")),
-    ("pipeline reencode streams again", extra("spark")),
-    ("pipeline run pipeline.yml", extra("spark")),
-    ("pipeline sql 'SELECT 1'", extra("spark")),
-    ("pipeline package out", extra("spark")),
-]
+# What the other tests of commands leave out, because it starts servers and takes seconds.
+BY_ITSELF: Final = [Case("demo --seconds 2", "0 missing"), Case("bench append --seconds 0.1", "records/s")]
 
 
 def test_every_command_works_or_names_the_extra_that_it_needs(installation: Installation, tmp_path: Path) -> None:
@@ -256,8 +161,8 @@ def test_every_command_works_or_names_the_extra_that_it_needs(installation: Inst
     wrong = []
     with ServerProcess() as server:
         environ = {"PATH": f"{installation.bin}:{os.defpath}", "HOME": str(tmp_path), "TOPICS_URL": server.url}
-        for command, told in COMMANDS:
-            words = shlex.split(command.format(url=server.url))
+        for case in [*AT_A_SERVER, *BY_ITSELF]:
+            words = shlex.split(case.command.format(url=server.url))
             done = subprocess.run(
                 ["topics", *words],
                 cwd=tmp_path,
@@ -269,23 +174,13 @@ def test_every_command_works_or_names_the_extra_that_it_needs(installation: Inst
                 timeout=120,
                 check=False,
             )
+            told = case.told if case.extra is None else hint(case.extra)
+            assert told is not None
             if "Traceback" in done.stdout or not re.search(told, done.stdout):
-                wrong.append(f"$ topics {command}\n{done.stdout[-600:]}")
+                wrong.append(f"$ topics {case.command}\n{done.stdout[-600:]}")
+            elif case.extra is None and done.returncode != case.code:
+                wrong.append(f"$ topics {case.command}\nends with exit code {done.returncode}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_list_has_every_command() -> None:
-    words = [shlex.split(command)[:2] for command, _ in COMMANDS]
-    listed = {tuple(pair) for pair in words} | {(pair[0],) for pair in words}
-    assert [path for path in leaves(typer.main.get_command(app)) if path not in listed and path != ("serve",)] == []
-
-
-def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    if not hasattr(command, "list_commands"):
-        yield path
-        return
-    for name in command.list_commands(None):
-        yield from leaves(command.get_command(None, name), (*path, name))
 
 
 @pytest.mark.slow

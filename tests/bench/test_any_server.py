@@ -68,7 +68,9 @@ def test_a_key_that_may_do_less_is_told(server: ServerProcess, client: topics.Cl
 
 def test_wrong_input_is_refused_before_anything_is_measured(server: ServerProcess, tmp_path: Path) -> None:
     known = ", ".join(SERVER_BENCHMARKS)
-    assert bench(server, "speed").stderr == (f"no benchmark is called 'speed': choose among {known}, or see --list\n")
+    assert bench(server, "speed").stderr == (
+        f"topics: no benchmark is called 'speed': choose among {known}, or see --list\n"
+    )
     assert bench(server, "--compare", str(tmp_path / "none")).exit_code == 1
     assert "leave them out with a server" in bench(server, "--full").stderr
     assert bench(server, "--list").stdout.split() == list(SERVER_BENCHMARKS)

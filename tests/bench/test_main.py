@@ -41,8 +41,8 @@ def test_a_name_is_a_benchmark_or_a_group() -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_benchmarks(["speed"]) == 1
     assert capsys.readouterr().err == (
-        "no benchmark is called 'speed': choose among append, read, fsync, open, serve, live, steady, sustained, "
-        "routers, stalls, idle, streams, spark, or see --list\n"
+        "topics: no benchmark is called 'speed': choose among append, read, fsync, open, serve, live, steady, "
+        "sustained, routers, stalls, idle, streams, spark, or see --list\n"
     )
 
 
@@ -52,7 +52,7 @@ def test_a_file_that_is_no_report_is_refused_before_anything_is_measured(
     (tmp_path / "notes").write_text("1.5 times faster")
     assert run_benchmarks(["append"], Options(compare=str(tmp_path / "notes"))) == 1
     printed = capsys.readouterr()
-    assert printed.err == f"{tmp_path}/notes is not a report that `topics bench --save` has saved\n"
+    assert printed.err == f"topics: {tmp_path}/notes is not a report that `topics bench --save` has saved\n"
     assert not printed.out
 
 

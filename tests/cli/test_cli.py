@@ -280,6 +280,21 @@ def test_doctor_of_a_sound_directory_has_nothing_to_repair(directory: Path) -> N
     assert result.stderr == "topics: there is nothing to repair\n"
 
 
+def test_doctor_offers_no_repair_under_a_running_server(directory: Path, segment: Path) -> None:
+    with topics.open(directory, settings=SETTINGS):
+        segment.with_suffix(".idx").unlink()
+        hurt_record(segment, 14)
+        told = run("doctor", directory)
+        refused = run("doctor", directory, "--repair", "--yes")
+    assert told.exit_code == 2
+    assert "the index is missing" in told.stdout
+    assert "would do this" not in told.stdout
+    assert told.stderr == "topics: stop the server, and `topics doctor` says what a repair would do\n"
+    assert refused.exit_code == 1
+    assert refused.stderr == f"topics: {directory} is in use; stop the server first\n"
+    assert not segment.with_suffix(".idx").exists()
+
+
 def test_doctor_does_not_repair_under_a_running_server(directory: Path, segment: Path) -> None:
     segment.with_suffix(".idx").write_bytes(b"")
     (directory / "wal" / "CURRENT").write_bytes(b"")

@@ -127,7 +127,7 @@ def run_benchmarks(names: Sequence[str], options: Options | None = None) -> int:
         earlier = report.load(options.compare) if options.compare is not None else None
         shown = report.load(options.show) if options.show is not None else None
     except (UnknownBenchmark, report.UnreadableReport) as error:
-        print(error, file=sys.stderr)
+        print(f"topics: {error}", file=sys.stderr)
         return 1
     if shown is not None:
         _print_report(shown, options)
@@ -143,7 +143,7 @@ def run_server(names: Sequence[str], options: Options, **load: Any) -> int:
         benchmarks = chosen_names(names, SERVER_BENCHMARKS)
         earlier = report.load(options.compare) if options.compare is not None else None
     except (UnknownBenchmark, report.UnreadableReport) as error:
-        print(error, file=sys.stderr)
+        print(f"topics: {error}", file=sys.stderr)
         return 1
     wanted = ServerLoad(**load)
     measured = ask_server(wanted)

@@ -7,7 +7,8 @@ imports its modules when it runs, so that `--help` and completion are fast.
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -171,7 +172,7 @@ def verify(
     """Check every checksum, index, number and floor of a data directory. Nothing is changed.
 
     A directory of streams is recognised, and so are streams in a directory of topics. Their settings come from IGGY_…
-    in the environment.
+    in the environment. A server may have the directory open: what seems bad is then looked at several times.
     Exit code 0: no damage. 2: damage, each place named by file, offset and seq. 1: it could not be checked.
 
     \b
@@ -197,7 +198,7 @@ def verify(
                 bar.pause()
                 output.line(_json_line("finding", finding) if as_json else finding.line())
     seconds = perf_counter() - started
-    totals = _sum(all_totals)
+    totals = reduce(add, all_totals)
     output.line(_json_line("summary", totals) if as_json else _summary("verify", totals, seconds))
     output.flush()
     if totals.damage:
@@ -219,8 +220,8 @@ def doctor(
     """Say what is wrong with a data directory and what can be done about it; with --repair, do it.
 
     Without --repair nothing is changed. A repair keeps a copy of whatever it cuts (`.broken`), names every record
-    that is lost, and writes that down in repair-NNNN.json. Streams are repaired as a start would repair them. Exit
-    code 2 while damage is left.
+    that is lost, and writes that down in repair-NNNN.json. Streams are repaired as a start would repair them. While a
+    server has the directory open, nothing is repaired. Exit code 2 while damage is left.
 
     \b
     Examples:
@@ -244,9 +245,16 @@ def doctor(
             for finding in named(visit.diagnose(), part.prefix):
                 bar.pause()
                 _print_with_advice(output, finding)
-    totals = _sum([visit.verifier.totals for visit in visits])
+    totals = reduce(add, (visit.verifier.totals for visit in visits))
     output.line(_summary("doctor", totals, perf_counter() - started))
     output.line(f"topics {VERSION} ({running_form()})")
+    if totals.in_use:
+        output.flush()
+        if is_repair:
+            fail(f"{os.path.abspath(directory)} is in use; stop the server first")
+        if totals.damage:
+            message("topics: stop the server, and `topics doctor` says what a repair would do")
+        raise typer.Exit(EXIT_DAMAGE if totals.damage else 0)
     plans = [visit.plan(accept_loss=accept_loss) for visit in visits]
     _print_plans(output, parts, plans, is_repair=is_repair)
     output.flush()
@@ -305,15 +313,6 @@ def _json_line(kind: str, value: "Finding | Totals") -> str:
     import msgspec
 
     return msgspec.json.encode({"kind": kind, **msgspec.to_builtins(value)}).decode()
-
-
-def _sum(parts: "list[Totals]") -> "Totals":
-    import msgspec
-
-    from topics.storage.inspect.findings import Totals
-
-    counts = [msgspec.to_builtins(part) for part in parts]
-    return msgspec.convert({name: sum(each[name] for each in counts) for name in counts[0]}, Totals, strict=False)
 
 
 def _summary(command: str, totals: "Totals", seconds: float) -> str:

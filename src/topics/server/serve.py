@@ -172,10 +172,12 @@ class Server:
 
     async def recover(self) -> None:
         """Opens the log and the streams. Raises `StartRefused` if a data directory cannot be served."""
+        log_locked = asyncio.Event()
         log_opening = self._loop.run_in_executor(
-            self._files, self._open_log, self._loop, partial(self._note_progress, "log")
+            self._files, self._open_log, self._loop, partial(self._note_log_progress, log_locked)
         )
         if self.streams.is_on:
+            await self._until_locked(log_opening, log_locked)
             try:
                 system = await self._loop.run_in_executor(
                     self._files, self.streams.open_engine, partial(self._note_progress, "streams")
@@ -201,6 +203,17 @@ class Server:
             self.streams.start(system)
         self.app.bridges = BridgeSet(opened.engine, self.streams.system, self._loop, self._files)
         self.app.bridges.start()
+
+    async def _until_locked(self, log_opening: asyncio.Future[OpenEngine], log_locked: asyncio.Event) -> None:
+        """The streams are usually below the data directory. Another server may have that open, without streams: nothing
+        is made there then."""
+        locked = asyncio.ensure_future(log_locked.wait())
+        try:
+            await asyncio.wait((log_opening, locked), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            locked.cancel()
+        if log_opening.done():
+            log_opening.result()
 
     async def _abandon(self, log_opening: asyncio.Future[OpenEngine]) -> None:
         """The streams cannot be served: the log is closed again, so that its directory is free."""
@@ -264,6 +277,11 @@ class Server:
             return
         configure_logging(self._settings.log_level, self._settings.log_format, secrets=secrets)
         loaded.settings.api_keys.forget()
+
+    def _note_log_progress(self, locked: asyncio.Event, fraction: float) -> None:
+        self._note_progress("log", fraction)
+        if fraction == 0:
+            self._loop.call_soon_threadsafe(locked.set)
 
     def _note_progress(self, part: str, fraction: float) -> None:
         # Called on the recovering threads: each assignment is atomic.

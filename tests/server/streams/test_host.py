@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import topics
 from tests.server.running import running
 from tests.server.streams.peer import Peer, streams_server
 from topics.errors import SettingsError, StartRefused
@@ -73,6 +74,13 @@ def test_a_damaged_directory_refuses_the_start_and_frees_the_log(tmp_path: Path)
         pass
     with running(tmp_path):
         pass
+
+
+def test_a_data_directory_of_another_process_gets_no_streams(tmp_path: Path) -> None:
+    with topics.open(tmp_path / "data"):
+        with pytest.raises(StartRefused, match="is in use by process"), streams_server(tmp_path / "data"):
+            pass
+        assert not (tmp_path / "data" / "streams").exists()
 
 
 def test_clients_that_connect_before_the_recovery_wait_for_it(tmp_path: Path) -> None:

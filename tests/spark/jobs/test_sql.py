@@ -147,6 +147,20 @@ def test_a_select_over_topic_lake_and_files_goes_where_it_should_and_once(
         assert spark.read.parquet(f"{tmp_path}/files").count() == 500
 
 
+def test_files_never_go_where_a_server_keeps_its_data(spark: "SparkSession", server: ServerProcess) -> None:
+    """Spark would remove all that is there."""
+    for mode in ("overwrite", "append"):
+        into = SqlOptions(query="SELECT 1", into=f"parquet:{server.data_dir}", mode=mode)
+        with pytest.raises(BadOption, match=r"is no place for files of a job: it holds a log or a backup \(STORE\)"):
+            run(spark, into)
+    with Client(server.url) as client:
+        fill(client, "orders", 10)
+        server.kill()
+        server.start()
+    with Client(server.url) as client:
+        assert client.state("orders").count == 10
+
+
 # Streams.
 
 

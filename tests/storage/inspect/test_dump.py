@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from tests.storage.directories import ROOT, Store, filled_disk, flip
+from tests.storage.busy_fs import BusyFs
+from tests.storage.directories import ROOT, Store, filled_disk, flip, store
 from topics.errors import InvalidRequest
 from topics.results import NewRecord
 from topics.storage.inspect.dump import Row, dump
@@ -51,6 +52,20 @@ def test_log_frames_come_with_header_fields_bodies_and_payloads() -> None:
         "meta": {"m": 1},
         "checksum_ok": True,
     }
+
+
+def test_frames_that_are_appended_meanwhile_are_no_bad_bytes() -> None:
+    disk = one_write()
+    with store(disk) as opened:
+
+        def append() -> None:
+            opened.append("orders", 1)
+            opened.mark_synced()
+
+        found = list(dump(BusyFs(disk, append), WAL))
+    assert all(row["checksum_ok"] for row in found)
+    assert [row["frame"] for row in found] == list(range(1, len(found) + 1))
+    assert len(found) > 10
 
 
 def test_payloads_are_printed_byte_for_byte() -> None:
@@ -145,7 +160,7 @@ def test_files_that_were_set_aside_or_renamed_are_recognized() -> None:
 def test_a_file_that_is_none_of_ours_is_refused() -> None:
     disk = FakeDisk()
     disk.replace("/photo.jpg", b"\xff\xd8\xff\xe0 not a log")
-    with pytest.raises(InvalidRequest, match=r"^/photo\.jpg is no file of a data directory: neither WAL, segment,"):
+    with pytest.raises(InvalidRequest, match=r"^/photo\.jpg is no file that can be dumped: neither WAL, segment,"):
         rows(disk, "/photo.jpg")
 
 

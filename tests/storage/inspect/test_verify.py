@@ -5,10 +5,13 @@ Covers B03, B04, B07, B21, C01-C06, C15, D04, D05.
 
 import dataclasses
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import sampled_range
+from tests.storage.busy_fs import BusyFs
 from tests.storage.directories import ROOT, SMALL, Store, filled_disk, flip, lines, store, verified
 from topics.engine.settings import EngineSettings
 from topics.errors import CorruptRecord, FutureVersion, StartRefused, TopicNotFound
@@ -463,6 +466,70 @@ def test_a_directory_in_use_is_verified_with_a_note_on_its_moving_tail() -> None
         (note,) = list(verifier.run())
         assert verifier.totals.in_use
         assert note.message.endswith("what is sealed is checked, the tail may be moving")
+
+
+def syncs(opened: Store) -> None:
+    opened.append("orders", 1)
+    opened.mark_synced()
+
+
+def begins_log_files(opened: Store) -> None:
+    """Also removes the ones that no snapshot needs any more."""
+    for _ in range(3):
+        for _ in range(8):
+            opened.append("audit", "x" * 3000)
+        opened.checkpoint()
+
+
+def deletes(opened: Store) -> None:
+    """Segments are written again without what is deleted."""
+    opened.delete("orders", tag="odd")
+    opened.checkpoint()
+
+
+def evicts(opened: Store) -> None:
+    opened.create("orders", durability="fsync", cap_records=3)
+    opened.checkpoint()
+
+
+def removes(opened: Store) -> None:
+    opened.drop("orders")
+
+
+@pytest.mark.parametrize("work", [syncs, begins_log_files, deletes, evicts, removes])
+def test_what_a_server_does_between_two_calls_of_a_look_is_nothing_bad(work: Callable[[Store], None]) -> None:
+    def look(turn: int | None) -> int:
+        disk = filled_disk()
+        opened = Store(disk)
+        busy = BusyFs(disk, lambda: work(opened) if turn else None, turn)
+        bad = [finding for finding in verified(busy) if finding.severity != "note"]
+        opened.kill()
+        assert lines(bad) == [], turn
+        return busy.calls
+
+    for turn in sampled_range(look(None), 4):
+        look(turn + 1)
+
+
+def test_damage_is_found_while_a_server_writes() -> None:
+    disk = filled_disk()
+    opened = Store(disk)
+    # Of `audit`, which is in no segment. The message names the last mark, and the server writes further marks.
+    wal_offset = max(row["offset"] for row in dump(disk, WAL) if row.get("seq") == 2)
+    flip(disk, WAL, wal_offset + 45)
+    segment_offset = frame_offset(disk, f"{SEGMENT}.data", 14)
+    flip(disk, f"{SEGMENT}.data", segment_offset + 45)
+    disk.unlink(f"{SEGMENT.replace('11', '21')}.data")
+    busy = BusyFs(disk, lambda: None if busy.calls % 8 else syncs(opened))
+    verifier = Verifier(busy, ROOT)
+    found = [finding for finding in verifier.run() if finding.severity == "damage"]
+    assert {(finding.file, finding.offset, finding.seq) for finding in found} >= {
+        (WAL.removeprefix(f"{ROOT}/"), wal_offset, None),
+        (f"{SEGMENT.removeprefix(f'{ROOT}/')}.data", segment_offset, 14),
+        (f"{SEGMENT.replace('11', '21').removeprefix(f'{ROOT}/')}.data", None, 21),
+    }
+    assert verifier.totals.damage == len(found)
+    opened.kill()
 
 
 def test_a_copy_taken_while_running_says_what_is_missing_b21() -> None:

@@ -420,6 +420,145 @@ def expect_no_wrong_data(world: World, count: int, *, may_be_bad: int) -> set[in
     return bad
 
 
+# An earlier segment, after what its index covers.
+
+
+# Two segments of six messages, and the last one with one message.
+EARLIER = 6
+COUNT = 13
+
+
+def with_short_index(entries_kept: int, rest: bytes = b"") -> World:
+    """The index of the first segment has lost its end, as by a power loss."""
+    world = filled(COUNT, segment_size=EARLIER * SIZE)
+    rewrite_index(world, lambda data: data[: entries_kept * ENTRY_BYTES] + rest)
+    return world
+
+
+INDEXES = pytest.mark.parametrize(
+    ("entries_kept", "rest"), [(0, b""), (1, b""), (3, b""), (3, b"half an"), (1, bytes(16))]
+)
+
+
+def expect_after_damage(world: World, unreadable: set[int], lost: set[int]) -> None:
+    """Starts twice. Unreadable messages keep their offsets; lost ones are a gap that polls jump over."""
+    log = world.disk.read(FIRST_LOG)
+    others = {path: content for path, content in world.disk.files().items() if "/00000000000000000000." not in path}
+    entries = b""
+    for _ in range(2):
+        world.open()
+        assert world.disk.read(FIRST_LOG) == log, "an earlier segment keeps its bytes"
+        assert others.items() <= world.disk.files().items()
+        assert world.disk.read(FIRST_INDEX) == (entries or world.disk.read(FIRST_INDEX)), "the second start is idle"
+        entries = world.disk.read(FIRST_INDEX)
+        assert len(entries) == (EARLIER - len(lost)) * ENTRY_BYTES
+        good = [number for number in range(COUNT) if number not in unreadable | lost]
+        for number in range(COUNT):
+            following = next(each for each in (*good, COUNT) if each >= number)
+            found = poll_one(world.partition, number)
+            if number in unreadable:
+                assert found in UNREADABLE
+            else:
+                assert isinstance(found, tuple)
+                assert found[:2] == (following, text(following))
+            time_us = ManualClock().now_ms() * 1000 + number * 1000
+            assert offsets(world.partition.reader.poll_timestamp(time_us, 1)) == [following]
+        after_bad = max(unreadable, default=-1) + 1
+        polled = world.partition.reader.poll_offset(after_bad, 100)
+        expected = [number for number in good if number >= after_bad]
+        assert list(zip(offsets(polled), payloads(polled), strict=True)) == [(n, text(n)) for n in expected]
+        world.partition.close()
+    world.open()
+    assert world.send(b"next").first_offset == COUNT
+
+
+@INDEXES
+def test_damage_after_the_index_of_an_earlier_segment_spoils_its_message_and_no_other(
+    entries_kept: int, rest: bytes
+) -> None:
+    begin = entries_kept * SIZE
+    for at in sampled_range(EARLIER * SIZE - begin, 13):
+        world = with_short_index(entries_kept, rest)
+        world.disk.poke(FIRST_LOG, begin + at, bytes([world.disk.read(FIRST_LOG)[begin + at] ^ 0x41]))
+        damaged = (begin + at) // SIZE
+        # Without a good message after it nothing tells that the last message of a segment was one.
+        is_last = damaged == EARLIER - 1
+        expect_after_damage(world, set() if is_last else {damaged}, {damaged} if is_last else set())
+
+
+@INDEXES
+def test_a_whole_message_of_another_place_after_the_index_of_an_earlier_segment_is_not_served(
+    entries_kept: int, rest: bytes
+) -> None:
+    """Its checksum is right, and its offset is not the next one."""
+    for place, unreadable, lost in ((4, {4}, set()), (5, set(), {5})):
+        world = with_short_index(entries_kept, rest)
+        world.disk.poke(FIRST_LOG, place * SIZE, encode_message(text(9), offset=9, timestamp=1))
+        expect_after_damage(world, unreadable, lost)
+
+
+@INDEXES
+def test_an_earlier_segment_that_is_cut_after_its_index_loses_what_was_cut(entries_kept: int, rest: bytes) -> None:
+    begin = entries_kept * SIZE
+    for size in (begin + at for at in sampled_range(EARLIER * SIZE - begin, 13)):
+        world = with_short_index(entries_kept, rest)
+        world.disk.replace(FIRST_LOG, world.disk.read(FIRST_LOG)[:size])
+        expect_after_damage(world, set(), set(range(size // SIZE, EARLIER)))
+
+
+@pytest.mark.parametrize("entries_kept", [1, 3])
+def test_damage_after_the_index_of_an_earlier_segment_is_told_with_its_range(
+    entries_kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    middle, end = with_short_index(entries_kept), with_short_index(entries_kept)
+    middle.disk.poke(FIRST_LOG, 3 * SIZE + 5, bytes(SIZE))
+    end.disk.poke(FIRST_LOG, 4 * SIZE + 5, bytes(SIZE))
+    for world, unreadable, lost, told in (
+        (
+            middle,
+            {3, 4},
+            set(),
+            [
+                f"{FIRST_LOG}: damaged between {3 * SIZE} and {5 * SIZE}: 2 messages from offset 3 on cannot be read",
+                f"{FIRST_INDEX}: {6 - entries_kept} messages at the end of the log had no entry",
+            ],
+        ),
+        (
+            end,
+            set(),
+            {4, 5},
+            [
+                f"{FIRST_INDEX}: {4 - entries_kept} messages at the end of the log had no entry",
+                f"{FIRST_LOG}: {2 * SIZE} bytes after the last good message; left alone",
+                f"{ROOT}: segment 6 begins where offset 4 is expected; polls continue after the gap",
+            ],
+        ),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            expect_after_damage(world, unreadable, lost)
+        assert [record.getMessage() for record in caplog.records][: len(told)] == told
+
+
+def test_with_validation_damage_after_the_index_of_an_earlier_segment_refuses_the_start() -> None:
+    world = with_short_index(2)
+    world.disk.poke(FIRST_LOG, 3 * SIZE + 70, b"?")
+    with pytest.raises(StreamsError, match=f"the message with offset 3 at {3 * SIZE} is damaged"):
+        world.open(validate_checksum=True)
+
+
+def test_damage_after_an_index_that_is_cut_itself_spoils_no_other_message_of_the_last_segment() -> None:
+    """Only after a whole index a bad message may be the torn end of the last flush."""
+    world = filled()
+    rewrite_index(world, lambda data: data[: 2 * ENTRY_BYTES + 5])
+    world.disk.poke(FIRST_LOG, 3 * SIZE + 70, b"?")
+    world.open()
+    assert offsets(world.partition.reader.poll_offset(0, 3)) == [0, 1, 2]
+    assert poll_one(world.partition, 3) is StreamStatus.INVALID_MESSAGE_CHECKSUM
+    assert payloads(world.partition.reader.poll_offset(4, 9)) == [text(4), text(5)]
+    assert world.send(b"next").first_offset == 6
+
+
 # Crashes at every operation.
 
 

@@ -62,14 +62,19 @@ def open_engine(
     progress: Progress | None = None,
     open_tier: Callable[[str, Fs], SegmentStore] = open_store,
 ) -> OpenEngine:
-    """Raises `StartRefused` when the directory cannot be served as it is. Then no file was cut."""
+    """Raises `StartRefused` when the directory cannot be served as it is. Then no file was cut.
+
+    `progress` gets 0 when the directory is locked, and shares of the log as they are read.
+    """
+    progress = progress or _no_progress
     directory = open_directory(fs, root, clock)
     try:
+        progress(0.0)
         cold = None if settings.cold_dir is None else CachedStore(open_tier(settings.cold_dir, fs))
         engine = Engine(directory, settings, runtime, clock, SegmentCache(fs, root, cold), cold)
         engine.core.use_wal_files(WalFiles(fs))
         with _collector_paused():
-            return _recover(engine, runner or WorkerRunner(fs, directory.lock), progress or _no_progress)
+            return _recover(engine, runner or WorkerRunner(fs, directory.lock), progress)
     except OSError as error:
         directory.release()
         where = error.filename or root

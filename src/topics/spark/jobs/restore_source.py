@@ -113,8 +113,10 @@ class LakeSource:
     def __init__(
         self, address: str, topic: str, *, epoch: int | None, from_seq: int | None, to_seq: int | None
     ) -> None:
-        self._address = address
-        self._state = open_lake(address).state
+        lake = open_lake(address)
+        # Executors may run in other folders than this process.
+        self._address = lake.address
+        self._state = lake.state
         epochs = [file.epoch for file in self._state.files_of([topic])]
         if not epochs:
             known = ", ".join(self._state.topics) or "none at all"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topics.spark import read, read_stream, typed
 from topics.spark.errors import BadOption
+from topics.spark.free_place import require_free_place
 from topics.spark.jobs.job import Interrupted, Progress, Report, ReportProgress, interrupts_held_back
 from topics.spark.jobs.job_options import SqlOptions
 from topics.spark.jobs.lake_write import write_lake
@@ -228,6 +229,7 @@ def _into(rows: "DataFrame", options: SqlOptions, target: Target) -> "DataStream
             write_lake(batch, address, writer=lake_writer, epoch=number)
 
         return rows.writeStream.foreachBatch(write)
+    require_free_place(target.place)
     return rows.writeStream.format(target.kind).option("path", target.place).outputMode("append")
 
 

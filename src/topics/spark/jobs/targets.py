@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from topics.client.sync.client import Client
 from topics.spark.errors import BadOption
+from topics.spark.free_place import require_free_place
 from topics.spark.jobs.connection import Connection
 from topics.spark.jobs.epochs import require_staging
 from topics.spark.jobs.job_options import WriteMode
@@ -99,6 +100,7 @@ def _write_files(rows: "DataFrame", target: Target, mode: WriteMode) -> int:
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit
 
+    require_free_place(target.place)
     seen = Observation("rows")
     rows.observe(seen, count(lit(1)).alias("rows")).write.format(target.kind).mode(mode).save(target.place)
     found: dict[str, Any] = seen.get

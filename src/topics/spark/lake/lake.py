@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from topics.spark.errors import BadOption, Conflict
+from topics.spark.free_place import require_free_place
 from topics.spark.lake.files import LAKE_SCHEMA
 from topics.spark.lake.gaps import GapTable, gap_order
 from topics.spark.lake.state import (
@@ -173,14 +174,17 @@ class Lake:
 def open_lake(address: str, *, must_exist: bool = True) -> Lake:
     """The lake at a path, a `file:` address or `s3://bucket/prefix`, as it is now.
 
-    Raises `LakeNotFound` when there is none, unless the first commit is to make it.
+    Raises `LakeNotFound` when there is none, unless the first commit is to make it: then it raises `BadOption` for a
+    folder that is in use for something else.
     """
     lake = Lake(open_shared_store(address, RealFs()))
     if "%" in lake.address:
         raise BadOption(f"{lake.address}: the library for Delta tables cannot use a path with a %; choose another")
     lake.refresh()
-    if must_exist and not lake.is_there:
-        raise LakeNotFound(f"there is no lake at {lake.address}; `topics pipeline archive` makes one")
+    if not lake.is_there:
+        if must_exist:
+            raise LakeNotFound(f"there is no lake at {lake.address}; `topics pipeline archive` makes one")
+        require_free_place(lake.address)
     return lake
 
 

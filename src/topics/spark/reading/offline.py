@@ -281,8 +281,8 @@ def _mind_tail(
     told = "; ".join(missing)
     if options.tail == "require":
         raise TailMissing(
-            f"{root} is served, and records are not in segments yet: {told}. Read them from the server (option "
-            "`subscribe`), stop it, or leave them out with option tail=skip"
+            f"{root} is served, and records are not in segments yet: {told}. Stop the server, or read them from it "
+            "(option `subscribe`); a read may also leave them out with option tail=skip"
         )
     logger.warning("%s: left out, because no segment has them yet: %s", root, told)
 

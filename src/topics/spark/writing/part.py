@@ -47,7 +47,9 @@ def with_topic(client: Client, name: str, options: WriteOptions, call: Callable[
         return call()
     except TopicNotFound as error:
         if not options.create_topic:
-            raise BadOption(f"{error.message}: create it, or write with option `createTopic=true`") from error
+            raise BadOption(
+                f"{error.message}: create it, or write with option `createTopic=true` (`--create`)"
+            ) from error
     # The server checks the members, which a user wrote as an option.
     config = cast(ConfigMembers, dict(options.topic_config))
     if is_direct:

@@ -98,7 +98,7 @@ def _kind_by_content(fs: Fs, path: str) -> tuple[str, int]:
         raise FutureVersion(f"{path}: {error.message}") from error
     finally:
         file.close()
-    raise InvalidRequest(f"{path} is no file of a data directory: neither WAL, segment, index, tags nor snapshot")
+    raise InvalidRequest(f"{path} is no file that can be dumped: neither WAL, segment, index, tags nor snapshot")
 
 
 def _dump_wal(read: Read, size: int, first_frame: int, *, with_data: bool) -> Iterator[Row]:
@@ -107,6 +107,9 @@ def _dump_wal(read: Read, size: int, first_frame: int, *, with_data: bool) -> It
     try:
         for item in scan_wal(read, size):
             if isinstance(item, BadBytes):
+                if item.end > size:
+                    # The file has grown since it was opened, and its old end cuts a frame.
+                    return
                 number = 0
                 yield _bad(item)
                 continue

@@ -55,6 +55,11 @@ class Totals(msgspec.Struct):
     # A server has the directory open: its tail moves while it is looked at.
     in_use: bool = False
 
+    def __add__(self, other: "Totals") -> "Totals":
+        """Of two directories that are looked at together. Numbers are added; what is true of one is true of both."""
+        both = ((name, getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
+        return Totals(**{name: mine or its if isinstance(mine, bool) else mine + its for name, mine, its in both})
+
     def count(self, finding: Finding) -> Finding:
         if finding.severity == "damage":
             self.damage += 1

@@ -25,13 +25,19 @@ class Inspection:
         return path.removeprefix(self.root + "/")
 
     def names_in(self, directory: str) -> list[str]:
-        return self.fs.listdir(directory) if self.fs.exists(directory) else []
+        try:
+            return self.fs.listdir(directory)
+        except FileNotFoundError:
+            return []
 
     def is_directory(self, path: str) -> bool:
         try:
             self.fs.listdir(path)
         except NotADirectoryError:
             return False
+        except FileNotFoundError:
+            # A server has removed it since it was listed: it was one, and nothing is in it.
+            return True
         return True
 
     def size_of_tree(self, directory: str) -> int:

@@ -87,6 +87,9 @@ def scan_wal(read: Read, size: int, offset: int = 0) -> Iterator[WalItem | BadBy
             reason = error.message
         last = _last_byte(read, position, size)
         found = find_wal_frame(read, size, position + 1) if last > position else None
+        if last > position and _is_frame_by_now(read, size, position):
+            # A server appends to the file: what was its end has been written since.
+            continue
         end = found if found is not None else last
         if end > position:
             yield BadBytes(position, end, reason, found is not None)
@@ -112,6 +115,11 @@ def find_wal_frame(read: Read, size: int, offset: int) -> int | None:
                 return base + start
         base += WINDOW_BYTES
     return None
+
+
+def _is_frame_by_now(read: Read, size: int, position: int) -> bool:
+    header = read(position, wal_frame.HEADER_BYTES)
+    return len(header) == wal_frame.HEADER_BYTES and _is_wal_frame(read, size, header, position, 0)
 
 
 def _is_wal_frame(read: Read, size: int, chunk: bytes, base: int, start: int) -> bool:

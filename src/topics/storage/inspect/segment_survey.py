@@ -4,6 +4,8 @@ The frames are the truth: an index or a sidecar is never evidence against them. 
 segment (length, counts, digest) are evidence: they were durable, under a checksum of their own.
 """
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
@@ -67,9 +69,10 @@ def hot_files(fs: Fs, root: str, topic_id: int, topic: str, first_seq: int) -> S
 
     def open_read(kind: str) -> tuple[Read, int, Callable[[], None]] | None:
         path = f"{stem}.{kind}"
-        if not fs.exists(path):
+        try:
+            file = fs.open(path, "read")
+        except FileNotFoundError:
             return None
-        file = fs.open(path, "read")
         return (lambda offset, size: file.pread(size, offset)), file.size(), file.close
 
     return SegmentFiles(stem.removeprefix(root + "/"), topic, open_read)
@@ -198,7 +201,9 @@ class SegmentSurvey:
 
     def scan(self) -> Iterator[Finding]:
         opened = self._files.open("data")
-        assert opened is not None, "the caller looks for the file"
+        if opened is None:
+            # The caller has seen it.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._files.name}.data")
         read, size, close = opened
         try:
             yield from self._frames(read, size)

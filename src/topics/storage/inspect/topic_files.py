@@ -1,6 +1,6 @@
 """The files of topics, hot and cold: descriptions, marks, listed segments, and segments that no snapshot lists."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -9,6 +9,7 @@ from topics.errors import FormatError, FutureVersion, StartRefused
 from topics.formats.snapshot import SegmentState, TopicState
 from topics.storage import layout
 from topics.storage.fs import read_file
+from topics.storage.inspect.confirmation import may_vanish
 from topics.storage.inspect.findings import Finding, Severity
 from topics.storage.inspect.inspection import Inspection
 from topics.storage.inspect.segment_survey import SegmentSurvey, SegmentTask, cold_files, hot_files
@@ -26,7 +27,8 @@ class TopicFiles:
     """Compares the files of topics with the snapshots and the log.
 
     `states` are the topics of the newest snapshot, by id. `kept` are segments that an older snapshot lists, by topic id
-    and first seq: they stay while that snapshot does. `traces` is what the log says, by topic id.
+    and first seq: they stay while that snapshot does. `traces` is what the log says, by topic id. With `only`, segments
+    of which no file is named there are not surveyed.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class TopicFiles:
         *,
         store_id: str | None,
         leave_segment: Callable[[SegmentTask], None] | None,
+        only: Collection[str] | None = None,
     ) -> None:
         self._place = place
         self._fs = place.fs
@@ -50,6 +53,7 @@ class TopicFiles:
         self._traces = traces
         self._store_id = store_id
         self._leave_segment = leave_segment
+        self._only = None if only is None else {file.rpartition(".")[0] for file in only}
         # (topic id, segment) whose files are in no tier.
         self.missing: list[tuple[int, SegmentState]] = []
         # Hot segments whose index or tag sidecar should be built again.
@@ -93,10 +97,12 @@ class TopicFiles:
                 found.setdefault(parsed[0], set()).add(parsed[1])
             elif (first_seq := layout.replaced_mark_of(name)) is not None:
                 marked.add(first_seq)
-                yield from self._check_mark(topic_id, first_seq)
+                with may_vanish(self._totals):
+                    yield from self._check_mark(topic_id, first_seq)
             elif name == layout.TOPIC_JSON:
                 has_description = True
-                yield from self._check_topic_json(topic_id, f"{directory}/{name}", state)
+                with may_vanish(self._totals):
+                    yield from self._check_topic_json(topic_id, f"{directory}/{name}", state)
             else:
                 yield self._place.stray(f"{directory}/{name}")
         if trace.removed:
@@ -111,11 +117,13 @@ class TopicFiles:
         for segment in state.segments if state is not None else []:
             kinds = found.pop(segment.first_seq, set())
             assert state is not None
-            if segment.first_seq in marked and "data" in kinds:
-                segment = self._as_replaced(topic_id, segment, state.first_live)
-            yield from self._check_listed(state, trace, segment, kinds)
+            with may_vanish(self._totals):
+                if segment.first_seq in marked and "data" in kinds:
+                    segment = self._as_replaced(topic_id, segment, state.first_live)
+                yield from self._check_listed(state, trace, segment, kinds)
         for first_seq, kinds in sorted(found.items()):
-            yield from self._check_unlisted(topic_id, state, first_seq, kinds)
+            with may_vanish(self._totals):
+                yield from self._check_unlisted(topic_id, state, first_seq, kinds)
 
     def _as_replaced(self, topic_id: int, noted: SegmentState, floor_seq: int) -> SegmentState:
         """The state of the files, if they were replaced after the snapshot noted the segment; else the noted state."""
@@ -172,6 +180,8 @@ class TopicFiles:
             if self._leave_segment is not None:
                 self._leave_segment(SegmentTask.of(self._root, state, segment, is_cold=False))
                 return
+            if self._is_skipped(layout.segment_object(state.id, segment.first_seq, "data")):
+                return
             survey = SegmentSurvey(
                 hot_files(self._fs, self._root, state.id, state.name, segment.first_seq),
                 segment.first_seq,
@@ -186,13 +196,12 @@ class TopicFiles:
         elif segment.tier == "hot" and segment.last_seq >= _replayed_floor(state, trace):
             yield from self._check_missing(state, segment)
 
+    def _is_skipped(self, name: str) -> bool:
+        """Whether the survey of the segment with this `.data` was not asked for."""
+        return self._only is not None and name.removesuffix(".data") not in self._only
+
     def _survey(self, survey: SegmentSurvey, files: int) -> Iterator[Finding]:
-        try:
-            yield from survey.scan()
-        except FileNotFoundError:
-            # A server removed it meanwhile.
-            if not self._totals.in_use:
-                raise
+        yield from survey.scan()
         self._totals.files += files
         self._totals.frames += survey.frames
         self._totals.records += survey.frames
@@ -206,13 +215,9 @@ class TopicFiles:
             advice = "a start with that tier notes where it is"
         else:
             self.missing.append((state.id, segment))
-            severity = "note" if self._totals.in_use else "damage"
+            severity = "damage"
             text = f"missing: the newest snapshot lists it with {segment.live_count} live records"
-            advice = (
-                "the server may have dropped it since"
-                if self._totals.in_use
-                else f"a start is refused; {BACKUP_ADVICE}; `topics doctor --repair --accept-loss` gives these seqs up"
-            )
+            advice = f"a start is refused; {BACKUP_ADVICE}; `topics doctor --repair --accept-loss` gives these seqs up"
         yield Finding(
             severity=severity,
             file=name,
@@ -232,8 +237,15 @@ class TopicFiles:
             text = f"{' and '.join(sorted(kinds))} without data; left alone"
             yield Finding(severity="note", file=name.removesuffix(".data"), topic=topic, message=text)
             return
-        files = hot_files(self._fs, self._root, topic_id, topic, first_seq)
+        if self._is_skipped(name):
+            return
         kept = self._kept.get((topic_id, first_seq))
+        is_newer = state is None or first_seq > state.checkpointed_seq
+        if kept is None and is_newer and self._totals.in_use:
+            text, advice = "no snapshot lists it", "a checkpoint makes it, or has made it since"
+            yield Finding(severity="note", file=name, seq=first_seq, topic=topic, message=text, advice=advice)
+            return
+        files = hot_files(self._fs, self._root, topic_id, topic, first_seq)
         if kept is not None:
             kept = self._as_replaced(topic_id, kept, 0)
         if kept is not None and state is not None and self._leave_segment is not None:
@@ -245,13 +257,13 @@ class TopicFiles:
             return
         severity: Severity = "note"
         advice = ""
-        if state is None or first_seq > state.checkpointed_seq:
+        if is_newer:
             message, advice = "no snapshot lists it", "made by an unfinished checkpoint; a start takes it in"
         elif survey.live_count == 0:
             message = "no snapshot lists it, all its records are dead"
         else:
             message = "no snapshot lists it, and it does not continue the ones that are listed; left alone"
-            severity = "note" if self._totals.in_use else "warning"
+            severity = "warning"
         yield Finding(
             severity=severity,
             file=name,
@@ -289,6 +301,8 @@ class TopicFiles:
                     self._leave_segment(SegmentTask.of(cold.address, state, segment, is_cold=True))
                     continue
                 files = cold_files(cold, topic_id, state.name, first_seq)
+                if self._is_skipped(f"{files.name}.data"):
+                    continue
                 yield from self._survey(SegmentSurvey(files, first_seq, segment, state), len(kinds))
             elif segment.last_seq >= floor and not self._fs.exists(
                 f"{self._root}/{layout.segment_object(topic_id, first_seq, 'data')}"

@@ -3,11 +3,10 @@
 Nothing is written, not even a lock file. Findings come as a stream, in the order: directory, snapshots, WAL, topics,
 cold tier. Memory is bounded by one segment's numbers and a window of bytes.
 
-When a server has the directory open, sealed files are checked as usual. The tail changes meanwhile, so that torn or
-missing parts of it are only noted.
+When a server has the directory open, all is checked as usual, and what is bad is looked at again (`confirmation`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -18,6 +17,7 @@ from topics.formats.snapshot import SegmentState, Snapshot, TopicState, WalPosit
 from topics.storage import layout
 from topics.storage.directory import Holder
 from topics.storage.fs import Fs, read_file
+from topics.storage.inspect.confirmation import confirmed, undisturbed
 from topics.storage.inspect.findings import Finding
 from topics.storage.inspect.inspection import Inspection, Progress
 from topics.storage.inspect.segment_survey import SegmentTask
@@ -47,12 +47,17 @@ class Verifier:
         progress: Progress | None = None,
         holds_lock: bool = False,
         leave_segment: Callable[[SegmentTask], None] | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
-        """`leave_segment` gets each listed segment that exists. Then the caller surveys the segments."""
+        """`leave_segment` gets each listed segment that exists. Then the caller surveys the segments.
+
+        `only` are files as findings name them: other segments are not surveyed.
+        """
         self._fs = fs
         self._root = root
         self._cold = cold
         self._leave_segment = leave_segment
+        self._only = only
         # The caller has the directory's lock: no other process writes.
         self._holds_lock = holds_lock
         self._place = Inspection(fs, root, progress)
@@ -76,8 +81,13 @@ class Verifier:
 
     def run(self) -> Iterator[Finding]:
         """Raises `StartRefused` when there is no data directory, or a newer version wrote it; `OSError` as it comes."""
-        for finding in self._run():
-            yield self.totals.count(finding)
+        return confirmed(self._run(), self.totals, self._look_again)
+
+    def _look_again(self, files: Collection[str]) -> Iterator[Finding]:
+        leave = None if self._leave_segment is None else _left_already
+        again = Verifier(self._fs, self._root, cold=self._cold, holds_lock=True, leave_segment=leave, only=files)
+        again.totals.in_use = True
+        return again._run()
 
     def _run(self) -> Iterator[Finding]:
         if not self._fs.exists(self._root):
@@ -89,7 +99,7 @@ class Verifier:
         yield from self._check_lock()
         yield from self._check_root(names)
         yield from self._check_snapshots()
-        yield from self._check_wal()
+        yield from undisturbed(self._check_wal, self.totals)
         yield from self._check_topics()
         self._place.progress(self.totals.bytes_total, self.totals.bytes_total)
 
@@ -102,6 +112,7 @@ class Verifier:
             self._traces,
             store_id=self.store_id,
             leave_segment=self._leave_segment,
+            only=self._only,
         )
         self.missing, self.bad_indexes, self.bad_tags = files.missing, files.bad_indexes, files.bad_tags
         yield from files.check()
@@ -244,6 +255,7 @@ class Verifier:
         return max(2, max(shards) + 1) if shards else 0
 
     def _check_wal(self) -> Iterator[Finding]:
+        self.shards.clear()
         wal = layout.wal_directory(self._root)
         directories = self.shard_directories()
         firsts = [files[0].first_frame for directory in directories if (files := list_wal_files(self._fs, directory))]
@@ -334,3 +346,7 @@ class Verifier:
             found=found,
             advice="a start derives it from the files",
         )
+
+
+def _left_already(task: SegmentTask) -> None:
+    """The caller has the segment since the first look."""

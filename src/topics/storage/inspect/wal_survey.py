@@ -251,9 +251,7 @@ class ShardSurvey:
             )
 
     def _check_missing_file(self) -> Iterator[Finding]:
-        # A server that runs may have made a new file meanwhile.
-        files = list_wal_files(self._fs, self.directory) if self._in_use else self.files
-        self.missing = missing_file(self._fs, self.directory, files, self._start)
+        self.missing = missing_file(self._fs, self.directory, self.files, self._start)
         if self.missing is None:
             return
         if self.cut is None:

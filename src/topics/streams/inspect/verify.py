@@ -1,11 +1,13 @@
 """Checks every message, index entry and state entry of a data directory, and that folders and entries agree.
 
-Nothing is changed. `plan_repair` in `doctor` asks the verifier what a start would mend.
+Nothing is changed. `doctor` asks the verifier what a start would mend.
+While an engine has the directory open, what is bad is looked at again (`confirmation`).
 Messages are checked against the index and against their checksums. With the key they are also decrypted and expanded,
 which shows damage from before they were stored.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import numpy as np
@@ -26,10 +28,12 @@ from topics.formats.message_index import ENTRY_BYTES, Entries
 from topics.formats.state_entry import StateEntry, scan_iggy, scan_page
 from topics.formats.stream_layout import INDEX, LOCK_FILE, LOG, Flavour, segment_path
 from topics.storage.fs import File, Fs, read_file
+from topics.storage.inspect.confirmation import confirmed, may_vanish
 from topics.storage.inspect.findings import Finding, Totals
 from topics.stream_errors import StreamsError
 from topics.streams.directory.directories import DELETED, Directories
 from topics.streams.metadata.metadata import Metadata
+from topics.streams.partitions.log_walk import find_good, read_piece, walk_piece
 from topics.streams.partitions.outgoing import to_wire
 from topics.streams.partitions.segment_files import list_segments, read_codec
 from topics.streams.partitions.segment_index import count_good, read_entries
@@ -54,7 +58,9 @@ class StreamsVerifier:
         cipher: Cipher | None = None,
         progress: Progress | None = None,
         holds_lock: bool = False,
+        only: Collection[str] | None = None,
     ) -> None:
+        """`only` are files as findings name them: other segments are not looked at."""
         self.totals = Totals()
         # What a start would mend, and what it would refuse.
         self.torn_state: Torn | None = None
@@ -70,13 +76,20 @@ class StreamsVerifier:
         self._cipher = cipher
         self._progress = progress or _no_progress
         self._holds_lock = holds_lock
+        self._only = None if only is None else {file.rpartition(".")[0] for file in only}
         # Findings that a start mends, in partitions.
         self._repairs = 0
 
     def run(self) -> Iterator[Finding]:
         """Raises `OSError` as it comes."""
-        for finding in self._run():
-            yield self.totals.count(finding)
+        return confirmed(self._run(), self.totals, self._look_again)
+
+    def _look_again(self, files: Collection[str]) -> Iterator[Finding]:
+        again = StreamsVerifier(
+            self._fs, self._root, settings=self._settings, cipher=self._cipher, holds_lock=True, only=files
+        )
+        again.totals.in_use = True
+        return again._run()
 
     def _run(self) -> Iterator[Finding]:
         flavours = [flavour for flavour in Flavour if self._fs.exists(flavour.state_log_path(self._root))]
@@ -92,7 +105,8 @@ class StreamsVerifier:
         entries = yield from self._check_state(flavours[0])
         yield from self._check_folders(entries)
         for key in partitions:
-            yield from self._check_partition(key, flavours[0])
+            with may_vanish(self.totals):
+                yield from self._check_partition(key, flavours[0])
 
     def _check_lock(self) -> Iterator[Finding]:
         path = f"{self._root}/{LOCK_FILE}"
@@ -114,20 +128,31 @@ class StreamsVerifier:
     # Partitions and files.
 
     def _partitions(self) -> Iterator[str]:
-        directories = self._directories
-        for stream_id in _ids(directories.names(directories.keys.streams)):
-            for topic_id in _ids(directories.names(directories.keys.topics_of(stream_id))):
-                for partition_id in _ids(directories.names(directories.keys.partitions_of(stream_id, topic_id))):
-                    yield directories.keys.partition(stream_id, topic_id, partition_id)
+        keys = self._directories.keys
+        for stream_id in _ids(self._names(keys.streams)):
+            for topic_id in _ids(self._names(keys.topics_of(stream_id))):
+                for partition_id in _ids(self._names(keys.partitions_of(stream_id, topic_id))):
+                    yield keys.partition(stream_id, topic_id, partition_id)
+
+    def _names(self, key: str) -> list[str]:
+        try:
+            return self._directories.names(key)
+        except FileNotFoundError:
+            # An engine has removed the folder since it was listed.
+            return []
 
     def _files(self, partitions: list[str]) -> Iterator[tuple[str, int]]:
         for key in partitions:
             path = self._directories.path(key)
-            for start_offset in list_segments(self._fs, path):
-                yield segment_path(path, start_offset, LOG), start_offset
+            with may_vanish(self.totals):
+                for start_offset in list_segments(self._fs, path):
+                    yield segment_path(path, start_offset, LOG), start_offset
 
     def _size(self, path: str) -> int:
-        return self._fs.size(path) if self._fs.exists(path) else 0
+        try:
+            return self._fs.size(path)
+        except FileNotFoundError:
+            return 0
 
     def _name(self, path: str) -> str:
         return path.removeprefix(self._root + "/")
@@ -184,7 +209,10 @@ class StreamsVerifier:
                     yield from self._check_exists(keys.partition(stream.id, topic.id, partition_id))
 
     def _check_names(self, key: str, known: set[int]) -> Iterator[Finding]:
-        for name in sorted(self._directories.names(key)):
+        if self.totals.in_use:
+            # An engine makes and removes folders.
+            return
+        for name in sorted(self._names(key)):
             if name.endswith(DELETED):
                 self.half_deleted.append(f"{key}/{name}")
                 text = "its removal was interrupted; the next start finishes it"
@@ -210,7 +238,10 @@ class StreamsVerifier:
         start_offsets = list_segments(self._fs, path)
         repairs_before = self._repairs
         next_offset: int | None = None
-        for start_offset in start_offsets:
+        for place, start_offset in enumerate(start_offsets):
+            if self._is_skipped(path, start_offsets[place : place + 2]):
+                next_offset = None
+                continue
             if next_offset is not None and start_offset != next_offset:
                 yield Finding(
                     severity="warning",
@@ -220,17 +251,27 @@ class StreamsVerifier:
                     found=str(start_offset),
                 )
             is_last = start_offset == start_offsets[-1]
-            count = yield from self._check_segment(path, start_offset, flavour, is_last=is_last)
-            next_offset = start_offset + count
+            next_offset = None
+            with may_vanish(self.totals):
+                count = yield from self._check_segment(path, start_offset, flavour, is_last=is_last)
+                next_offset = start_offset + count
         if self._repairs > repairs_before:
             self.repairable.append(key)
+
+    def _is_skipped(self, path: str, start_offsets: list[int]) -> bool:
+        """Whether neither the segment nor the next one, which begins where it ends, was asked for."""
+        if self._only is None:
+            return False
+        names = (self._name(segment_path(path, start_offset, LOG)) for start_offset in start_offsets)
+        return not any(name.rpartition(".")[0] in self._only for name in names)
 
     def _check_segment(
         self, path: str, start_offset: int, flavour: Flavour, *, is_last: bool
     ) -> Generator[Finding, None, int]:
-        """Returns the number of messages in the index."""
+        """Returns the number of messages that it has after a start."""
         log_path, index_path = segment_path(path, start_offset, LOG), segment_path(path, start_offset, INDEX)
-        if not self._fs.exists(index_path):
+        has_index = self._fs.exists(index_path)
+        if not has_index:
             self._repairs += 1
             yield Finding(
                 severity="warning",
@@ -238,20 +279,24 @@ class StreamsVerifier:
                 message="missing",
                 advice="the next start rebuilds it from the log",
             )
-            return 0
         try:
             codec = read_codec(self._fs, path, start_offset)
         except StartRefused as error:
             self.refusals.append(error.message)
             yield Finding(severity="damage", file=self._name(log_path), message=error.message)
             return 0
-        log, index = self._fs.open(log_path, "read"), self._fs.open(index_path, "read")
-        self.totals.files += 2
-        try:
+        with ExitStack() as files:
+            log = self._opened(log_path, files)
+            if not has_index:
+                return (yield from self._check_rest(log, 0, start_offset))
+            index = self._opened(index_path, files)
             return (yield from self._check_files(log, index, start_offset, codec, flavour, is_last=is_last))
-        finally:
-            log.close()
-            index.close()
+
+    def _opened(self, path: str, files: ExitStack) -> File:
+        file = self._fs.open(path, "read")
+        files.callback(file.close)
+        self.totals.files += 1
+        return file
 
     def _check_files(
         self, log: File, index: File, start_offset: int, codec: Codec, flavour: Flavour, *, is_last: bool
@@ -282,7 +327,31 @@ class StreamsVerifier:
                 if is_last
                 else "they are not served; the next start takes whole messages in",
             )
-        return done
+        # What a crash left at the end of a partition is no damage.
+        is_cut = is_last and index.size() == good * ENTRY_BYTES
+        return done + (yield from self._check_rest(log, position, start_offset + done, ends_at_damage=is_cut))
+
+    def _check_rest(
+        self, log: File, position: int, offset: int, *, ends_at_damage: bool = False
+    ) -> Generator[Finding, None, int]:
+        """The messages that have no entry, as a start would take them in. Returns their number, with the damaged ones
+        between them."""
+        first_offset, log_bytes = offset, log.size()
+        while position < log_bytes:
+            walked = walk_piece(read_piece(log, position, log_bytes), position, offset)
+            if walked.ends:
+                self.totals.records += len(walked.ends)
+                self.totals.bytes_read += walked.ends[-1] - position
+                position = walked.ends[-1]
+                offset += len(walked.ends)
+                continue
+            after = None if ends_at_damage else find_good(log, position, offset, log_bytes)
+            if after is None:
+                break
+            for damaged in range(offset, after[1]):
+                yield self._message_finding(log, position, damaged, "cannot be read")
+            position, offset = after
+        return offset - first_offset
 
     def _index_finding(self, index: File, place: int, what: str) -> Finding:
         self._repairs += 1
