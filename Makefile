@@ -19,7 +19,8 @@ export TOPICS_TEST_SEED := $(SEED)
 # The tests run what a user installs: the wheel with its compiled modules. For one test on the sources:
 # .venv/bin/pytest tests/engine/test_engine.py
 COMPILED := PYTHONPATH=build/compiled
-# What runs in CI on plain Python, on asyncio and with the lowest versions of all packages.
+# What runs in CI on plain Python, on asyncio and with the lowest versions of all packages. What runs over several
+# protocols runs over HTTP/1.1 only.
 PLAIN_SAMPLE := tests/formats tests/engine/test_engine.py tests/server/contract tests/server/http tests/server/streams tests/process/test_iggy_client.py \
     tests/client/test_parity.py tests/cli/test_remote.py tests/crash/test_writers_sweep.py tests/spark/reading/test_source.py
 TEST_PARTS := compiled tools spark java test-programs
@@ -58,7 +59,7 @@ test: ## Lint, check types, run the tests
 
 test-plain: ## A sample of the tests without anything compiled, on asyncio, with the lowest versions of packages
 	$(NEED) plain lowest java
-	@PYTHONPATH=build/plain build/lowest/bin/python $(PYTEST) -W ignore::DeprecationWarning $(PLAIN_SAMPLE)
+	@PYTHONPATH=build/plain build/lowest/bin/python $(PYTEST) -W ignore::DeprecationWarning -k "not h2c" $(PLAIN_SAMPLE)
 
 test-full: ## The same with the slow sweeps, all of them in full
 	$(NEED) $(TEST_PARTS) kafka

@@ -15,7 +15,7 @@ def test_answers_to_generated_requests_conform_to_the_document(tmp_path: Path) -
     with running(tmp_path) as server:
         summary = run(
             server,
-            cases_max=600 if FULL else 8,
+            cases_max=600 if FULL else 5,
             seed=SEED,
         )
         assert ask(server, "GET", "/v0/ready").status == 200
