@@ -91,7 +91,7 @@ class RequestRoom:
             claim = line.popleft()
             del self._lines[user_id]
             if line:
-                # Its next turn is after those of all other users.
+                # The user goes to the end of the line of users.
                 self._lines[user_id] = line
             self._count(user_id, claim.size_bytes)
             claim.is_held = True

@@ -16,6 +16,7 @@ from typing import IO, Final
 import msgspec
 
 from topics.interpreter import NoInterpreter, module_command
+from topics.limits import MIB
 from topics.storage.checkpoints.job import Job, JobResult
 from topics.storage.fs import Lock
 from topics.version import VERSION
@@ -31,6 +32,8 @@ END_S_MAX: Final = 10.0
 GIVEN_UP: Final = "the log stops, and the checkpoint worker did not end its job in time"
 # How often a wait for the worker looks whether the wait was given up.
 _LOOK_MS: Final = 100
+# `os.read` makes room for all that it may read.
+_READ_BYTES_MAX: Final = MIB
 # Errors of a start that another attempt would meet again.
 _CANNOT_START: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR})
 
@@ -153,7 +156,7 @@ class WorkerProcess:
         data = bytearray()
         while len(data) < count:
             self._wait(self._out, select.POLLIN, silence_ms_max)
-            part = os.read(self._out, count - len(data))
+            part = os.read(self._out, min(count - len(data), _READ_BYTES_MAX))
             if not part:
                 raise EOFError
             data += part
